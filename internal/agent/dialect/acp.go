@@ -9,37 +9,21 @@ import (
 	"github.com/agbox/agbox/internal/agent/dialect/acp"
 )
 
-// acpLine is a line of an ACP agent: a response to a request of the client, identified by its ID, or a notification. The
+// acp handles a line of an ACP agent: a response to a request of the client, identified by its ID, or a notification. The
 // client answers the agent's requests; they are ignored here.
-type acpLine struct {
-	ID     json.RawMessage `json:"id"`
-	Method string          `json:"method"`
-	Params struct {
-		Update acpUpdate `json:"update"`
-	} `json:"params"`
-	Result struct {
-		Version      json.RawMessage `json:"protocolVersion"`
-		SessionID    string          `json:"sessionId"`
-		StopReason   string          `json:"stopReason"`
-		Capabilities struct {
-			LoadSession bool `json:"loadSession"`
-		} `json:"agentCapabilities"`
-	} `json:"result"`
-	Error *struct {
-		Message string `json:"message"`
-	} `json:"error"`
-}
-
 func (e *emitter) acp(line []byte) {
-	var l acpLine
+	var l acp.Message
 	if !parse(bytes.TrimSpace(line), &l) {
 		return
 	}
 	switch l.Method {
 	case "session/update":
 		// A loaded session replays its history, which is recorded already.
-		if e.s.Ready {
-			e.acpUpdate(&l.Params.Update)
+		var params struct {
+			Update acpUpdate `json:"update"`
+		}
+		if e.s.Ready && parse(l.Params, &params) {
+			e.acpUpdate(&params.Update)
 		}
 	case "":
 		if kind, ok := acp.KindOf(l.ID); ok {
@@ -48,7 +32,7 @@ func (e *emitter) acp(line []byte) {
 	}
 }
 
-func (e *emitter) acpAnswer(kind acp.Kind, l *acpLine) {
+func (e *emitter) acpAnswer(kind acp.Kind, l *acp.Message) {
 	switch kind {
 	case acp.Initialize, acp.InitializeToLoad:
 		other := acp.OtherVersion(l.Result.Version)
@@ -89,7 +73,7 @@ func (e *emitter) acpNamed() {
 	}
 }
 
-func (e *emitter) acpResult(l *acpLine) {
+func (e *emitter) acpResult(l *acp.Message) {
 	if l.Error == nil {
 		e.acpNamed()
 	}
@@ -130,7 +114,7 @@ type acpToolContent struct {
 
 func acpOutput(raw json.RawMessage) string {
 	var list []acpToolContent
-	if err := json.Unmarshal(raw, &list); err != nil && !isTypeError(err) {
+	if !acp.Decode(raw, &list) {
 		return ""
 	}
 	var lines []string

@@ -1,9 +1,11 @@
 package dialect
 
 import (
+	"cmp"
 	"encoding/json"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/agent/dialect/acp"
 )
 
 // acpUpdate is one variant of session/update. Content is a block in chunks, and a list in tool calls.
@@ -35,7 +37,7 @@ func (e *emitter) acpUpdate(u *acpUpdate) {
 
 func (u *acpUpdate) chunk() string {
 	var c acpContent
-	if err := json.Unmarshal(u.Content, &c); err != nil && !isTypeError(err) {
+	if !acp.Decode(u.Content, &c) {
 		return ""
 	}
 	return c.text()
@@ -60,10 +62,7 @@ func (e *emitter) acpTool(u *acpUpdate) {
 }
 
 func (e *emitter) acpToolResult(t *tool, u *acpUpdate) {
-	text := acpOutput(u.Content)
-	if text == "" {
-		text = compact(u.RawOutput)
-	}
+	text := cmp.Or(acpOutput(u.Content), compact(u.RawOutput))
 	ended := u.Status == "completed" || u.Status == "failed"
 	if text == "" && (!ended || t.Result != nil) {
 		return
@@ -88,19 +87,10 @@ func (e *emitter) updatePart(number uint32, p *agboxv1.AgentMessagePart) {
 	e.part(p)
 }
 
-func (u *acpUpdate) name() string {
-	for _, name := range []string{u.Name, u.Title, u.Kind} {
-		if name != "" {
-			return name
-		}
-	}
-	return ""
-}
+func (u *acpUpdate) name() string { return cmp.Or(u.Name, u.Title, u.Kind) }
 
 func (u *acpUpdate) call(name string) *agboxv1.AgentMessagePart {
-	if own := u.name(); own != "" {
-		name = own
-	}
+	name = cmp.Or(u.name(), name)
 	text := compact(u.RawInput)
 	if text == "" && u.Title != name {
 		text = u.Title

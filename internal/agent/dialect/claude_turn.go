@@ -1,10 +1,12 @@
 package dialect
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/agent/dialect/acp"
 )
 
 // maxBlocks bounds the blocks read from one line: each yields at most four outputs.
@@ -64,12 +66,7 @@ func (e *emitter) claudeResult(l *claudeLine) {
 }
 
 func claudeProblem(l *claudeLine) string {
-	for _, text := range []string{strings.Join(l.Errors, "; "), compact(l.Error), compact(l.Result)} {
-		if text != "" {
-			return text
-		}
-	}
-	return l.Subtype
+	return cmp.Or(strings.Join(l.Errors, "; "), compact(l.Error), compact(l.Result), l.Subtype)
 }
 
 // claudeBlocks decodes content, which is a string or a list of blocks.
@@ -79,7 +76,7 @@ func claudeBlocks(raw json.RawMessage) []claudeBlock {
 		return []claudeBlock{{Type: "text", Text: text}}
 	}
 	var blocks []claudeBlock
-	if err := json.Unmarshal(raw, &blocks); err != nil && !isTypeError(err) {
+	if !acp.Decode(raw, &blocks) {
 		return nil
 	}
 	return blocks[:min(len(blocks), maxBlocks)]
@@ -100,13 +97,5 @@ func claudeOutput(raw json.RawMessage) string {
 
 // validSessionID reports whether a session's ID is safe as an argument of a command line and not a flag.
 func validSessionID(id string) bool {
-	if id == "" || len(id) > maxID || id[0] == '-' {
-		return false
-	}
-	for _, c := range []byte(id) {
-		if c <= ' ' || c >= 0x7f {
-			return false
-		}
-	}
-	return true
+	return id != "" && len(id) <= maxID && id[0] != '-' && !strings.ContainsFunc(id, func(c rune) bool { return c <= ' ' || c >= 0x7f })
 }

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/agent/dialect/acp"
 )
 
 func decodeAll(t testing.TB, format string, lines ...string) []Output {
@@ -47,7 +48,7 @@ func texts(out []Output, kind string) (text string, snapshots int) {
 }
 
 func chunk(text string) string {
-	return string(line(map[string]any{"method": "session/update", "params": map[string]any{"update": map[string]any{
+	return string(acp.Line(map[string]any{"method": "session/update", "params": map[string]any{"update": map[string]any{
 		"sessionUpdate": "agent_message_chunk", "content": map[string]string{"type": "text", "text": text},
 	}}}))
 }
@@ -91,7 +92,7 @@ func TestPlainTextBeyondTheBoundContinuesInTheNextPart(t *testing.T) {
 
 func TestTooLongPartsAreMarkedAsCut(t *testing.T) {
 	whole := func(kind string, size int) string {
-		return string(line(map[string]any{"type": "message_part.updated", "kind": kind, "text": strings.Repeat("ä", size/2)}))
+		return string(acp.Line(map[string]any{"type": "message_part.updated", "kind": kind, "text": strings.Repeat("ä", size/2)}))
 	}
 	for _, c := range []struct {
 		kind        string

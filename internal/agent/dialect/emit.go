@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"cmp"
 	"strconv"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -44,12 +45,7 @@ func (e *emitter) begin(foreign string) {
 	e.complete()
 	e.s.Messages++
 	e.s.Open, e.s.Foreign, e.s.Parts, e.s.Grown, e.s.LastText = true, foreign, 0, 0, false
-	e.event(&agboxv1.AgentEvent{
-		EventType: agboxv1.AgentEventType_AGENT_MESSAGE_CREATED,
-		Details: &agboxv1.AgentEvent_Message{Message: &agboxv1.AgentMessage{
-			MessageId: e.messageID(), Role: roleAssistant,
-		}},
-	})
+	e.message(agboxv1.AgentEventType_AGENT_MESSAGE_CREATED)
 }
 
 func (e *emitter) complete() {
@@ -59,11 +55,13 @@ func (e *emitter) complete() {
 	e.endStream()
 	e.s.Open, e.s.Foreign, e.s.Parts, e.s.Grown, e.s.LastText = false, "", 0, 0, false
 	e.s.Drafts, e.s.Tools = nil, nil
+	e.message(agboxv1.AgentEventType_AGENT_MESSAGE_COMPLETED)
+}
+
+func (e *emitter) message(typ agboxv1.AgentEventType) {
 	e.event(&agboxv1.AgentEvent{
-		EventType: agboxv1.AgentEventType_AGENT_MESSAGE_COMPLETED,
-		Details: &agboxv1.AgentEvent_Message{Message: &agboxv1.AgentMessage{
-			MessageId: e.messageID(), Role: roleAssistant,
-		}},
+		EventType: typ,
+		Details:   &agboxv1.AgentEvent_Message{Message: &agboxv1.AgentMessage{MessageId: e.messageID(), Role: roleAssistant}},
 	})
 }
 
@@ -119,10 +117,7 @@ func (e *emitter) ready() {
 // result ends the turn.
 func (e *emitter) result(outcome, problem string) {
 	e.complete()
-	outcome = short(outcome, maxName)
-	if outcome == "" {
-		outcome = outcomeEndTurn
-	}
+	outcome = cmp.Or(short(outcome, maxName), outcomeEndTurn)
 	e.add(Output{
 		Ready: !e.s.Ready, Result: true,
 		Event: &agboxv1.AgentEvent{

@@ -1,7 +1,6 @@
 package dialect
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 
@@ -59,7 +58,7 @@ func launchClaude(command []string, p LaunchParams) ([]string, []byte) {
 	case p.SessionID != "":
 		command = append(command, "--session-id", p.SessionID)
 	}
-	return command, line(map[string]any{
+	return command, acp.Line(map[string]any{
 		"type": "control_request", "request_id": id + p.SessionID, "request": map[string]string{"subtype": "initialize"},
 	})
 }
@@ -81,12 +80,12 @@ func withFlag(command []string, name string, value ...string) []string {
 func Prompt(format, promptID, text string) []byte {
 	switch format {
 	case Claude:
-		return line(map[string]any{
+		return acp.Line(map[string]any{
 			"type": "user", "session_id": "", "parent_tool_use_id": nil,
 			"message": map[string]any{"role": "user", "content": []any{map[string]string{"type": "text", "text": text}}},
 		})
 	case Native, ACP:
-		return line(map[string]string{"type": "prompt", "prompt_id": promptID, "text": text})
+		return acp.Line(map[string]string{"type": "prompt", "prompt_id": promptID, "text": text})
 	default:
 		return nil
 	}
@@ -96,21 +95,12 @@ func Prompt(format, promptID, text string) []byte {
 func Interrupt(format string) []byte {
 	switch format {
 	case Claude:
-		return line(map[string]any{
+		return acp.Line(map[string]any{
 			"type": "control_request", "request_id": claudeInterrupt, "request": map[string]string{"subtype": "interrupt"},
 		})
 	case Native, ACP:
-		return line(map[string]string{"type": "interrupt"})
+		return acp.Line(map[string]string{"type": "interrupt"})
 	default:
 		return nil
 	}
-}
-
-// line encodes one message. Invalid UTF-8 becomes U+FFFD; the line contains no other newline.
-func line(v any) []byte {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return nil // v contains only strings
-	}
-	return append(b, '\n')
 }

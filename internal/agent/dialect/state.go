@@ -1,6 +1,9 @@
 package dialect
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"slices"
+)
 
 const (
 	stateVersion = 1
@@ -86,31 +89,18 @@ func loadState(b []byte) *state {
 // sound checks the bounds of a stored state, which may be damaged.
 func (s *state) sound() bool {
 	return s.Version == stateVersion && s.Parts <= maxPart && s.Grown <= s.Parts && len(s.Foreign) <= maxID && len(s.Session) <= maxID &&
-		s.soundDrafts() && s.soundTools() && (s.Stream == nil || s.soundStream())
+		len(s.Drafts) <= maxDrafts && !slices.ContainsFunc(s.Drafts, func(d draft) bool { return d.Part >= maxPart }) &&
+		len(s.Tools) <= maxTools && !slices.ContainsFunc(s.Tools, tool.unsound) && (s.Stream == nil || s.soundStream())
 }
 
-func (s *state) soundDrafts() bool {
-	for _, d := range s.Drafts {
-		if d.Part >= maxPart {
-			return false
-		}
-	}
-	return len(s.Drafts) <= maxDrafts
+func (t tool) unsound() bool {
+	return len(t.ID) > maxID || len(t.Name) > maxName || t.Part >= maxPart || t.Result != nil && *t.Result >= maxPart
 }
 
 func (s *state) soundStream() bool {
 	t := s.Stream
 	return len(t.Text) <= maxStream && t.Told >= 0 && t.Told <= len(t.Text) && t.Part < s.Parts && s.Open &&
 		(t.Kind == kindText || t.Kind == kindReasoning)
-}
-
-func (s *state) soundTools() bool {
-	for _, t := range s.Tools {
-		if len(t.ID) > maxID || len(t.Name) > maxName || t.Part >= maxPart || t.Result != nil && *t.Result >= maxPart {
-			return false
-		}
-	}
-	return len(s.Tools) <= maxTools
 }
 
 // fit drops the tool calls if their names, which JSON may encode at six times the size, would exceed MaxState. The rest always

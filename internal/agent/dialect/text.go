@@ -3,9 +3,10 @@ package dialect
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/agbox/agbox/internal/agent/dialect/acp"
 )
 
 // cut returns s as valid UTF-8 of at most limit bytes, and whether text was dropped.
@@ -50,21 +51,11 @@ func parse(line []byte, v any) bool {
 	if len(line) == 0 || line[0] != '{' {
 		return false
 	}
-	err := json.Unmarshal(line, v)
-	if err == nil || isTypeError(err) {
+	if acp.Decode(line, v) {
 		return true
 	}
 	b, err := json.Marshal(salvage(line))
-	if err != nil {
-		return false
-	}
-	err = json.Unmarshal(b, v)
-	return err == nil || isTypeError(err)
-}
-
-func isTypeError(err error) bool {
-	var typed *json.UnmarshalTypeError
-	return errors.As(err, &typed)
+	return err == nil && acp.Decode(b, v)
 }
 
 // salvage returns the complete members before the damage in an object.

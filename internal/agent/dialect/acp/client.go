@@ -71,8 +71,8 @@ func (c *Client) FromInbox(line []byte) []byte {
 
 // FromAgent handles one line of the agent and returns the lines for the agent. ErrSession is final.
 func (c *Client) FromAgent(line []byte) ([]byte, error) {
-	var l incoming
-	if !decode(line, &l) {
+	var l Message
+	if !Decode(line, &l) {
 		return nil, nil
 	}
 	switch {
@@ -88,7 +88,7 @@ func (c *Client) FromAgent(line []byte) ([]byte, error) {
 	return c.answered(kind, &l)
 }
 
-func (c *Client) answered(kind Kind, l *incoming) ([]byte, error) {
+func (c *Client) answered(kind Kind, l *Message) ([]byte, error) {
 	if l.Error != nil && kind != Prompt {
 		return nil, fmt.Errorf("%w: %s", ErrSession, l.Error.Message)
 	}
