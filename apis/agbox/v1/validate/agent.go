@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -46,7 +47,9 @@ func Agent(spec *agboxv1.AgentSpec) (errs Errors) {
 		checkPath(&errs, "working_dir", spec.GetWorkingDir())
 	}
 	checkAgentWords(&errs, spec)
-	checkStartTimeout(&errs, spec.GetStartTimeout())
+	if !lasts(spec.GetStartTimeout(), minStartTimeout, maxStartTimeout) {
+		errs.add("start_timeout", "must be a duration from %v to 1h", minStartTimeout)
+	}
 	checkPrompt(&errs, "initial_prompt", spec.GetInitialPrompt())
 	checkPrompt(&errs, "nudge", spec.GetNudge())
 	checkOptional(&errs, "save_command", spec.GetSaveCommand())
@@ -61,13 +64,6 @@ func checkAgentWords(errs *Errors, spec *agboxv1.AgentSpec) {
 	checkWord(errs, "desired_state", spec.GetDesiredState(), "running", "stopped")
 	checkWord(errs, "restart_policy", spec.GetRestartPolicy(), "never", "on-failure", "always")
 	checkWord(errs, "on_interrupted", spec.GetOnInterrupted(), "retry", "hold")
-}
-
-func checkStartTimeout(errs *Errors, d *durationpb.Duration) {
-	if d == nil || d.CheckValid() == nil && d.AsDuration() >= minStartTimeout && d.AsDuration() <= maxStartTimeout {
-		return
-	}
-	errs.add("start_timeout", "must be a duration from %v to 1h", minStartTimeout)
 }
 
 // checkPrompt checks what becomes a prompt, or is empty for none.
@@ -114,38 +110,20 @@ func AgentDefaults(spec *agboxv1.AgentSpec) *agboxv1.AgentSpec {
 	if out == nil {
 		return nil
 	}
-	for _, one := range []struct {
-		field  *string
-		absent string
-	}{
-		{&out.Format, "native"}, {&out.Ready, "protocol"}, {&out.DesiredState, "running"}, {&out.RestartPolicy, "on-failure"},
-		{&out.OnInterrupted, "retry"},
-	} {
-		if *one.field == "" {
-			*one.field = one.absent
-		}
-	}
+	out.Format = cmp.Or(out.Format, "native")
+	out.Ready = cmp.Or(out.Ready, "protocol")
+	out.DesiredState = cmp.Or(out.DesiredState, "running")
+	out.RestartPolicy = cmp.Or(out.RestartPolicy, "on-failure")
+	out.OnInterrupted = cmp.Or(out.OnInterrupted, "retry")
 	if out.StartTimeout == nil {
 		out.StartTimeout = durationpb.New(time.Minute)
 	}
-	out.Context = contextDefaults(out.GetContext())
+	if out.Context == nil {
+		out.Context = &agboxv1.AgentContextPolicy{}
+	}
+	c := out.Context
+	c.Mode, c.MaxTurns, c.MaxCharacters = cmp.Or(c.Mode, "auto"), cmp.Or(c.MaxTurns, 50), cmp.Or(c.MaxCharacters, 40_000)
 	return out
-}
-
-func contextDefaults(c *agboxv1.AgentContextPolicy) *agboxv1.AgentContextPolicy {
-	if c == nil {
-		c = &agboxv1.AgentContextPolicy{}
-	}
-	if c.Mode == "" {
-		c.Mode = "auto"
-	}
-	if c.MaxTurns == 0 {
-		c.MaxTurns = 50
-	}
-	if c.MaxCharacters == 0 {
-		c.MaxCharacters = 40_000
-	}
-	return c
 }
 
 // DiffAgent returns what differs between two specs that have their defaults, in the order of the fields.

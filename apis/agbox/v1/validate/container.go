@@ -33,11 +33,6 @@ type container interface {
 	GetPullPolicy() string
 }
 
-var (
-	_ container = (*agboxv1.CreateSpec)(nil)
-	_ container = (*agboxv1.ServiceSpec)(nil)
-)
-
 // checkContainer checks the settings of the container whose fields begin with prefix.
 func checkContainer(errs *Errors, prefix string, c container) {
 	if len(c.GetCommand()) > 0 {

@@ -2,10 +2,14 @@ package validate
 
 import (
 	"maps"
+	"math"
 	"slices"
+	"strings"
 
 	"github.com/distribution/reference"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
@@ -27,7 +31,7 @@ func Create(spec *agboxv1.CreateSpec) (errs Errors) {
 	checkServices(&errs, spec)
 	checkLabels(&errs, "labels", spec.GetLabels())
 	checkEnvs(&errs, "envs", spec.GetEnvs())
-	if ttl := spec.GetIdleTtl(); ttl != nil && (ttl.CheckValid() != nil || ttl.AsDuration() < 0) {
+	if !lasts(spec.GetIdleTtl(), 0, math.MaxInt64) {
 		errs.add("idle_ttl", "must be 0 (never) or a positive duration")
 	}
 	checkContainer(&errs, "", spec)
@@ -61,3 +65,75 @@ func LabelSelector(selector map[string]string) (errs Errors) {
 }
 
 func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
+
+// Normalize returns a copy of spec in the one form that is stored and compared: paths without double or final slashes
+// and without "." parts, the protocol of each port written out, and no security that says nothing. Nothing else is filled in. ".." parts stay, for
+// Create to refuse: behind a symbolic link they lead elsewhere than they seem to. nil gives nil.
+func Normalize(spec *agboxv1.CreateSpec) *agboxv1.CreateSpec {
+	out := proto.CloneOf(spec)
+	for _, m := range out.GetMounts() {
+		tidy(&m.Source)
+		tidy(&m.Target)
+	}
+	for _, c := range out.GetCopies() {
+		tidy(&c.Source)
+		tidy(&c.Target)
+	}
+	if out != nil {
+		tidy(&out.WorkingDir)
+		if proto.Size(out.GetSecurity()) == 0 { // one that says nothing
+			out.Security = nil
+		}
+	}
+	writeProtocols(out.GetPorts())
+	for _, list := range [][]*agboxv1.ServiceSpec{out.GetRequiredServices(), out.GetOptionalServices()} {
+		for _, s := range list {
+			tidy(&s.WorkingDir)
+			writeProtocols(s.GetPorts())
+		}
+	}
+	return out
+}
+
+func writeProtocols(ports []*agboxv1.PortSpec) {
+	for _, p := range ports {
+		if p.GetProtocol() == "" {
+			p.Protocol = "tcp"
+		}
+	}
+}
+
+// tidy removes what has no meaning from an absolute path.
+func tidy(p *string) {
+	if !strings.HasPrefix(*p, "/") {
+		return
+	}
+	var parts []string
+	for part := range strings.SplitSeq(*p, "/") {
+		if part != "" && part != "." {
+			parts = append(parts, part)
+		}
+	}
+	*p = "/" + strings.Join(parts, "/")
+}
+
+// checkUnknown refuses a field that a newer client set and that this version would silently drop. One is reported for
+// each message: the rest would be noise.
+func checkUnknown(errs *Errors, path string, m protoreflect.Message) {
+	if number, _, n := protowire.ConsumeTag(m.GetUnknown()); n > 0 {
+		errs.add(path, "has field number %d, which this version of agboxd does not know", number)
+	}
+	m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		if fd.Kind() != protoreflect.MessageKind || fd.IsMap() {
+			return true
+		}
+		if !fd.IsList() {
+			checkUnknown(errs, fd.TextName(), v.Message())
+			return true
+		}
+		for i := range v.List().Len() {
+			checkUnknown(errs, fd.TextName(), v.List().Get(i).Message())
+		}
+		return true
+	})
+}

@@ -1,10 +1,14 @@
 package validate
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
@@ -44,9 +48,9 @@ func (d *differ) message(prefix string, before, after protoreflect.Message) {
 		switch {
 		case fd.IsMap():
 			d.entries(path, fd, a.Map(), b.Map())
-		case isSecurity(fd): // an absent one reads as empty
+		case fd.FullName() == "agbox.v1.CreateSpec.security": // an absent one reads as empty
 			d.message(path+".", a.Message(), b.Message())
-		case isServices(fd):
+		case fd.IsList() && fd.Message() != nil && fd.Message().FullName() == "agbox.v1.ServiceSpec":
 			d.services(path, serviceList(a.List()), serviceList(b.List()))
 		case before.Has(fd) != after.Has(fd) || !a.Equal(b):
 			d.add(path, show(before, fd), show(after, fd), fd)
@@ -109,18 +113,6 @@ func find(services []*agboxv1.ServiceSpec, name string) int {
 	return slices.IndexFunc(services, func(s *agboxv1.ServiceSpec) bool { return s.GetName() == name })
 }
 
-var serviceName = (&agboxv1.ServiceSpec{}).ProtoReflect().Descriptor().FullName()
-
-var securityName = (&agboxv1.SecuritySpec{}).ProtoReflect().Descriptor().FullName()
-
-func isSecurity(fd protoreflect.FieldDescriptor) bool {
-	return !fd.IsList() && fd.Message() != nil && fd.Message().FullName() == securityName
-}
-
-func isServices(fd protoreflect.FieldDescriptor) bool {
-	return fd.IsList() && fd.Message() != nil && fd.Message().FullName() == serviceName
-}
-
 func serviceList(l protoreflect.List) []*agboxv1.ServiceSpec {
 	all := make([]*agboxv1.ServiceSpec, 0, l.Len())
 	for i := range l.Len() {
@@ -139,3 +131,48 @@ func stringMap(m protoreflect.Map) map[string]string {
 	})
 	return out
 }
+
+// show renders a field for people: empty when it is not set, otherwise much as it is written in YAML. Maps are not
+// shown.
+func show(m protoreflect.Message, fd protoreflect.FieldDescriptor) string {
+	switch {
+	case !m.Has(fd) || fd.IsMap():
+		return ""
+	case !fd.IsList():
+		if fd.Kind() == protoreflect.StringKind {
+			return m.Get(fd).String() // alone it needs no quotes
+		}
+		return showValue(m.Get(fd), fd)
+	}
+	parts := make([]string, m.Get(fd).List().Len())
+	for i := range parts {
+		parts[i] = showValue(m.Get(fd).List().Get(i), fd)
+	}
+	return "[" + strings.Join(parts, ", ") + "]"
+}
+
+func showValue(v protoreflect.Value, fd protoreflect.FieldDescriptor) string {
+	switch fd.Kind() {
+	case protoreflect.StringKind:
+		return strconv.Quote(v.String())
+	case protoreflect.MessageKind:
+		if d, ok := v.Message().Interface().(*durationpb.Duration); ok {
+			return d.AsDuration().String()
+		}
+		return showMessage(v.Message())
+	}
+	return fmt.Sprint(v.Interface())
+}
+
+func showMessage(m protoreflect.Message) string {
+	var parts []string
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		if fd := fields.Get(i); m.Has(fd) {
+			parts = append(parts, fd.TextName()+": "+show(m, fd))
+		}
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
+}
+
+func list(names []string) string { return strings.Join(names, ", ") }

@@ -22,11 +22,17 @@ func checkLifetime(errs *Errors, spec *agboxv1.CreateSpec) {
 }
 
 func checkTimeout(errs *Errors, field string, d *durationpb.Duration) {
-	if d == nil || d.CheckValid() == nil && (d.AsDuration() == 0 || d.AsDuration() >= minTimeout && d.AsDuration() <= maxTimeout) {
-		return
+	if !lasts(d, minTimeout, maxTimeout) && !isZero(d) {
+		errs.add(field, "must be 0 (never) or a duration from %v to 10 years", minTimeout)
 	}
-	errs.add(field, "must be 0 (never) or a duration from %v to 10 years", minTimeout)
 }
+
+// lasts reports whether a duration is valid and from least to most, or absent.
+func lasts(d *durationpb.Duration, least, most time.Duration) bool {
+	return d == nil || d.CheckValid() == nil && d.AsDuration() >= least && d.AsDuration() <= most
+}
+
+func isZero(d *durationpb.Duration) bool { return d.GetSeconds() == 0 && d.GetNanos() == 0 }
 
 // SetTimeout checks a request to move a sandbox's end; now is the time by the clock that the end is meant for.
 func SetTimeout(req *agboxv1.SetSandboxTimeoutRequest, now time.Time) (errs Errors) {

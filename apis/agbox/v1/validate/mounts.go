@@ -3,6 +3,7 @@ package validate
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -42,10 +43,7 @@ func (t *targets) mounts(errs *Errors, mounts []*agboxv1.MountSpec) {
 	}
 	for i, m := range mounts {
 		at := fmt.Sprintf("mounts[%d]", i)
-		checkPath(errs, at+".source", m.GetSource())
-		if checkTarget(errs, at+".target", m.GetTarget(), refusedMount) {
-			*t = append(*t, target{path: m.GetTarget(), owner: at, field: at + ".target"})
-		}
+		t.add(errs, m, target{owner: at}, refusedMount)
 	}
 }
 
@@ -57,12 +55,28 @@ func (t *targets) copies(errs *Errors, copies []*agboxv1.CopySpec) {
 	}
 	for i, c := range copies {
 		at := fmt.Sprintf("copies[%d]", i)
-		checkPath(errs, at+".source", c.GetSource())
-		if checkTarget(errs, at+".target", c.GetTarget(), refusedCopy) {
-			*t = append(*t, target{path: c.GetTarget(), owner: at, field: at + ".target", copied: true})
-		}
+		t.add(errs, c, target{owner: at, copied: true}, refusedCopy)
 		checkPatterns(errs, at+".exclude_patterns", c.GetExcludePatterns())
 	}
+}
+
+type fromHost interface {
+	GetSource() string
+	GetTarget() string
+}
+
+// add checks the paths of a mount or copy and adds its target if that is valid.
+func (t *targets) add(errs *Errors, given fromHost, one target, refused func(string) string) {
+	checkPath(errs, one.owner+".source", given.GetSource())
+	one.path, one.field = given.GetTarget(), one.owner+".target"
+	if !checkPath(errs, one.field, one.path) {
+		return
+	}
+	if why := refused(one.path); why != "" {
+		errs.add(one.field, "%s %s", short(one.path), why)
+		return
+	}
+	*t = append(*t, one)
 }
 
 func checkPatterns(errs *Errors, field string, patterns []string) {
@@ -101,17 +115,6 @@ func checkPath(errs *Errors, field, p string) bool {
 	return len(*errs) == before
 }
 
-func checkTarget(errs *Errors, field, p string, refused func(string) string) bool {
-	if !checkPath(errs, field, p) {
-		return false
-	}
-	why := refused(p)
-	if why != "" {
-		errs.add(field, "%s %s", short(p), why)
-	}
-	return why == ""
-}
-
 // refusedMount says why nothing can be mounted at p, or returns "".
 func refusedMount(p string) string {
 	switch p {
@@ -131,10 +134,8 @@ func refusedCopy(p string) string {
 			return "cannot be copied to: the engine mounts " + dir + " when the container starts"
 		}
 	}
-	for _, file := range engineFiles {
-		if p == file {
-			return "cannot be copied to: the engine mounts its own when the container starts"
-		}
+	if slices.Contains(engineFiles, p) {
+		return "cannot be copied to: the engine mounts its own when the container starts"
 	}
 	if p == "/" {
 		return "cannot be copied to: name the directories one by one"

@@ -1,0 +1,155 @@
+package validate
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+)
+
+var (
+	idPattern   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{2,198}[A-Za-z0-9]$`)
+	namePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+)
+
+const (
+	idRule   = `must be 4 to 200 ASCII letters, digits, "-" and "_", the first and last a letter or digit`
+	nameRule = `must be 1 to 63 lower-case ASCII letters, digits and "-", the first and last a letter or digit`
+)
+
+// SandboxID checks an ID that a client chose for a sandbox. Empty is not valid here; it means "choose one" to callers.
+func SandboxID(id string) Errors { return checkID("sandbox_id", id) }
+
+// ExecID checks an ID that a client chose for an exec.
+func ExecID(id string) Errors { return checkID("exec_id", id) }
+
+func checkID(field, id string) (errs Errors) {
+	if !idPattern.MatchString(id) {
+		errs.add(field, idRule)
+	}
+	return errs
+}
+
+// Name checks the name of a sandbox: a DNS label.
+func Name(name string) (errs Errors) {
+	if !namePattern.MatchString(name) {
+		errs.add("name", nameRule)
+	}
+	return errs
+}
+
+// Exec checks a request to run a command. An empty exec_id is valid: the daemon chooses one.
+func Exec(req *agboxv1.CreateExecRequest) (errs Errors) {
+	if size := proto.Size(req); size > MaxSpecBytes {
+		errs.add("command", "and env_overrides are %d bytes together; the limit is %d", size, MaxSpecBytes)
+		return errs
+	}
+	checkUnknown(&errs, "exec", req.ProtoReflect())
+	if req.GetSandboxId() == "" {
+		errs.add("sandbox_id", "is required")
+	}
+	checkCommand(&errs, "command", req.GetCommand())
+	if req.GetCwd() != "" {
+		checkPath(&errs, "cwd", req.GetCwd())
+	}
+	checkEnvs(&errs, "env_overrides", req.GetEnvOverrides())
+	if req.GetExecId() != "" {
+		errs = append(errs, ExecID(req.GetExecId())...)
+	}
+	return errs
+}
+
+func checkCommand(errs *Errors, field string, command []string) {
+	if len(command) == 0 {
+		errs.add(field, "must not be empty")
+		return
+	}
+	if command[0] == "" {
+		errs.add(field+"[0]", "must name a program")
+	}
+	for i, arg := range command {
+		checkArg(errs, fmt.Sprintf("%s[%d]", field, i), arg)
+	}
+}
+
+// checkArg checks what becomes one argument of a program.
+func checkArg(errs *Errors, field, arg string) {
+	if strings.Contains(arg, "\x00") {
+		errs.add(field, "must not contain a NUL byte")
+	}
+	if len(arg) > maxArgBytes {
+		errs.add(field, "is %d bytes; the limit is %d", len(arg), maxArgBytes)
+	}
+}
+
+// Bounds of a drain. All of it is over before it is an hour old, which would end it.
+const (
+	maxDrainWait   = 45 * time.Minute
+	maxDrainSave   = 10 * time.Minute
+	maxDrainReason = 1024
+)
+
+// AgentID checks an ID that a client chose for an agent.
+func AgentID(id string) (errs Errors) {
+	if !idPattern.MatchString(id) || len(id) > maxAgentID {
+		errs.add("agent_id", `must be 4 to %d ASCII letters, digits, "-" and "_", the first and last a letter or digit`, maxAgentID)
+	}
+	return errs
+}
+
+// CreateAgent checks a request for an agent. An empty agent_id or name is valid.
+func CreateAgent(req *agboxv1.CreateAgentRequest) (errs Errors) {
+	if req.GetAgentId() != "" {
+		errs = append(errs, AgentID(req.GetAgentId())...)
+	}
+	if req.GetName() != "" {
+		errs = append(errs, Name(req.GetName())...)
+	}
+	if req.GetSpec() == nil {
+		errs.add("spec", "is required")
+		return errs
+	}
+	return append(errs, Agent(req.GetSpec())...)
+}
+
+// PromptAgent checks a prompt. An empty prompt_id is valid: the daemon chooses one.
+func PromptAgent(req *agboxv1.PromptAgentRequest) (errs Errors) {
+	checkUnknown(&errs, "prompt", req.ProtoReflect())
+	if req.GetAgentId() == "" {
+		errs.add("agent_id", "is required")
+	}
+	if req.GetText() == "" {
+		errs.add("text", "is required")
+	}
+	checkPrompt(&errs, "text", req.GetText())
+	if req.GetPromptId() != "" {
+		errs = append(errs, checkID("prompt_id", req.GetPromptId())...)
+	}
+	return errs
+}
+
+// Drain checks a request to drain.
+func Drain(req *agboxv1.DrainRequest) (errs Errors) {
+	checkUnknown(&errs, "drain", req.ProtoReflect())
+	if _, known := agboxv1.DrainMode_name[int32(req.GetMode())]; !known {
+		errs.add("mode", "%d is not known", int32(req.GetMode()))
+	}
+	checkUpTo(&errs, "wait", req.GetWait(), maxDrainWait)
+	checkUpTo(&errs, "save_each", req.GetSaveEach(), maxDrainSave)
+	checkUpTo(&errs, "save_all", req.GetSaveAll(), maxDrainSave)
+	if len(req.GetReason()) > maxDrainReason {
+		errs.add("reason", "is %d bytes; the limit is %d", len(req.GetReason()), maxDrainReason)
+	}
+	return errs
+}
+
+func checkUpTo(errs *Errors, field string, d *durationpb.Duration, most time.Duration) {
+	if !lasts(d, 0, most) {
+		errs.add(field, "must be a duration from 0 to %dm", int(most.Minutes()))
+	}
+}
