@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,15 +40,9 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Patience <= 0 {
-		o.Patience = 10 * time.Second
-	}
-	if o.Interval <= 0 {
-		o.Interval = 2 * time.Second
-	}
-	if o.Deadline <= 0 {
-		o.Deadline = time.Minute + 4*o.Patience
-	}
+	o.Patience = cmp.Or(max(o.Patience, 0), 10*time.Second)
+	o.Interval = cmp.Or(max(o.Interval, 0), 2*time.Second)
+	o.Deadline = cmp.Or(max(o.Deadline, 0), time.Minute+4*o.Patience)
 	return o
 }
 

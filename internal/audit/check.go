@@ -112,9 +112,7 @@ func (f *facts) counts() map[string]int {
 		}
 	}
 	for _, d := range f.files.logs {
-		if d != nil {
-			c["journals"] += len(d.journals)
-		}
+		c["journals"] += len(d.journals)
 	}
 	for _, a := range f.records.agents {
 		c["agent events"] += len(a.events)

@@ -164,9 +164,7 @@ func (a *auditor) directories() {
 	}
 	for id, d := range a.files.logs {
 		a.directory("log directory "+id, id)
-		if d != nil {
-			a.strangers(id, d)
-		}
+		a.strangers(id, d)
 	}
 	for name := range a.files.runs {
 		id, known := runs[name]

@@ -124,12 +124,14 @@ func (a *auditor) transitions(sb *sandbox) {
 // history holds the first and the last event of one exec.
 type history struct {
 	start, end event
-	n          int
 }
 
 // execs checks I6: one EXEC_STARTED, then one end, and the record matches the events. Then it checks the files of each exec.
 func (a *auditor) execs(sb *sandbox) {
 	byID := map[string]*history{}
+	for id := range sb.execs {
+		byID[id] = &history{}
+	}
 	for _, ev := range sb.events {
 		id := ev.GetExec().GetExecId()
 		if isExec(ev.GetEventType()) != (id != "") {
@@ -143,18 +145,13 @@ func (a *auditor) execs(sb *sandbox) {
 			t = &history{}
 			byID[id] = t
 		}
-		t.n++
 		a.oneOfTwo(sb, t, ev)
 		if sb.execs[id] == nil {
 			a.report(hard, "I6", "exec "+id, "", "event %d of sandbox %s is about it, and it has no record", ev.key, sb.id)
 		}
 	}
 	for id, e := range sb.execs {
-		t := byID[id]
-		if t == nil {
-			t = &history{}
-		}
-		a.exec(sb, e, *t)
+		a.exec(sb, e, *byID[id])
 	}
 }
 

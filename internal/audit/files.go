@@ -87,52 +87,39 @@ const (
 )
 
 // readFiles reads the directories below the roots. A missing root counts as empty.
-func readFiles(site Site) (files, error) {
-	f := files{logs: map[string]*logDir{}, runs: map[string]*runDir{}}
-	err := eachDir(site.LogRoot, func(name, path string) error {
-		d, err := readLogDir(path)
-		if gone(err) {
-			return nil // removed by a delete meanwhile
-		}
-		f.logs[name] = d
-		if d != nil {
-			f.streams += len(d.streams)
-		}
-		return err
-	})
-	if err != nil {
+func readFiles(site Site) (f files, err error) {
+	if f.logs, err = eachDir(site.LogRoot, readLogDir); err != nil {
 		return f, err
 	}
-	err = eachDir(site.RunRoot, func(name, path string) error {
-		d, err := readRunDir(path)
-		if gone(err) {
-			return nil
-		}
-		f.runs[name] = d
-		return err
-	})
+	for _, d := range f.logs {
+		f.streams += len(d.streams)
+	}
+	f.runs, err = eachDir(site.RunRoot, readRunDir)
 	return f, err
 }
 
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 
-func eachDir(root string, fn func(name, path string) error) error {
+// eachDir reads the directories below root, by name. It leaves out those that a delete removes meanwhile.
+func eachDir[D any](root string, read func(path string) (*D, error)) (map[string]*D, error) {
+	all := map[string]*D{}
 	entries, err := os.ReadDir(root)
-	if gone(err) {
-		return nil
-	}
-	if err != nil {
-		return err
+	if err != nil && !gone(err) {
+		return nil, err
 	}
 	for _, e := range entries {
 		if !e.IsDir() {
 			continue
 		}
-		if err := fn(e.Name(), filepath.Join(root, e.Name())); err != nil {
-			return fmt.Errorf("%s: %w", e.Name(), err)
+		d, err := read(filepath.Join(root, e.Name()))
+		switch {
+		case err == nil:
+			all[e.Name()] = d
+		case !gone(err):
+			return nil, fmt.Errorf("%s: %w", e.Name(), err)
 		}
 	}
-	return nil
+	return all, nil
 }
 
 // readLogDir reads a directory that the sandbox can write to: it opens only regular files, follows no link, and reads up to bounds.

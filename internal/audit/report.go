@@ -3,6 +3,7 @@ package audit
 import (
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -55,16 +56,13 @@ func (r Report) Write(w io.Writer) {
 	for _, f := range r.Warnings {
 		fmt.Fprintln(w, "warning   "+f.String())
 	}
-	names := make([]string, 0, len(r.Counts))
-	for name, n := range r.Counts {
-		if n > 0 {
-			names = append(names, fmt.Sprintf("%d %s", n, name))
+	var counts []string
+	for _, name := range slices.Sorted(maps.Keys(r.Counts)) {
+		if n := r.Counts[name]; n > 0 {
+			counts = append(counts, fmt.Sprintf("%d %s", n, name))
 		}
 	}
-	slices.SortFunc(names, func(a, b string) int {
-		return strings.Compare(a[strings.IndexByte(a, ' '):], b[strings.IndexByte(b, ' '):])
-	})
-	fmt.Fprintln(w, "checked "+strings.Join(names, ", "))
+	fmt.Fprintln(w, "checked "+strings.Join(counts, ", "))
 	fmt.Fprintf(w, "%d violations, %d warnings\n", len(r.Violations), len(r.Warnings))
 }
 
