@@ -22,17 +22,19 @@ const (
 )
 
 type claudeLine struct {
-	Type      string          `json:"type"`
-	Subtype   string          `json:"subtype"`
-	SessionID string          `json:"session_id"`
-	Parent    string          `json:"parent_tool_use_id"`
-	Message   claudeMessage   `json:"message"`
-	Event     claudeEvent     `json:"event"`
-	Response  claudeResponse  `json:"response"`
-	IsError   bool            `json:"is_error"`
-	Result    json.RawMessage `json:"result"`
-	Error     json.RawMessage `json:"error"`
-	Errors    []string        `json:"errors"`
+	Type      string        `json:"type"`
+	Subtype   string        `json:"subtype"`
+	SessionID string        `json:"session_id"`
+	Parent    string        `json:"parent_tool_use_id"`
+	Message   claudeMessage `json:"message"`
+	Event     claudeEvent   `json:"event"`
+	Response  struct {
+		RequestID string `json:"request_id"`
+	} `json:"response"`
+	IsError bool            `json:"is_error"`
+	Result  json.RawMessage `json:"result"`
+	Error   json.RawMessage `json:"error"`
+	Errors  []string        `json:"errors"`
 }
 
 type claudeMessage struct {
@@ -53,11 +55,6 @@ type claudeBlock struct {
 	IsError   bool            `json:"is_error"`
 }
 
-type claudeResponse struct {
-	Subtype   string `json:"subtype"`
-	RequestID string `json:"request_id"`
-}
-
 func (e *emitter) claude(line []byte) {
 	line = bytes.TrimSpace(line)
 	var l claudeLine
@@ -72,7 +69,7 @@ func (e *emitter) claude(line []byte) {
 	case "system":
 		e.claudeSystem(&l)
 	case "control_response":
-		e.claudeAnswer(&l.Response)
+		e.claudeAnswer(l.Response.RequestID)
 	case "stream_event":
 		e.claudeStream(&l.Event)
 	case "assistant":
@@ -110,15 +107,15 @@ func (e *emitter) claudeSystem(l *claudeLine) {
 }
 
 // claudeAnswer handles the response to one of agboxd's requests.
-func (e *emitter) claudeAnswer(r *claudeResponse) {
-	if r.RequestID == claudeInterrupt {
+func (e *emitter) claudeAnswer(request string) {
+	if request == claudeInterrupt {
 		e.s.Interrupted = true
 		return
 	}
-	id, isNew := strings.CutPrefix(r.RequestID, claudeNew)
+	id, isNew := strings.CutPrefix(request, claudeNew)
 	if !isNew {
 		var resumed bool
-		if id, resumed = strings.CutPrefix(r.RequestID, claudeResume); !resumed {
+		if id, resumed = strings.CutPrefix(request, claudeResume); !resumed {
 			return
 		}
 	}
