@@ -159,10 +159,7 @@ func (s *Server) ListAgentTransitions(ctx context.Context, req *agboxv1.ListAgen
 	if err := required("agent_id", req.GetAgentId()); err != nil {
 		return nil, err
 	}
-	limit := batch
-	if n := req.GetLimit(); n > 0 && n < batch {
-		limit = int(n)
-	}
+	limit := cmp.Or(min(int(req.GetLimit()), batch), batch)
 	list, err := s.deps.Store.Transitions(ctx, req.GetAgentId(), req.GetAfter(), limit)
 	if err != nil {
 		return nil, err

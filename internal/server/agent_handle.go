@@ -10,11 +10,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-const (
-	desiredStopped = "stopped"
-	// formatDefault is what a spec without a format means.
-	formatDefault = "native"
-)
+const desiredStopped = "stopped"
 
 func (s *Server) agentHandle(a store.Agent, withSpec bool) *agboxv1.AgentHandle {
 	st := a.Status
@@ -22,7 +18,7 @@ func (s *Server) agentHandle(a store.Agent, withSpec bool) *agboxv1.AgentHandle 
 		AgentId: a.ID, Name: a.Name, SandboxId: a.SandboxID, State: st.GetState(), StateChangedAt: nanoseconds(st.GetStateChangedAt()),
 		NeedsAttention: st.GetNeedsAttention(), Incarnation: st.GetIncarnation(), Rung: rung(st), Version: st.GetVersion(),
 		LastEventSequence: st.GetLastSequence(), PromptId: st.GetPromptId(), QueuedPrompts: uint32(a.Queued), Attempts: st.GetAttempts(),
-		CreatedAt: timestamp(a.CreatedAt), Labels: a.Spec.GetLabels(), Format: cmp.Or(a.Spec.GetFormat(), formatDefault),
+		CreatedAt: timestamp(a.CreatedAt), Labels: a.Spec.GetLabels(), Format: cmp.Or(a.Spec.GetFormat(), "native"),
 		DesiredState: agentDesired(a), Saved: st.GetSaved(), MovesTo: s.movesTo(a),
 	}
 	h.Status, h.Activity = agentstate.Coarse(st.GetState())

@@ -45,7 +45,8 @@ func (s *Server) toStatus(method string, err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &refusal):
-		return build(classCode(refusal.Class), refusal.Reason, refusal.Message, refusal.Metadata)
+		c, _ := classOf(refusal.Class)
+		return build(c, refusal.Reason, refusal.Message, refusal.Metadata)
 	case errors.As(err, &broken):
 		return invalidStatus(broken)
 	case errors.Is(err, errStopping):
@@ -64,49 +65,38 @@ func (s *Server) toStatus(method string, err error) error {
 
 // trouble logs an internal error, and returns a status with the request ID of the log line instead of the error's text.
 func (s *Server) trouble(method string, err error) error {
-	c, request := classCode(err), uuid.NewString()[:8]
-	level := slog.LevelWarn
+	c, text := classOf(err)
+	request, level := uuid.NewString()[:8], slog.LevelWarn
 	if c == codes.Internal || c == codes.DataLoss {
 		level = slog.LevelError
 	}
 	s.deps.Logger.Log(context.Background(), level, "call failed", "method", method, "request", request, "code", c.String(), "err", err)
-	return plain(c, fmt.Sprintf("%s (request %s)", sentence(c), request))
+	return plain(c, fmt.Sprintf("%s (request %s)", text, request))
 }
 
-func sentence(c codes.Code) string {
-	switch c {
-	case codes.Unavailable:
-		return "not available at the moment, nothing was recorded; try again"
-	case codes.Aborted:
-		return "something else changed it at the same time; try again"
-	case codes.DataLoss:
-		return "a stored record does not decode"
-	case codes.FailedPrecondition:
-		return "not possible in the present state"
-	}
-	return "internal error"
-}
-
-func classCode(err error) codes.Code {
+// classOf returns the code of an error's class, and a text for clients that tells no internals.
+func classOf(err error) (c codes.Code, text string) {
+	const internal = "internal error"
 	for _, row := range []struct {
 		is   func(error) bool
 		code codes.Code
+		text string
 	}{
-		{errdefs.IsDataLoss, codes.DataLoss},
-		{errdefs.IsNotFound, codes.NotFound},
-		{errdefs.IsAlreadyExists, codes.AlreadyExists},
-		{errdefs.IsInvalidArgument, codes.InvalidArgument},
-		{errdefs.IsFailedPrecondition, codes.FailedPrecondition},
-		{errdefs.IsOutOfRange, codes.OutOfRange},
-		{errdefs.IsResourceExhausted, codes.ResourceExhausted},
-		{errdefs.IsAborted, codes.Aborted},
-		{errdefs.IsUnavailable, codes.Unavailable},
+		{errdefs.IsDataLoss, codes.DataLoss, "a stored record does not decode"},
+		{errdefs.IsNotFound, codes.NotFound, internal},
+		{errdefs.IsAlreadyExists, codes.AlreadyExists, internal},
+		{errdefs.IsInvalidArgument, codes.InvalidArgument, internal},
+		{errdefs.IsFailedPrecondition, codes.FailedPrecondition, "not possible in the present state"},
+		{errdefs.IsOutOfRange, codes.OutOfRange, internal},
+		{errdefs.IsResourceExhausted, codes.ResourceExhausted, internal},
+		{errdefs.IsAborted, codes.Aborted, "something else changed it at the same time; try again"},
+		{errdefs.IsUnavailable, codes.Unavailable, "not available at the moment, nothing was recorded; try again"},
 	} {
 		if row.is(err) {
-			return row.code
+			return row.code, row.text
 		}
 	}
-	return codes.Internal
+	return codes.Internal, internal
 }
 
 // plain returns a status whose reason is the code's own name.

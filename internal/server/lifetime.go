@@ -114,7 +114,7 @@ func (s *Server) showLifetime(h *agboxv1.SandboxHandle, sb store.Sandbox) {
 		h.DeadlineAt = nanoseconds(sb.Desired.GetDeadlineAt())
 	}
 	if timeout > 0 || h.DeadlineAt != nil {
-		h.OnTimeout = cmp.Or(sb.Spec.GetOnTimeout(), onTimeoutDefault)
+		h.OnTimeout = cmp.Or(sb.Spec.GetOnTimeout(), "stop")
 	}
 	if sb.State == agboxv1.SandboxState_SANDBOX_STATE_PAUSED {
 		h.DemotedAt = nanoseconds(sb.Desired.GetDemotedAt())
@@ -129,6 +129,3 @@ func (s *Server) timeout(sb store.Sandbox) time.Duration {
 	}
 	return s.deps.DefaultTimeout()
 }
-
-// onTimeoutDefault is the on_timeout of a spec without one.
-const onTimeoutDefault = "stop"

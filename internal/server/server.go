@@ -20,7 +20,7 @@ import (
 
 const (
 	// maxRequestBytes fits the largest valid create: a spec of 1 MiB and a YAML text of 2 MiB. It is gRPC's default, on which
-	// existing clients rely; admit.go bounds the memory of the decoded request.
+	// existing clients rely; intercept.go bounds the memory of the decoded request.
 	maxRequestBytes = 4 << 20
 	// maxStreams bounds the calls of one connection; one subscription for each sandbox must fit.
 	maxStreams = 10_000
@@ -119,14 +119,12 @@ func (s *Server) awaitDrain(ctx context.Context, drained <-chan struct{}) error 
 
 // within waits for drained or ctx, for d at most. done is false when the time was up first.
 func within(ctx context.Context, drained <-chan struct{}, d time.Duration) (done bool, err error) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-drained:
 		return true, nil
 	case <-ctx.Done():
 		return true, ctx.Err()
-	case <-timer.C:
+	case <-time.After(d):
 		return false, nil
 	}
 }

@@ -33,29 +33,31 @@ func (s *Server) UpdateSandbox(ctx context.Context, req *agboxv1.UpdateSandboxRe
 	if err := validate.Create(next).Err(); err != nil {
 		return nil, err
 	}
-	u := update{Server: s, id: req.GetSandboxId(), next: next}
+	u := update{Server: s, id: req.GetSandboxId(), next: next, dryRun: req.GetDryRun()}
 	if err := u.fits(ctx); err != nil {
 		return nil, err
 	}
-	if req.GetDryRun() {
-		return u.dryRun(ctx)
+	sb, _, err := s.deps.Store.UpdateSpec(ctx, u.id, s.deps.DefaultTimeout(), u.compare)
+	if errors.Is(err, errDryRun) {
+		sb, err = s.deps.Store.Sandbox(ctx, u.id)
 	}
-	sb, changed, err := s.deps.Store.UpdateSpec(ctx, u.id, s.deps.DefaultTimeout(), u.compare)
 	if err != nil {
 		return nil, err
 	}
-	return &agboxv1.UpdateSandboxResponse{Sandbox: s.handle(sb, true), ChangedFields: changed}, nil
+	return &agboxv1.UpdateSandboxResponse{Sandbox: s.handle(sb, true), ChangedFields: u.changed}, nil
 }
 
 // update is the spec that a sandbox should have.
 type update struct {
 	*Server
-	id   string
-	next *agboxv1.CreateSpec
+	id      string
+	next    *agboxv1.CreateSpec
+	dryRun  bool
+	changed []string // by the last comparison
 }
 
 // compare is a store.SpecChange. The engine is asked about limits only: the rest is in its containers already.
-func (u update) compare(old *agboxv1.CreateSpec) (next *agboxv1.CreateSpec, changed []string, limits bool, err error) {
+func (u *update) compare(old *agboxv1.CreateSpec) (next *agboxv1.CreateSpec, changed []string, limits bool, err error) {
 	changed, limits, fixed := validate.Update(old, u.next)
 	if len(fixed) > 0 {
 		return nil, nil, false, immutable(u.id, fixed)
@@ -63,29 +65,11 @@ func (u update) compare(old *agboxv1.CreateSpec) (next *agboxv1.CreateSpec, chan
 	if limits {
 		err = u.deps.EngineRefuses(u.next, nil).Err()
 	}
+	if err == nil && u.dryRun {
+		err = errDryRun
+	}
+	u.changed = changed
 	return u.next, changed, limits, err
-}
-
-// dryRun does an update up to the comparison.
-func (u update) dryRun(ctx context.Context) (*agboxv1.UpdateSandboxResponse, error) {
-	resp := &agboxv1.UpdateSandboxResponse{}
-	_, _, err := u.deps.Store.UpdateSpec(ctx, u.id, 0, func(old *agboxv1.CreateSpec) (*agboxv1.CreateSpec, []string, bool, error) {
-		_, changed, _, err := u.compare(old)
-		if err != nil {
-			return nil, nil, false, err
-		}
-		resp.ChangedFields = changed
-		return nil, nil, false, errDryRun
-	})
-	if !errors.Is(err, errDryRun) {
-		return nil, err
-	}
-	sb, err := u.deps.Store.Sandbox(ctx, u.id)
-	if err != nil {
-		return nil, err
-	}
-	resp.Sandbox = u.handle(sb, true)
-	return resp, nil
 }
 
 // immutable names all fields that only a new sandbox can have otherwise.
@@ -138,7 +122,7 @@ func primaryMemory(spec *agboxv1.CreateSpec, other int64) int64 {
 
 // fits refuses a memory limit that the primary's /dev/shm and System V memory, whose bounds are fixed in the container, could use up,
 // because then the kernel would kill PID 1. It accepts any limit for sandboxes without recorded bounds.
-func (u update) fits(ctx context.Context) error {
+func (u *update) fits(ctx context.Context) error {
 	sb, err := u.deps.Store.Sandbox(ctx, u.id)
 	if err != nil {
 		return err

@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/containerd/errdefs"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/agent/conversation"
@@ -15,9 +17,6 @@ const (
 	// turnBytes bounds the turns of one answer, because gRPC clients accept 4 MiB by default.
 	turnBytes = 3 << 20
 )
-
-// contextNone is the policy of an agent whose new processes get no context.
-const contextNone = "none"
 
 // GetAgentConversation implements agbox.v1.AgentService. It is made of the stored events at each call, by the same functions
 // that make the context for a new process.
@@ -42,7 +41,7 @@ func (s *Server) GetAgentConversation(ctx context.Context, req *agboxv1.GetAgent
 	resp := &agboxv1.GetAgentConversationResponse{Truncated: a.Status.GetTruncatedThrough() > 0}
 	turns := conversation.Reconstruct(events)
 	if req.GetAsContext() {
-		if policy := a.Spec.GetContext(); policy.GetMode() != contextNone {
+		if policy := a.Spec.GetContext(); policy.GetMode() != "none" {
 			resp.Context = conversation.Context(turns, conversation.Checkpoint(events), policy, "")
 		}
 		return resp, nil
@@ -89,4 +88,62 @@ func (s *Server) allAgentEvents(ctx context.Context, id string) (all []*agboxv1.
 			all, after = append(all, page...), page[len(page)-1].GetSequence()
 		}
 	}
+}
+
+// SubscribeAgentEvents implements agbox.v1.AgentService, complete and free of doubles as SubscribeSandboxEvents is: watch,
+// read the newest sequence, then follow the cursor.
+func (s *Server) SubscribeAgentEvents(req *agboxv1.SubscribeAgentEventsRequest, stream grpc.ServerStreamingServer[agboxv1.AgentEvent]) error {
+	if err := required("agent_id", req.GetAgentId()); err != nil {
+		return err
+	}
+	sub := &agentSubscription{Server: s, stream: stream, id: req.GetAgentId(), after: req.GetFromSequence(), gaps: req.GetFromSequence() == 0}
+	changed, stop := s.deps.Store.WatchAgent(sub.id)
+	defer stop()
+	if err := sub.begin(stream.Context()); err != nil {
+		return err
+	}
+	return s.follow(stream.Context(), changed, sub.sendBatch)
+}
+
+type agentSubscription struct {
+	*Server
+	stream grpc.ServerStreamingServer[agboxv1.AgentEvent]
+	id     string
+	// after is the sequence of the last event that was sent, or the client's anchor.
+	after uint64
+	// newest is the last stored sequence at the start of the subscription.
+	newest uint64
+	// gaps allows events to be dropped during the replay, because the client requested all retained events.
+	gaps bool
+}
+
+// begin checks the anchor and sends the headers, by which the client knows that it is subscribed.
+func (s *agentSubscription) begin(ctx context.Context) error {
+	a, err := s.deps.Store.Agent(ctx, s.id)
+	if err != nil {
+		return err
+	}
+	s.newest = a.Status.GetLastSequence()
+	if _, err := s.deps.Store.AgentEvents(ctx, s.id, s.after, 1); err != nil {
+		return err
+	}
+	return s.stream.SendHeader(metadata.MD{})
+}
+
+func (s *agentSubscription) sendBatch(ctx context.Context) (more bool, err error) {
+	events, err := s.deps.Store.AgentEvents(ctx, s.id, s.after, batch)
+	if errdefs.IsOutOfRange(err) && s.gaps && s.after < s.newest {
+		events, err = s.deps.Store.AgentEvents(ctx, s.id, 0, batch) // all that is kept is newer
+	}
+	if err != nil {
+		return false, err
+	}
+	for _, e := range events {
+		s.after = e.GetSequence()
+		e.Replay = s.after <= s.newest
+		if err := s.stream.Send(e); err != nil {
+			return false, err
+		}
+	}
+	return len(events) > 0, nil // how many are one batch depends on their size
 }
