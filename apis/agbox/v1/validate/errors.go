@@ -42,6 +42,17 @@ func (e *Errors) add(field, format string, args ...any) {
 	*e = append(*e, Error{Field: field, Message: field + " " + fmt.Sprintf(format, args...)})
 }
 
+// checkEach checks the entries of a list, each with its path, unless there are more than limit.
+func checkEach[T any](errs *Errors, field string, list []T, limit int, check func(at string, one T)) {
+	if len(list) > limit {
+		errs.add(field, "has %d entries; the limit is %d", len(list), limit)
+		return
+	}
+	for i, one := range list {
+		check(fmt.Sprintf("%s[%d]", field, i), one)
+	}
+}
+
 // short quotes s, cut to a length that fits an error text.
 func short(s string) string {
 	const limit = 64

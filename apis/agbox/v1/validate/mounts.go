@@ -1,7 +1,6 @@
 package validate
 
 import (
-	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -37,27 +36,17 @@ func checkFiles(errs *Errors, spec *agboxv1.CreateSpec) {
 
 // mounts checks the mounts and adds their targets as far as they are valid.
 func (t *targets) mounts(errs *Errors, mounts []*agboxv1.MountSpec) {
-	if len(mounts) > maxMounts {
-		errs.add("mounts", "has %d entries; the limit is %d", len(mounts), maxMounts)
-		return
-	}
-	for i, m := range mounts {
-		at := fmt.Sprintf("mounts[%d]", i)
+	checkEach(errs, "mounts", mounts, maxMounts, func(at string, m *agboxv1.MountSpec) {
 		t.add(errs, m, target{owner: at}, refusedMount)
-	}
+	})
 }
 
 // copies checks the copies and adds their targets as far as they are valid.
 func (t *targets) copies(errs *Errors, copies []*agboxv1.CopySpec) {
-	if len(copies) > maxCopies {
-		errs.add("copies", "has %d entries; the limit is %d", len(copies), maxCopies)
-		return
-	}
-	for i, c := range copies {
-		at := fmt.Sprintf("copies[%d]", i)
+	checkEach(errs, "copies", copies, maxCopies, func(at string, c *agboxv1.CopySpec) {
 		t.add(errs, c, target{owner: at, copied: true}, refusedCopy)
 		checkPatterns(errs, at+".exclude_patterns", c.GetExcludePatterns())
-	}
+	})
 }
 
 type fromHost interface {
@@ -80,12 +69,7 @@ func (t *targets) add(errs *Errors, given fromHost, one target, refused func(str
 }
 
 func checkPatterns(errs *Errors, field string, patterns []string) {
-	if len(patterns) > maxPatterns {
-		errs.add(field, "has %d entries; the limit is %d", len(patterns), maxPatterns)
-		return
-	}
-	for i, p := range patterns {
-		at := fmt.Sprintf("%s[%d]", field, i)
+	checkEach(errs, field, patterns, maxPatterns, func(at, p string) {
 		switch {
 		case strings.TrimSpace(p) == "":
 			errs.add(at, "must not be empty")
@@ -94,7 +78,7 @@ func checkPatterns(errs *Errors, field string, patterns []string) {
 		case len(p) > maxPatternBytes:
 			errs.add(at, "is %d bytes; the limit is %d", len(p), maxPatternBytes)
 		}
-	}
+	})
 }
 
 // checkPath reports whether p is an absolute path without parts that lead elsewhere than they seem to.

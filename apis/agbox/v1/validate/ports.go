@@ -19,13 +19,8 @@ type port struct {
 
 // checkPorts checks the ports of one container.
 func checkPorts(errs *Errors, field string, ports []*agboxv1.PortSpec) {
-	if len(ports) > maxPorts {
-		errs.add(field, "has %d entries; the limit is %d", len(ports), maxPorts)
-		return
-	}
-	first := map[port]int{}
-	for i, p := range ports {
-		at := fmt.Sprintf("%s[%d]", field, i)
+	first := map[port]string{}
+	checkEach(errs, field, ports, maxPorts, func(at string, p *agboxv1.PortSpec) {
 		if n := p.GetContainerPort(); n < 1 || n > maxPort {
 			errs.add(at+".container_port", "must be 1 to %d", maxPort)
 		}
@@ -34,12 +29,12 @@ func checkPorts(errs *Errors, field string, ports []*agboxv1.PortSpec) {
 		}
 		checkWord(errs, at+".protocol", p.GetProtocol(), "tcp", "udp")
 		key := port{p.GetContainerPort(), p.GetProtocol()}
-		if j, twice := first[key]; twice {
-			errs.add(at+".container_port", "%d/%s is published by %s[%d] already", key.number, key.protocol, field, j)
-			continue
+		if other, twice := first[key]; twice {
+			errs.add(at+".container_port", "%d/%s is published by %s already", key.number, key.protocol, other)
+			return
 		}
-		first[key] = i
-	}
+		first[key] = at
+	})
 }
 
 // checkHostPorts checks that no two containers ask for the same port of the host.

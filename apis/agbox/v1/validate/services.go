@@ -101,17 +101,12 @@ func checkHooks(errs *Errors, s service) {
 		errs.add(field, "is for required services only: nothing waits for an optional one")
 		return
 	}
-	if len(hooks) > maxHooks {
-		errs.add(field, "has %d entries; the limit is %d", len(hooks), maxHooks)
-		return
-	}
-	for i, line := range hooks {
-		at := fmt.Sprintf("%s[%d]", field, i)
+	checkEach(errs, field, hooks, maxHooks, func(at, line string) {
 		if strings.TrimSpace(line) == "" {
 			errs.add(at, "must not be empty")
 		}
 		checkArg(errs, at, line)
-	}
+	})
 }
 
 const (

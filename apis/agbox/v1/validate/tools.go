@@ -57,26 +57,22 @@ func Tools() []Tool {
 
 // tools checks the names of tools and adds their targets, also those of optional paths.
 func (t *targets) tools(errs *Errors, names []string) {
-	if len(names) > maxBuiltinListed {
-		errs.add("builtin_tools", "has %d entries; the limit is %d", len(names), maxBuiltinListed)
-		return
-	}
-	known := Tools()
-	for i, name := range names {
-		at := fmt.Sprintf("builtin_tools[%d]", i)
+	known, first := Tools(), map[string]string{}
+	checkEach(errs, "builtin_tools", names, maxBuiltinListed, func(at, name string) {
 		k := slices.IndexFunc(known, func(tool Tool) bool { return tool.Name == name })
 		if k < 0 {
 			errs.add(at, "%s is not known: write %s", short(name), toolNames(known))
-			continue
+			return
 		}
-		if j := slices.Index(names[:i], name); j >= 0 {
-			errs.add(at, "%s is listed as builtin_tools[%d] already", short(name), j)
-			continue
+		if other, twice := first[name]; twice {
+			errs.add(at, "%s is listed as %s already", short(name), other)
+			return
 		}
+		first[name] = at
 		for _, p := range known[k].Paths {
 			*t = append(*t, target{path: p.Target, owner: fmt.Sprintf("%s (%s)", at, name), field: at})
 		}
-	}
+	})
 }
 
 func toolNames(tools []Tool) string {
