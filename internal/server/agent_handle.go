@@ -19,10 +19,11 @@ func (s *Server) agentHandle(a store.Agent, withSpec bool) *agboxv1.AgentHandle 
 		NeedsAttention: st.GetNeedsAttention(), Incarnation: st.GetIncarnation(), Rung: rung(st), Version: st.GetVersion(),
 		LastEventSequence: st.GetLastSequence(), PromptId: st.GetPromptId(), QueuedPrompts: uint32(a.Queued), Attempts: st.GetAttempts(),
 		CreatedAt: timestamp(a.CreatedAt), Labels: a.Spec.GetLabels(), Format: cmp.Or(a.Spec.GetFormat(), "native"),
-		DesiredState: agentDesired(a), Saved: st.GetSaved(), MovesTo: s.movesTo(a),
+		DesiredState: desiredStates[a.Desired.GetRun()], Saved: st.GetSaved(), MovesTo: s.movesTo(a),
 	}
 	h.Status, h.Activity = agentstate.Coarse(st.GetState())
-	h.Parked = st.GetParked() && !lives(st.GetState())
+	lives := h.Activity != "" || st.GetState() == agboxv1.AgentState_AGENT_STATE_STARTING
+	h.Parked = st.GetParked() && !lives // the mark is for a later start
 	h.StatusMessage, h.Unverified = s.agentMessage(a)
 	if withSpec {
 		h.Spec = a.Spec
@@ -65,25 +66,11 @@ func (s *Server) agentMessage(a store.Agent) (text string, unverified bool) {
 	return reason + "; " + line, unverified
 }
 
-// lives reports whether the state has a process; then a mark for a later start has no effect yet.
-func lives(s agboxv1.AgentState) bool {
-	switch s {
-	case agboxv1.AgentState_AGENT_STATE_STARTING, agboxv1.AgentState_AGENT_STATE_IDLE, agboxv1.AgentState_AGENT_STATE_BUSY:
-		return true
-	}
-	return false
-}
-
-func agentDesired(a store.Agent) string {
-	switch a.Desired.GetRun() {
-	case storev1.AgentRun_AGENT_RUN_RUN:
-		return "running"
-	case storev1.AgentRun_AGENT_RUN_STOP:
-		return desiredStopped
-	case storev1.AgentRun_AGENT_RUN_DELETE:
-		return "deleted"
-	}
-	return ""
+// desiredStates are the words for the states that can be asked for.
+var desiredStates = map[storev1.AgentRun]string{
+	storev1.AgentRun_AGENT_RUN_RUN:    "running",
+	storev1.AgentRun_AGENT_RUN_STOP:   desiredStopped,
+	storev1.AgentRun_AGENT_RUN_DELETE: "deleted",
 }
 
 // Bounds of AgentHandle.queue; part of the contract.

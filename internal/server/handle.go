@@ -1,6 +1,7 @@
 package server
 
 import (
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -49,11 +50,9 @@ func (s *Server) runtimeWarnings(sb store.Sandbox) []string {
 
 // services returns all services of the spec with their state in this run, the required ones first.
 func services(sb store.Sandbox) (out []*agboxv1.ServiceStatus) {
-	for _, spec := range sb.Spec.GetRequiredServices() {
-		out = append(out, serviceStatus(spec.GetName(), true, sb.Progress))
-	}
-	for _, spec := range sb.Spec.GetOptionalServices() {
-		out = append(out, serviceStatus(spec.GetName(), false, sb.Progress))
+	required, optional := sb.Spec.GetRequiredServices(), sb.Spec.GetOptionalServices()
+	for i, spec := range slices.Concat(required, optional) {
+		out = append(out, serviceStatus(spec.GetName(), i < len(required), sb.Progress))
 	}
 	return out
 }

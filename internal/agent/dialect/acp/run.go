@@ -19,44 +19,33 @@ var errUnread = errors.New("the agent does not read its stdin: more than 16 MiB 
 // its end; an agent that closed its stdin is expected to exit. After an error the caller closes inbox and fromAgent, since a
 // goroutine may still read them.
 func Run(o Options, inbox io.Reader, toAgent io.WriteCloser, fromAgent io.Reader, log io.Writer) error {
-	r := &run{client: New(o), out: newQueue()}
+	client, out := New(o), newQueue()
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		r.out.drain(toAgent)
+		out.drain(toAgent)
 	}()
 	defer func() { <-written }()
 	defer toAgent.Close() // unblocks a pending write
-	defer r.out.close()
+	defer out.close()
 
-	if err := r.out.put(r.client.Start()); err != nil {
+	if err := out.put(client.Start()); err != nil {
 		return err
 	}
-	go r.readInbox(inbox)
-	return r.readAgent(io.TeeReader(fromAgent, log))
-}
-
-type run struct {
-	mu     sync.Mutex
-	client *Client
-	out    *queue
-}
-
-func (r *run) readInbox(inbox io.Reader) {
-	defer r.out.close()
-	_ = eachLine(inbox, func(line []byte) error {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return r.out.put(r.client.FromInbox(line))
-	})
-}
-
-func (r *run) readAgent(agent io.Reader) error {
-	return eachLine(agent, func(line []byte) error {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		reply, err := r.client.FromAgent(line)
-		return errors.Join(err, r.out.put(reply))
+	var mu sync.Mutex // guards client
+	go func() {
+		defer out.close()
+		_ = eachLine(inbox, func(line []byte) error {
+			mu.Lock()
+			defer mu.Unlock()
+			return out.put(client.FromInbox(line))
+		})
+	}()
+	return eachLine(io.TeeReader(fromAgent, log), func(line []byte) error {
+		mu.Lock()
+		defer mu.Unlock()
+		reply, err := client.FromAgent(line)
+		return errors.Join(err, out.put(reply))
 	})
 }
 
