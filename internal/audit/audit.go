@@ -35,21 +35,13 @@ type Options struct {
 	Patience time.Duration
 	// Interval between two rounds. 0: 2 s.
 	Interval time.Duration
-	// Deadline for all rounds together. 0: a minute and four times Patience. Differences that have neither persisted nor disappeared by then are warnings.
-	Deadline time.Duration
-}
-
-func (o Options) withDefaults() Options {
-	o.Patience = cmp.Or(max(o.Patience, 0), 10*time.Second)
-	o.Interval = cmp.Or(max(o.Interval, 0), 2*time.Second)
-	o.Deadline = cmp.Or(max(o.Deadline, 0), time.Minute+4*o.Patience)
-	return o
 }
 
 // Run audits a site, and repeats the audit while there are differences that the daemon may still repair. It changes nothing.
+// It does so for a minute and four times o.Patience at most; differences that have neither persisted nor disappeared by then are warnings.
 // An error means that the site could not be read; it is not a verdict.
 func Run(ctx context.Context, site Site, source Source, o Options) (Report, error) {
-	o = o.withDefaults()
+	patience, interval := cmp.Or(max(o.Patience, 0), 10*time.Second), cmp.Or(max(o.Interval, 0), 2*time.Second)
 	seen := map[string]sighting{}
 	start := time.Now()
 	for {
@@ -58,15 +50,15 @@ func Run(ctx context.Context, site Site, source Source, o Options) (Report, erro
 			return Report{}, err
 		}
 		now := time.Now()
-		r, waiting := settle(judge(facts), seen, now, o.Patience, facts.running)
+		r, waiting := settle(judge(facts), seen, now, patience, facts.running)
 		r.Counts = facts.counts()
-		if !waiting || now.Sub(start) >= o.Deadline {
+		if !waiting || now.Sub(start) >= time.Minute+4*patience {
 			return r, nil
 		}
 		select {
 		case <-ctx.Done():
 			return Report{}, context.Cause(ctx)
-		case <-time.After(o.Interval):
+		case <-time.After(interval):
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"strings"
 )
@@ -35,21 +34,16 @@ func readRunDir(path string) (*runDir, error) {
 	if d.inboxes, err = sizesIn(root, "ctl/exec", ".inbox"); err != nil {
 		return nil, err
 	}
-	if d.outboxes, err = sizesIn(root, "out/agents", ".ndjson"); err != nil {
+	if d.outboxes, err = sizesIn(root, "out/agents", ".ndjson", ".words"); err != nil {
 		return nil, err
 	}
-	words, err := sizesIn(root, "out/agents", ".words")
-	if err != nil {
-		return nil, err
-	}
-	maps.Copy(d.outboxes, words)
 	d.private, err = readPrivateRun(root)
 	return d, err
 }
 
-// sizesIn returns the sizes of the regular files in dir by name, for names with the suffix, which it strips. If dir is missing or
-// not a directory, there are none: a sandbox can replace the directory of its outboxes.
-func sizesIn(root *os.Root, dir, suffix string) (map[string]int64, error) {
+// sizesIn returns the sizes of the regular files in dir by name, for names with one of the suffixes, which it strips; of two, the later
+// suffix counts. If dir is missing or not a directory, there are none: a sandbox can replace the directory of its outboxes.
+func sizesIn(root *os.Root, dir string, suffixes ...string) (map[string]int64, error) {
 	sizes := map[string]int64{}
 	if info, err := root.Lstat(dir); err != nil || !info.IsDir() {
 		return sizes, nil // counts as empty
@@ -58,13 +52,15 @@ func sizesIn(root *os.Root, dir, suffix string) (map[string]int64, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range entries {
-		id, ok := strings.CutSuffix(e.Name(), suffix)
-		if !ok || !e.Type().IsRegular() {
-			continue
-		}
-		if info, err := e.Info(); err == nil {
-			sizes[id] = info.Size()
+	for _, suffix := range suffixes {
+		for _, e := range entries {
+			id, ok := strings.CutSuffix(e.Name(), suffix)
+			if !ok || !e.Type().IsRegular() {
+				continue
+			}
+			if info, err := e.Info(); err == nil {
+				sizes[id] = info.Size()
+			}
 		}
 	}
 	return sizes, nil
