@@ -2,21 +2,21 @@
 package connlimit
 
 import (
-	"container/list"
 	"net"
+	"slices"
 	"sync"
 )
 
 // Oldest returns a listener with at most limit open connections. One more closes the oldest connection, so a new caller is always
 // served, and a client that opens many connections loses its own. limit is at least 1.
 func Oldest(l net.Listener, limit int) net.Listener {
-	return &listener{Listener: l, limit: max(limit, 1), open: list.New(), evict: true}
+	return &listener{Listener: l, limit: max(limit, 1), evict: true}
 }
 
 // Newest returns a listener with at most limit open connections. It accepts one more and closes it at once, so that its caller
 // gets an error instead of waiting, and keeps established connections. limit is at least 1.
 func Newest(l net.Listener, limit int) net.Listener {
-	return &listener{Listener: l, limit: max(limit, 1), open: list.New()}
+	return &listener{Listener: l, limit: max(limit, 1)}
 }
 
 type listener struct {
@@ -25,7 +25,7 @@ type listener struct {
 	evict bool
 
 	mu   sync.Mutex
-	open *list.List // of *conn, the first accepted in front
+	open []*conn // in the order in which they were accepted
 }
 
 // Accept implements net.Listener.
@@ -50,25 +50,23 @@ func (l *listener) Accept() (net.Conn, error) {
 func (l *listener) add(c *conn) *conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.open.Len() < l.limit {
-		c.at = l.open.PushBack(c)
+	if len(l.open) < l.limit {
+		l.open = append(l.open, c)
 		return nil
 	}
 	if !l.evict {
 		return c
 	}
-	oldest := l.open.Remove(l.open.Front()).(*conn) // the list has no other type
-	oldest.at = nil
-	c.at = l.open.PushBack(c)
+	oldest := l.open[0]
+	l.open = append(l.open[1:], c)
 	return oldest
 }
 
 func (l *listener) remove(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.at != nil {
-		l.open.Remove(c.at)
-		c.at = nil
+	if i := slices.Index(l.open, c); i >= 0 {
+		l.open = slices.Delete(l.open, i, i+1)
 	}
 }
 
@@ -76,7 +74,6 @@ func (l *listener) remove(c *conn) {
 type conn struct {
 	net.Conn
 	of *listener
-	at *list.Element // guarded by of.mu; nil once it is not counted
 }
 
 // Close implements net.Conn. The descriptor is closed before the connection leaves the count.
