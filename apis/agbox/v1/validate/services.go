@@ -126,21 +126,18 @@ func checkHealthcheck(errs *Errors, field string, hc *agboxv1.HealthcheckConfig,
 		return
 	}
 	checkTest(errs, field+".test", hc.GetTest(), required)
-	for _, d := range []struct {
-		name  string
-		value *durationpb.Duration
-	}{
-		{"interval", hc.GetInterval()},
-		{"timeout", hc.GetTimeout()},
-		{"start_period", hc.GetStartPeriod()},
-		{"start_interval", hc.GetStartInterval()},
-	} {
-		if !lasts(d.value, minProbe, maxProbe) && !isZero(d.value) {
-			errs.add(field+"."+d.name, "must be 0 (the engine's default) or a duration from %v to %v", minProbe, maxProbe)
-		}
-	}
+	checkProbe(errs, field+".interval", hc.GetInterval())
+	checkProbe(errs, field+".timeout", hc.GetTimeout())
+	checkProbe(errs, field+".start_period", hc.GetStartPeriod())
+	checkProbe(errs, field+".start_interval", hc.GetStartInterval())
 	if hc.GetRetries() > maxRetries {
 		errs.add(field+".retries", "must be 0 (the engine's default) or 1 to %d", maxRetries)
+	}
+}
+
+func checkProbe(errs *Errors, field string, d *durationpb.Duration) {
+	if !lasts(d, minProbe, maxProbe) && !isZero(d) {
+		errs.add(field, "must be 0 (the engine's default) or a duration from %v to %v", minProbe, maxProbe)
 	}
 }
 
