@@ -52,7 +52,6 @@ func (a *auditor) agent(ag *agent) {
 	a.offsets(ag)
 	a.agentTransitions(ag)
 	a.conversation(ag)
-	a.prompts(ag)
 }
 
 func (ag *agent) stamp() string { return fmt.Sprint(ag.status.GetVersion()) }
@@ -155,7 +154,8 @@ func (a *auditor) agentTransitions(ag *agent) {
 	}
 }
 
-// conversation checks I22: the events are in order, match the count, and end with the newest.
+// conversation checks I22: the events are in order, match the count, and end with the newest; each prompt is referenced by its ID, and
+// none has a number beyond the count.
 func (a *auditor) conversation(ag *agent) {
 	say := func(format string, args ...any) { a.report(hard, "I22", agentName(ag), "", format, args...) }
 	st := ag.status
@@ -171,11 +171,6 @@ func (a *auditor) conversation(ag *agent) {
 	if n != st.GetEvents() || n > 0 && last != st.GetLastSequence() {
 		say("there are %d events up to %d, and counted are %d up to %d", n, last, st.GetEvents(), st.GetLastSequence())
 	}
-}
-
-// prompts checks I22: each prompt is referenced by its ID, and none has a number beyond the count.
-func (a *auditor) prompts(ag *agent) {
-	say := func(format string, args ...any) { a.report(hard, "I22", agentName(ag), "", format, args...) }
 	for n, p := range ag.prompts {
 		if ref := ag.promptIDs[p.GetPromptId()]; ref.GetNumber() != n || n > ag.status.GetPrompts() {
 			say("prompt %q is number %d of %d, and %d by its ID", p.GetPromptId(), n, ag.status.GetPrompts(), ref.GetNumber())

@@ -108,17 +108,17 @@ func (s *Server) ListAgents(_ context.Context, req *agboxv1.ListAgentsRequest) (
 
 // StartAgent implements agbox.v1.AgentService.
 func (s *Server) StartAgent(ctx context.Context, req *agboxv1.StartAgentRequest) (*agboxv1.AcceptedResponse, error) {
-	return requestOf(ctx, req.GetAgentId(), s.deps.Store.RequestAgentRun)
+	return requestOf(ctx, "agent_id", req.GetAgentId(), s.deps.Store.RequestAgentRun)
 }
 
 // StopAgent implements agbox.v1.AgentService.
 func (s *Server) StopAgent(ctx context.Context, req *agboxv1.StopAgentRequest) (*agboxv1.AcceptedResponse, error) {
-	return requestOf(ctx, req.GetAgentId(), s.deps.Store.RequestAgentStop)
+	return requestOf(ctx, "agent_id", req.GetAgentId(), s.deps.Store.RequestAgentStop)
 }
 
 // DeleteAgent implements agbox.v1.AgentService.
 func (s *Server) DeleteAgent(ctx context.Context, req *agboxv1.DeleteAgentRequest) (*agboxv1.AcceptedResponse, error) {
-	return requestOf(ctx, req.GetAgentId(), s.deps.Store.RequestAgentDelete)
+	return requestOf(ctx, "agent_id", req.GetAgentId(), s.deps.Store.RequestAgentDelete)
 }
 
 // MoveAgent implements agbox.v1.AgentService.
@@ -138,7 +138,7 @@ func (s *Server) MoveAgent(ctx context.Context, req *agboxv1.MoveAgentRequest) (
 
 // InterruptAgent implements agbox.v1.AgentService.
 func (s *Server) InterruptAgent(ctx context.Context, req *agboxv1.InterruptAgentRequest) (*agboxv1.AcceptedResponse, error) {
-	return requestOf(ctx, req.GetAgentId(), s.deps.Store.RequestInterrupt)
+	return requestOf(ctx, "agent_id", req.GetAgentId(), s.deps.Store.RequestInterrupt)
 }
 
 // PromptAgent implements agbox.v1.AgentService.
@@ -165,12 +165,4 @@ func (s *Server) ListAgentTransitions(ctx context.Context, req *agboxv1.ListAgen
 		return nil, err
 	}
 	return &agboxv1.ListAgentTransitionsResponse{Transitions: list}, nil
-}
-
-// requestOf asks the store for a change of an agent.
-func requestOf(ctx context.Context, agentID string, method func(context.Context, string) (bool, error)) (*agboxv1.AcceptedResponse, error) {
-	if err := required("agent_id", agentID); err != nil {
-		return nil, err
-	}
-	return accepted(method(ctx, agentID))
 }

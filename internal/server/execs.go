@@ -30,10 +30,7 @@ func (s *Server) CreateExec(ctx context.Context, req *agboxv1.CreateExecRequest)
 
 // CancelExec implements agbox.v1.SandboxService.
 func (s *Server) CancelExec(ctx context.Context, req *agboxv1.CancelExecRequest) (*agboxv1.AcceptedResponse, error) {
-	if err := required("exec_id", req.GetExecId()); err != nil {
-		return nil, err
-	}
-	return accepted(s.deps.Store.RequestCancel(ctx, req.GetExecId()))
+	return requestOf(ctx, "exec_id", req.GetExecId(), s.deps.Store.RequestCancel)
 }
 
 // GetExec implements agbox.v1.SandboxService.

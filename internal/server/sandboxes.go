@@ -88,6 +88,14 @@ func required(field, id string) error {
 	return nil
 }
 
+// requestOf asks the store for a change of the object whose ID is in field.
+func requestOf(ctx context.Context, field, id string, method func(context.Context, string) (bool, error)) (*agboxv1.AcceptedResponse, error) {
+	if err := required(field, id); err != nil {
+		return nil, err
+	}
+	return accepted(method(ctx, id))
+}
+
 // accepted turns the store's answer into the API's. Whether it changed anything makes no difference to the client.
 func accepted(_ bool, err error) (*agboxv1.AcceptedResponse, error) {
 	if err != nil {

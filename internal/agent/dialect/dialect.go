@@ -59,12 +59,12 @@ func CanResume(format string) bool { return format == Claude || format == ACP }
 
 // Close completes the open message, so that later parts are not added to it.
 func Close(format string, state []byte) (next []byte, out []Output) {
-	if !slices.Contains(Formats(), format) {
+	d := Open(format, state)
+	if d.e == nil {
 		return state, nil
 	}
-	e := &emitter{s: loadState(state)}
-	e.complete()
-	return e.s.save(), e.out
+	d.e.complete()
+	return d.State(), d.e.out
 }
 
 // InTurn reports whether, according to the lines read, a turn has started and not ended.

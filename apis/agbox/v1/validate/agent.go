@@ -46,7 +46,11 @@ func Agent(spec *agboxv1.AgentSpec) (errs Errors) {
 	if spec.GetWorkingDir() != "" {
 		checkPath(&errs, "working_dir", spec.GetWorkingDir())
 	}
-	checkAgentWords(&errs, spec)
+	checkWord(&errs, "format", spec.GetFormat(), "native", "claude-stream-json", "acp")
+	checkWord(&errs, "ready", spec.GetReady(), "protocol", "process")
+	checkWord(&errs, "desired_state", spec.GetDesiredState(), "running", "stopped")
+	checkWord(&errs, "restart_policy", spec.GetRestartPolicy(), "never", "on-failure", "always")
+	checkWord(&errs, "on_interrupted", spec.GetOnInterrupted(), "retry", "hold")
 	if !lasts(spec.GetStartTimeout(), minStartTimeout, maxStartTimeout) {
 		errs.add("start_timeout", "must be a duration from %v to 1h", minStartTimeout)
 	}
@@ -56,14 +60,6 @@ func Agent(spec *agboxv1.AgentSpec) (errs Errors) {
 	checkContext(&errs, spec.GetContext())
 	checkLabels(&errs, "labels", spec.GetLabels())
 	return errs
-}
-
-func checkAgentWords(errs *Errors, spec *agboxv1.AgentSpec) {
-	checkWord(errs, "format", spec.GetFormat(), "native", "claude-stream-json", "acp")
-	checkWord(errs, "ready", spec.GetReady(), "protocol", "process")
-	checkWord(errs, "desired_state", spec.GetDesiredState(), "running", "stopped")
-	checkWord(errs, "restart_policy", spec.GetRestartPolicy(), "never", "on-failure", "always")
-	checkWord(errs, "on_interrupted", spec.GetOnInterrupted(), "retry", "hold")
 }
 
 // checkPrompt checks what becomes a prompt, or is empty for none.

@@ -36,7 +36,8 @@ func Create(spec *agboxv1.CreateSpec) (errs Errors) {
 	}
 	checkContainer(&errs, "", spec)
 	checkPrimary(&errs, spec)
-	checkLifetime(&errs, spec)
+	checkTimeout(&errs, "timeout", spec.GetTimeout())
+	checkWord(&errs, "on_timeout", spec.GetOnTimeout(), "stop", "pause", "delete")
 	checkHostPorts(&errs, spec)
 	return errs
 }
@@ -86,11 +87,9 @@ func Normalize(spec *agboxv1.CreateSpec) *agboxv1.CreateSpec {
 		}
 	}
 	writeProtocols(out.GetPorts())
-	for _, list := range [][]*agboxv1.ServiceSpec{out.GetRequiredServices(), out.GetOptionalServices()} {
-		for _, s := range list {
-			tidy(&s.WorkingDir)
-			writeProtocols(s.GetPorts())
-		}
+	for _, s := range slices.Concat(out.GetRequiredServices(), out.GetOptionalServices()) {
+		tidy(&s.WorkingDir)
+		writeProtocols(s.GetPorts())
 	}
 	return out
 }

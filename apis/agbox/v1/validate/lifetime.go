@@ -15,12 +15,6 @@ const (
 	maxTimeout = 3653 * 24 * time.Hour
 )
 
-// checkLifetime checks how long a sandbox may run and what happens then.
-func checkLifetime(errs *Errors, spec *agboxv1.CreateSpec) {
-	checkTimeout(errs, "timeout", spec.GetTimeout())
-	checkWord(errs, "on_timeout", spec.GetOnTimeout(), "stop", "pause", "delete")
-}
-
 func checkTimeout(errs *Errors, field string, d *durationpb.Duration) {
 	if !lasts(d, minTimeout, maxTimeout) && !isZero(d) {
 		errs.add(field, "must be 0 (never) or a duration from %v to 10 years", minTimeout)
