@@ -34,7 +34,7 @@ func (a *app) agentRefused(ctx context.Context, verb string, one *agboxv1.AgentH
 	if !client.IsFailedPrecondition(err) {
 		return err
 	}
-	if now, again := a.conn.GetAgent(ctx, one.GetAgentId()); again == nil {
+	if now, again := a.conn().GetAgent(ctx, one.GetAgentId()); again == nil {
 		one = now
 	}
 	text := fmt.Sprintf("cannot %s agent %s: it is %s", verb, agentName(one), agentState(one))

@@ -32,16 +32,16 @@ func sandboxesFirst(docs []document) []document {
 
 // applyAgent creates the agent, or compares it with the one that has the name. Only its sandbox and its desired state can change in
 // place.
-func (a *app) applyAgent(ctx context.Context, c *client.Client, d document, o applyOptions) (*agboxv1.AgentHandle, error) {
+func (a *app) applyAgent(ctx context.Context, d document, o applyOptions) (*agboxv1.AgentHandle, error) {
 	return applyNamed(ctx, a.agentKind(), d, func(old *agboxv1.AgentHandle) (*agboxv1.AgentHandle, error) {
 		spec, err := a.agentSpec(ctx, d)
 		switch {
 		case err != nil:
 			return nil, err
 		case old == nil:
-			return a.createAgent(ctx, c, d, spec, "created")
+			return a.createAgent(ctx, d, spec, "created")
 		}
-		return a.changeAgent(ctx, c, old, d, spec, o)
+		return a.changeAgent(ctx, old, d, spec, o)
 	})
 }
 
@@ -59,8 +59,8 @@ func (a *app) agentSpec(ctx context.Context, d document) (*agboxv1.AgentSpec, er
 	return spec, nil
 }
 
-func (a *app) createAgent(ctx context.Context, c *client.Client, d document, spec *agboxv1.AgentSpec, done string) (*agboxv1.AgentHandle, error) {
-	one, err := c.CreateAgent(ctx, &agboxv1.CreateAgentRequest{Spec: spec, AgentId: uuid.NewString(), Name: d.Name})
+func (a *app) createAgent(ctx context.Context, d document, spec *agboxv1.AgentSpec, done string) (*agboxv1.AgentHandle, error) {
+	one, err := a.conn().CreateAgent(ctx, &agboxv1.CreateAgentRequest{Spec: spec, AgentId: uuid.NewString(), Name: d.Name})
 	if client.Reason(err) == "AGENT_NAME_ALREADY_EXISTS" {
 		return nil, errContended
 	}
@@ -94,35 +94,35 @@ func agentDifferences(old *agboxv1.AgentHandle, spec *agboxv1.AgentSpec) (change
 	return changes, fixed
 }
 
-func (a *app) changeAgent(ctx context.Context, c *client.Client, old *agboxv1.AgentHandle, d document, spec *agboxv1.AgentSpec, o applyOptions) (*agboxv1.AgentHandle, error) {
+func (a *app) changeAgent(ctx context.Context, old *agboxv1.AgentHandle, d document, spec *agboxv1.AgentSpec, o applyOptions) (*agboxv1.AgentHandle, error) {
 	changes, fixed := agentDifferences(old, spec)
 	switch {
 	case len(fixed) > 0 && o.replace:
-		return a.replaceAgent(ctx, c, old, d, spec, fixed, o)
+		return a.replaceAgent(ctx, old, d, spec, fixed, o)
 	case len(fixed) > 0:
 		return nil, agentImmutable(d, fixed)
 	case len(changes) == 0:
 		fmt.Fprintf(a.Out, "agent/%s unchanged%s\n", d.Name, agentAside(old))
 		return old, nil
 	}
-	if err := requestChanges(ctx, c, old.GetAgentId(), spec, changes); err != nil {
+	if err := a.requestChanges(ctx, old.GetAgentId(), spec, changes); err != nil {
 		return nil, err
 	}
 	fmt.Fprintf(a.Out, "agent/%s configured%s\n", d.Name, moveAside(d, changes))
-	return c.GetAgent(ctx, old.GetAgentId())
+	return a.conn().GetAgent(ctx, old.GetAgentId())
 }
 
 // requestChanges requests the changes in place. It returns errContended if the agent was deleted.
-func requestChanges(ctx context.Context, c *client.Client, id string, spec *agboxv1.AgentSpec, changes []validate.Change) error {
+func (a *app) requestChanges(ctx context.Context, id string, spec *agboxv1.AgentSpec, changes []validate.Change) error {
 	for _, one := range changes {
 		var err error
 		switch {
 		case one.Path == pathSandbox:
-			err = c.MoveAgent(ctx, id, spec.GetSandboxId())
+			err = a.conn().MoveAgent(ctx, id, spec.GetSandboxId())
 		case spec.GetDesiredState() == wantStopped:
-			err = c.StopAgent(ctx, id)
+			err = a.conn().StopAgent(ctx, id)
 		default:
-			err = c.StartAgent(ctx, id)
+			err = a.conn().StartAgent(ctx, id)
 		}
 		switch {
 		case client.IsNotFound(err), client.Reason(err) == "AGENT_INVALID_STATE" && one.Path != pathSandbox:
@@ -148,13 +148,13 @@ func agentImmutable(d document, fixed []string) error {
 }
 
 // replaceAgent deletes the old agent and waits until its process has ended, so that two never work in one directory.
-func (a *app) replaceAgent(ctx context.Context, c *client.Client, old *agboxv1.AgentHandle, d document, spec *agboxv1.AgentSpec, fixed []string, o applyOptions) (*agboxv1.AgentHandle, error) {
+func (a *app) replaceAgent(ctx context.Context, old *agboxv1.AgentHandle, d document, spec *agboxv1.AgentSpec, fixed []string, o applyOptions) (*agboxv1.AgentHandle, error) {
 	// A dry run finds other mistakes of the new agent before the old one is deleted; the name itself is still in use.
-	if _, err := c.CreateAgent(ctx, &agboxv1.CreateAgentRequest{Spec: spec, AgentId: uuid.NewString(), DryRun: true}); err != nil {
+	if _, err := a.conn().CreateAgent(ctx, &agboxv1.CreateAgentRequest{Spec: spec, AgentId: uuid.NewString(), DryRun: true}); err != nil {
 		return nil, err
 	}
 	fmt.Fprintf(a.Err, "replacing agent/%s (%s): its conversation is lost\n", d.Name, strings.Join(fixed, ", "))
-	if err := c.DeleteAgent(ctx, old.GetAgentId()); err != nil && !client.IsNotFound(err) {
+	if err := a.conn().DeleteAgent(ctx, old.GetAgentId()); err != nil && !client.IsNotFound(err) {
 		return nil, err
 	}
 	waiting, cancel := context.WithTimeout(ctx, o.timeout)
@@ -162,7 +162,7 @@ func (a *app) replaceAgent(ctx context.Context, c *client.Client, old *agboxv1.A
 	if err := a.awaitAgent(waiting, old, string(client.AgentDeleted), o.timeout); err != nil {
 		return nil, fmt.Errorf("%w; apply again to create it", err)
 	}
-	return a.createAgent(ctx, c, d, spec, "replaced")
+	return a.createAgent(ctx, d, spec, "replaced")
 }
 
 // agentAside returns a note with the reason why an agent does not work and the command that helps, or "".

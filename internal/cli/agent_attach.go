@@ -142,7 +142,7 @@ func (at *attached) prompt(ctx context.Context, text string) error {
 	err := validate.PromptAgent(req).Err()
 	var resp *agboxv1.PromptAgentResponse
 	if err == nil {
-		resp, err = at.conn.PromptAgent(ctx, req)
+		resp, err = at.conn().PromptAgent(ctx, req)
 	}
 	if err != nil {
 		delete(at.open, req.PromptId)

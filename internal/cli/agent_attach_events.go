@@ -70,7 +70,7 @@ func (at *attached) hopeless(ctx context.Context) error {
 	if !at.eof || len(at.open) == 0 {
 		return nil
 	}
-	now, err := at.conn.GetAgent(ctx, at.agent.GetAgentId())
+	now, err := at.conn().GetAgent(ctx, at.agent.GetAgentId())
 	if err != nil {
 		return nil //nolint:nilerr // the stream returns the error
 	}

@@ -121,7 +121,7 @@ func (a *app) agentCreate(ctx context.Context, name string, o agentCreateOptions
 	if err := validate.CreateAgent(req).Err(); err != nil {
 		return err
 	}
-	one, err := a.conn.CreateAgent(ctx, req)
+	one, err := a.conn().CreateAgent(ctx, req)
 	switch {
 	case client.Reason(err) == "AGENT_NAME_ALREADY_EXISTS":
 		return fmt.Errorf("agent %s already exists; choose another name, or \"agbox agent delete %s\" removes it with its conversation", name, name)

@@ -34,7 +34,7 @@ func (a *app) describeAgent(ctx context.Context, ref string) error {
 	if err != nil {
 		return err
 	}
-	a.warnEngine(ctx, a.conn)
+	a.warnEngine(ctx)
 	a.describeAgentFacts(one, sandboxNames(all))
 	a.agentSpecFacts(validate.AgentDefaults(one.GetSpec()))
 	a.agentQueue(one)
@@ -153,7 +153,7 @@ func contextText(c *agboxv1.AgentContextPolicy) string {
 
 // agentChanges shows the newest changes of state.
 func (a *app) agentChanges(ctx context.Context, one *agboxv1.AgentHandle) error {
-	all, err := a.conn.AgentTransitions(ctx, one.GetAgentId(), 0)
+	all, err := a.conn().AgentTransitions(ctx, one.GetAgentId(), 0)
 	if err != nil || len(all) == 0 {
 		return err
 	}
@@ -210,7 +210,7 @@ func (a *app) eachStored(ctx context.Context, one *agboxv1.AgentHandle, see func
 	if last == 0 {
 		return nil
 	}
-	for e, err := range a.conn.AgentEvents(ctx, one.GetAgentId(), client.AgentEventOptions{}) {
+	for e, err := range a.conn().AgentEvents(ctx, one.GetAgentId(), client.AgentEventOptions{}) {
 		if err != nil {
 			return err
 		}

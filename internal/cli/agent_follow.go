@@ -83,7 +83,7 @@ const endingPause = 100 * time.Millisecond
 // connection yields events until the connection fails, and advances from. With wait it waits for the daemon. With lost it returns
 // errBack after the first event.
 func (f *followed) connection(ctx context.Context, from *uint64, lost, wait bool, yield func(*agboxv1.AgentEvent, error) bool) error {
-	for e, err := range f.conn.AgentEvents(ctx, f.agentID, client.AgentEventOptions{From: *from, Reconnect: wait}) {
+	for e, err := range f.conn().AgentEvents(ctx, f.agentID, client.AgentEventOptions{From: *from, Reconnect: wait}) {
 		if err != nil {
 			return err
 		}
@@ -105,7 +105,7 @@ func (f *followed) connection(ctx context.Context, from *uint64, lost, wait bool
 func (f *followed) printAway(ctx context.Context) (told bool) {
 	moment, cancel := context.WithTimeout(ctx, awayAfter)
 	defer cancel()
-	if _, err := f.conn.Ping(moment); err == nil || ctx.Err() != nil {
+	if _, err := f.conn().Ping(moment); err == nil || ctx.Err() != nil {
 		return false
 	}
 	f.away()
@@ -119,11 +119,11 @@ func awayText(one *agboxv1.AgentHandle) string {
 
 // refresh reads which turns have ended.
 func (f *followed) refresh(ctx context.Context, lost func(*agboxv1.AgentHandle)) error {
-	one, err := f.conn.GetAgent(ctx, f.agentID)
+	one, err := f.conn().GetAgent(ctx, f.agentID)
 	if err != nil {
 		return err
 	}
-	all, err := f.conn.AgentTransitions(ctx, f.agentID, 0)
+	all, err := f.conn().AgentTransitions(ctx, f.agentID, 0)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/internal/manifest"
 )
 
@@ -61,15 +60,15 @@ func (a *app) getAgents(cmd *cobra.Command, refs []string, o agentGetOptions) er
 	if err != nil {
 		return err
 	}
-	matching := func(ctx context.Context, c *client.Client) ([]*agboxv1.AgentHandle, error) {
+	matching := func(ctx context.Context) ([]*agboxv1.AgentHandle, error) {
 		if o.sandbox == "" {
-			return c.ListAgents(ctx, "", selector)
+			return a.conn().ListAgents(ctx, "", selector)
 		}
 		sb, err := a.resolve(ctx, o.sandbox)
 		if err != nil {
 			return nil, err
 		}
-		return c.ListAgents(ctx, sb.GetSandboxId(), selector)
+		return a.conn().ListAgents(ctx, sb.GetSandboxId(), selector)
 	}
 	table := func(ctx context.Context, found []*agboxv1.AgentHandle) error {
 		return a.printAgents(ctx, found, o.output == "wide")

@@ -51,7 +51,7 @@ func (a *app) conversation(ctx context.Context, ref string, o conversationOption
 		return err
 	}
 	if o.asContext {
-		text, err := a.conn.AgentContext(ctx, one.GetAgentId())
+		text, err := a.conn().AgentContext(ctx, one.GetAgentId())
 		if err == nil && text == "" {
 			fmt.Fprintf(a.Err, "a new process of agent %s would receive no context\n", agentName(one))
 		}
@@ -60,7 +60,7 @@ func (a *app) conversation(ctx context.Context, ref string, o conversationOption
 		}
 		return a.printText(text)
 	}
-	resp, err := a.conn.AgentConversation(ctx, one.GetAgentId(), o.last)
+	resp, err := a.conn().AgentConversation(ctx, one.GetAgentId(), o.last)
 	if err != nil {
 		return err
 	}

@@ -57,7 +57,7 @@ func (a *app) moveAgent(ctx context.Context, ref, sandbox string, wait bool, tim
 	if err != nil {
 		return err
 	}
-	if err := a.conn.MoveAgent(ctx, one.GetAgentId(), sb.GetSandboxId()); err != nil {
+	if err := a.conn().MoveAgent(ctx, one.GetAgentId(), sb.GetSandboxId()); err != nil {
 		return a.agentRefused(ctx, "move", one, err)
 	}
 	if hint := sleepingSandbox(sb); hint != "" {
@@ -65,7 +65,7 @@ func (a *app) moveAgent(ctx context.Context, ref, sandbox string, wait bool, tim
 	}
 	switch {
 	case wait:
-		a.warnEngine(ctx, a.conn)
+		a.warnEngine(ctx)
 		return a.awaitMove(ctx, one, sb, timeout)
 	case one.GetSandboxId() == sb.GetSandboxId():
 		fmt.Fprintf(a.Out, "agent/%s stays in sandbox/%s\n", agentName(one), nameOrID(sb))

@@ -11,12 +11,11 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
-	"github.com/agbox/agbox/client"
 )
 
 // rehearseAgent prints what applyAgent would do. declared are the sandboxes that the same manifests create.
-func (a *app) rehearseAgent(ctx context.Context, c *client.Client, d document, replace bool, declared []string) error {
-	p, err := a.previewAgent(ctx, c, d, declared)
+func (a *app) rehearseAgent(ctx context.Context, d document, replace bool, declared []string) error {
+	p, err := a.previewAgent(ctx, d, declared)
 	if err != nil {
 		return err
 	}
@@ -42,7 +41,7 @@ func (a *app) rehearseAgent(ctx context.Context, c *client.Client, d document, r
 }
 
 // previewAgent compares a document that has passed all checks.
-func (a *app) previewAgent(ctx context.Context, c *client.Client, d document, declared []string) (preview, error) {
+func (a *app) previewAgent(ctx context.Context, d document, declared []string) (preview, error) {
 	spec, err := a.agentSpec(ctx, d)
 	var missing *notFoundError
 	if errors.As(err, &missing) && slices.Contains(declared, d.Agent.GetSandboxId()) {
@@ -59,7 +58,7 @@ func (a *app) previewAgent(ctx context.Context, c *client.Client, d document, de
 	case old == nil && missing != nil:
 		return preview{absent: true, changes: newAgentFields(spec)}, nil
 	case old == nil:
-		_, err := c.CreateAgent(ctx, &agboxv1.CreateAgentRequest{Spec: spec, AgentId: uuid.NewString(), Name: d.Name, DryRun: true})
+		_, err := a.conn().CreateAgent(ctx, &agboxv1.CreateAgentRequest{Spec: spec, AgentId: uuid.NewString(), Name: d.Name, DryRun: true})
 		return preview{absent: true, changes: newAgentFields(spec)}, err
 	}
 	changes, fixed := agentDifferences(old, spec)

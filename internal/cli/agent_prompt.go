@@ -78,7 +78,7 @@ func (a *app) agentPrompt(cmd *cobra.Command, ref, text string, o promptOptions)
 	if err := validate.PromptAgent(req).Err(); err != nil { // gRPC would refuse a text that is far too long
 		return usagef(cmd, "%v", err)
 	}
-	resp, err := a.conn.PromptAgent(ctx, req)
+	resp, err := a.conn().PromptAgent(ctx, req)
 	if client.Reason(err) == "PROMPT_ID_ALREADY_EXISTS" {
 		return fmt.Errorf("%w with another text; choose another --id", err)
 	}

@@ -32,7 +32,7 @@ process received the conversation, and the whole reason.`,
 		if err != nil {
 			return err
 		}
-		all, err := a.conn.AgentTransitions(cmd.Context(), one.GetAgentId(), after)
+		all, err := a.conn().AgentTransitions(cmd.Context(), one.GetAgentId(), after)
 		switch {
 		case err != nil:
 			return err

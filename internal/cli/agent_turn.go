@@ -151,7 +151,7 @@ func (a *app) showWait(ctx context.Context, giveUp context.CancelCauseFunc, one 
 				idle = 0
 				continue
 			}
-			if seen, err := a.conn.GetAgent(ctx, one.GetAgentId()); err == nil {
+			if seen, err := a.conn().GetAgent(ctx, one.GetAgentId()); err == nil {
 				now = seen
 			}
 			idle++

@@ -19,13 +19,13 @@ func (a *app) awaitAgent(ctx context.Context, one *agboxv1.AgentHandle, want str
 // awaitAgentHandle waits until an agent meets a condition, notes meanwhile how it is, and returns its handle of then.
 func (a *app) awaitAgentHandle(ctx context.Context, one *agboxv1.AgentHandle, want client.AgentCondition, timeout time.Duration) (*agboxv1.AgentHandle, error) {
 	stop := a.noteWaiting(ctx, func(ctx context.Context) (string, bool) {
-		now, err := a.conn.GetAgent(ctx, one.GetAgentId())
+		now, err := a.conn().GetAgent(ctx, one.GetAgentId())
 		if err != nil {
 			return "", false // the wait itself meets the same error
 		}
 		return fmt.Sprintf("waiting for agent/%s to be %s: %s", agentName(one), want, agentFacts(now)), false
 	})
-	now, err := a.conn.WaitAgent(ctx, one.GetAgentId(), want)
+	now, err := a.conn().WaitAgent(ctx, one.GetAgentId(), want)
 	stop()
 	if err != nil {
 		return nil, a.agentWaitError(one, now, want, timeout, err)
@@ -65,7 +65,7 @@ func (a *app) agentWaitError(one, now *agboxv1.AgentHandle, want client.AgentCon
 func (a *app) lateAgent(id string) *agboxv1.AgentHandle {
 	ctx, cancel := context.WithTimeout(context.Background(), lateLook)
 	defer cancel()
-	now, err := a.conn.GetAgent(ctx, id)
+	now, err := a.conn().GetAgent(ctx, id)
 	if err != nil {
 		return nil
 	}

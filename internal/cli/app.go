@@ -6,6 +6,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+	"google.golang.org/grpc"
 
 	"github.com/agbox/agbox/client"
 )
@@ -40,7 +42,8 @@ type Streams struct {
 // *Interrupted as its cause exits as that signal does.
 func Run(ctx context.Context, args []string, version string, s Streams) int {
 	a := &app{Streams: s, version: version, notes: &notes{out: s.Err}}
-	defer a.closeClient()
+	a.conn = sync.OnceValue(a.dial)
+	defer func() { _ = a.conn().Close() }() // the process ends
 	defer a.notes.clear()
 	root := a.rootCommand()
 	root.SetArgs(args)
@@ -52,40 +55,36 @@ type app struct {
 	Streams
 	version string
 	host    string
-	conn    *client.Client
+	conn    func() *client.Client // makes the connection on first use
 	notes   *notes
 }
 
 // restartPatience is how long calls are retried while the daemon does not answer; a restart of the daemon is shorter.
 const restartPatience = 5 * time.Second
 
-// client returns the connection, made on first use.
-func (a *app) client() (*client.Client, error) {
-	if a.conn != nil {
-		return a.conn, nil
-	}
-	socket := a.host
-	if socket == "" {
-		socket = client.DefaultSocket()
-	}
+// dial prepares the connection. If there can be none, every call on it returns the reason.
+func (a *app) dial() *client.Client {
+	socket := cmp.Or(a.host, client.DefaultSocket())
 	if scheme, _, ok := strings.Cut(socket, "://"); ok && scheme != "unix" {
-		return nil, fmt.Errorf("host %q: agboxd listens on a Unix socket only; write its path", socket)
+		return client.New(broken{fmt.Errorf("host %q: agboxd listens on a Unix socket only; write its path", socket)})
 	}
 	var once sync.Once
 	c, err := client.DialWith(socket, client.Options{Patience: restartPatience, OnAway: func() {
 		once.Do(func() { a.notes.say("agboxd does not answer; trying again for " + restartPatience.String()) })
 	}})
 	if err != nil {
-		return nil, fmt.Errorf("use socket %s: %w", socket, err)
+		return client.New(broken{fmt.Errorf("use socket %s: %w", socket, err)})
 	}
-	a.conn = c
-	return c, nil
+	return c
 }
 
-func (a *app) closeClient() {
-	if a.conn != nil {
-		_ = a.conn.Close() // the process ends
-	}
+// broken is a connection whose calls return err.
+type broken struct{ err error }
+
+func (b broken) Invoke(context.Context, string, any, any, ...grpc.CallOption) error { return b.err }
+
+func (b broken) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+	return nil, b.err
 }
 
 // exitError carries an exit code. Nothing is printed when err is nil.

@@ -20,20 +20,20 @@ type applied struct {
 	along     []*agboxv1.AgentHandle // agents of replaced sandboxes, read before the replacement
 }
 
-func (a *app) applyDocument(ctx context.Context, c *client.Client, d document, o applyOptions, there *applied) error {
+func (a *app) applyDocument(ctx context.Context, d document, o applyOptions, there *applied) error {
 	switch {
 	case o.dryRun && d.Agent != nil:
-		return a.rehearseAgent(ctx, c, d, o.replace, there.declared)
+		return a.rehearseAgent(ctx, d, o.replace, there.declared)
 	case o.dryRun:
-		return a.rehearse(ctx, c, d, o.replace)
+		return a.rehearse(ctx, d, o.replace)
 	case d.Agent != nil:
-		one, err := a.applyAgent(ctx, c, d, o)
+		one, err := a.applyAgent(ctx, d, o)
 		if err == nil {
 			there.agents = append(there.agents, one)
 		}
 		return err
 	}
-	sb, err := a.applySandbox(ctx, c, d, o, there)
+	sb, err := a.applySandbox(ctx, d, o, there)
 	if err == nil {
 		there.sandboxes = append(there.sandboxes, sb)
 	}

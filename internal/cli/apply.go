@@ -80,14 +80,10 @@ func (a *app) manifests(cmd *cobra.Command, files []string) ([]document, error) 
 
 // apply handles every document even if one is refused, then waits for the others.
 func (a *app) apply(ctx context.Context, docs []document, o applyOptions) error {
-	c, err := a.client()
-	if err != nil {
-		return err
-	}
 	failed := false
 	there := &applied{declared: sandboxNamesOf(docs)}
 	for _, d := range sandboxesFirst(docs) {
-		err := a.applyDocument(ctx, c, d, o, there)
+		err := a.applyDocument(ctx, d, o, there)
 		if client.IsUnavailable(err) || ctx.Err() != nil {
 			return err // the next one would fail too
 		}
@@ -96,7 +92,7 @@ func (a *app) apply(ctx context.Context, docs []document, o applyOptions) error 
 			failed = true
 		}
 	}
-	a.warnEngine(ctx, c)
+	a.warnEngine(ctx)
 	if o.wait {
 		failed = a.waitWithoutRequest(ctx, there.sandboxes, client.Ready, o.timeout) || failed
 		failed = a.waitApplied(ctx, there, o.timeout) || failed
@@ -124,17 +120,17 @@ func applyNamed[H handle](ctx context.Context, k kind[H], d document, apply func
 }
 
 // applySandbox creates the sandbox, or changes the one that has the name.
-func (a *app) applySandbox(ctx context.Context, c *client.Client, d document, o applyOptions, there *applied) (*agboxv1.SandboxHandle, error) {
+func (a *app) applySandbox(ctx context.Context, d document, o applyOptions, there *applied) (*agboxv1.SandboxHandle, error) {
 	return applyNamed(ctx, a.sandboxKind(), d, func(old *agboxv1.SandboxHandle) (*agboxv1.SandboxHandle, error) {
 		if old == nil {
-			return a.create(ctx, c, d, "created")
+			return a.create(ctx, d, "created")
 		}
-		return a.change(ctx, c, old, d, o, there)
+		return a.change(ctx, old, d, o, there)
 	})
 }
 
-func (a *app) create(ctx context.Context, c *client.Client, d document, done string) (*agboxv1.SandboxHandle, error) {
-	sb, err := c.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{CreateSpec: d.Spec, SandboxId: uuid.NewString(), Name: d.Name})
+func (a *app) create(ctx context.Context, d document, done string) (*agboxv1.SandboxHandle, error) {
+	sb, err := a.conn().CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{CreateSpec: d.Spec, SandboxId: uuid.NewString(), Name: d.Name})
 	if client.Reason(err) == "SANDBOX_NAME_ALREADY_EXISTS" {
 		return nil, errContended
 	}
@@ -146,19 +142,19 @@ func (a *app) create(ctx context.Context, c *client.Client, d document, done str
 }
 
 // change updates a sandbox in place, or replaces it if that is needed and --replace is set.
-func (a *app) change(ctx context.Context, c *client.Client, old *agboxv1.SandboxHandle, d document, o applyOptions, there *applied) (*agboxv1.SandboxHandle, error) {
+func (a *app) change(ctx context.Context, old *agboxv1.SandboxHandle, d document, o applyOptions, there *applied) (*agboxv1.SandboxHandle, error) {
 	dead := o.replace && old.GetState() == agboxv1.SandboxState_SANDBOX_STATE_FAILED
-	resp, err := c.UpdateSandbox(ctx, &agboxv1.UpdateSandboxRequest{SandboxId: old.GetSandboxId(), CreateSpec: d.Spec, DryRun: dead})
+	resp, err := a.conn().UpdateSandbox(ctx, &agboxv1.UpdateSandboxRequest{SandboxId: old.GetSandboxId(), CreateSpec: d.Spec, DryRun: dead})
 	fields := client.ImmutableFields(err)
 	switch {
 	case err == nil && dead:
-		return a.replace(ctx, c, old, d, "FAILED, "+old.GetErrorCode(), o, there)
+		return a.replace(ctx, old, d, "FAILED, "+old.GetErrorCode(), o, there)
 	case err == nil && len(resp.GetChangedFields()) == 0:
 		fmt.Fprintf(a.Out, "sandbox/%s unchanged%s\n", d.Name, aside(old))
 	case err == nil:
 		fmt.Fprintf(a.Out, "sandbox/%s configured%s\n", d.Name, aside(old))
 	case len(fields) > 0 && o.replace:
-		return a.replace(ctx, c, old, d, strings.Join(fields, ", "), o, there)
+		return a.replace(ctx, old, d, strings.Join(fields, ", "), o, there)
 	case len(fields) > 0:
 		return nil, immutableError(d, fields)
 	case gone(err):

@@ -84,14 +84,10 @@ func exists(path string) error {
 const progressAfter = time.Second
 
 func (a *app) receiveBackup(ctx context.Context, f *os.File, withLogs bool) error {
-	c, err := a.client()
-	if err != nil {
-		return err
-	}
 	defer a.notes.clear()
 	start, shown := time.Now(), time.Now()
 	var n int64
-	return c.Backup(ctx, meter(func(p []byte) (int, error) {
+	return a.conn().Backup(ctx, meter(func(p []byte) (int, error) {
 		n += int64(len(p))
 		if now := time.Now(); now.Sub(start) > progressAfter && now.Sub(shown) > progressAfter/5 {
 			shown = now

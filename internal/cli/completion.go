@@ -47,11 +47,10 @@ func (a *app) completeEither(cmd *cobra.Command, args []string, typed string) ([
 
 // completeExecs completes the IDs of active execs, with their commands.
 func (a *app) completeExecs(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	c, err := a.client()
-	if err != nil || len(args) > 0 {
+	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	execs, err := c.ListActiveExecs(cmd.Context(), "")
+	execs, err := a.conn().ListActiveExecs(cmd.Context(), "")
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}

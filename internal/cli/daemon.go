@@ -23,16 +23,12 @@ func (a *app) versionCommand() *cobra.Command {
 			if only {
 				return nil
 			}
-			c, err := a.client()
-			if err != nil {
-				return err
-			}
-			ping, err := c.Ping(cmd.Context())
+			ping, err := a.conn().Ping(cmd.Context())
 			if err != nil {
 				return err
 			}
 			fmt.Fprintf(a.Out, "server: %s %s\n", ping.GetDaemon(), ping.GetVersion())
-			a.warnEngine(cmd.Context(), c)
+			a.warnEngine(cmd.Context())
 			return nil
 		},
 	}
@@ -58,30 +54,26 @@ FAILED, and their names are printed. Exit code 1: a sandbox was not given up, be
 		if err := checkOutput(cmd, *output, "json"); err != nil {
 			return err
 		}
-		c, err := a.client()
-		if err != nil {
-			return err
-		}
-		done, err := c.ConfirmEngine(cmd.Context())
+		done, err := a.conn().ConfirmEngine(cmd.Context())
 		if err != nil {
 			return err
 		}
 		if *output == "json" {
 			err = json.NewEncoder(a.Out).Encode(done) // one object a line
 		} else {
-			a.showConfirmation(cmd.Context(), c, done)
+			a.showConfirmation(cmd.Context(), done)
 		}
 		return errors.Join(err, outcomeOf(cmd.Context(), len(done.Undecided) > 0))
 	}
 	return cmd
 }
 
-func (a *app) showConfirmation(ctx context.Context, c *client.Client, done client.EngineConfirmation) {
+func (a *app) showConfirmation(ctx context.Context, done client.EngineConfirmation) {
 	fmt.Fprintf(a.Out, "engine %s confirmed\n", done.EngineID)
-	for _, sb := range byName(ctx, c, done.GivenUp) {
+	for _, sb := range a.byName(ctx, done.GivenUp) {
 		fmt.Fprintf(a.Out, "sandbox/%s given up\n", nameOrID(sb))
 	}
-	for _, sb := range byName(ctx, c, done.Undecided) {
+	for _, sb := range a.byName(ctx, done.Undecided) {
 		text := "it may still exist"
 		if m := sb.GetStatusMessage(); m != "" {
 			text = m
@@ -94,10 +86,10 @@ func (a *app) showConfirmation(ctx context.Context, c *client.Client, done clien
 }
 
 // byName reads sandboxes and sorts them by name. For one that can't be read it returns the ID only.
-func byName(ctx context.Context, c *client.Client, ids []string) []*agboxv1.SandboxHandle {
+func (a *app) byName(ctx context.Context, ids []string) []*agboxv1.SandboxHandle {
 	var list []*agboxv1.SandboxHandle
 	for _, id := range ids {
-		sb, err := c.GetSandbox(ctx, id)
+		sb, err := a.conn().GetSandbox(ctx, id)
 		if err != nil {
 			sb = &agboxv1.SandboxHandle{SandboxId: id}
 		}

@@ -61,22 +61,19 @@ func (a *app) delete(cmd *cobra.Command, names []string, o deleteOptions) error 
 		}
 		return a.deleteDocuments(ctx, docs, o)
 	}
-	c, err := a.client()
-	if err != nil {
-		return err
-	}
 	var gone []*agboxv1.SandboxHandle
+	var err error
 	failed := false
 	if len(o.labels) > 0 {
 		selector, err := parseSelector(cmd, o.labels)
 		if err != nil {
 			return err
 		}
-		gone, err = a.deleteMatching(ctx, c, selector, o)
+		gone, err = a.deleteMatching(ctx, selector, o)
 		if err != nil {
 			return err
 		}
-	} else if gone, failed, err = a.deleteNamed(ctx, c, names, o); err != nil {
+	} else if gone, failed, err = a.deleteNamed(ctx, names, o); err != nil {
 		return err
 	}
 	if o.wait {
@@ -96,10 +93,6 @@ func (a *app) deleteDocuments(ctx context.Context, docs []document, o deleteOpti
 			agents = append(agents, d.Name)
 		}
 	}
-	c, err := a.client()
-	if err != nil {
-		return err
-	}
 	var agentsFailed error
 	if len(agents) > 0 {
 		agentsFailed = request(ctx, a, a.agentKind(), agents, deleteAgents, verbOptions{wait: o.wait, ignore: o.ignore, timeout: o.timeout})
@@ -107,7 +100,7 @@ func (a *app) deleteDocuments(ctx context.Context, docs []document, o deleteOpti
 			return agentsFailed
 		}
 	}
-	gone, failed, err := a.deleteNamed(ctx, c, names, o)
+	gone, failed, err := a.deleteNamed(ctx, names, o)
 	if err != nil {
 		return err
 	}
@@ -117,18 +110,18 @@ func (a *app) deleteDocuments(ctx context.Context, docs []document, o deleteOpti
 	return outcomeOf(ctx, failed || agentsFailed != nil)
 }
 
-func (a *app) deleteMatching(ctx context.Context, c *client.Client, selector map[string]string, o deleteOptions) ([]*agboxv1.SandboxHandle, error) {
+func (a *app) deleteMatching(ctx context.Context, selector map[string]string, o deleteOptions) ([]*agboxv1.SandboxHandle, error) {
 	housed, err := a.housed(ctx)
 	if err != nil {
 		return nil, err
 	}
-	ids, err := deleteSelected(ctx, c, selector, o)
+	ids, err := a.deleteSelected(ctx, selector, o)
 	if err == nil && len(ids) == 0 {
 		fmt.Fprintln(a.Err, "no sandbox has these labels")
 	}
 	var gone []*agboxv1.SandboxHandle
 	for _, id := range ids {
-		sb, err := c.GetSandbox(ctx, id)
+		sb, err := a.conn().GetSandbox(ctx, id)
 		if err != nil {
 			sb = &agboxv1.SandboxHandle{SandboxId: id} // the delete was accepted; only the name is unknown
 		}
@@ -140,11 +133,11 @@ func (a *app) deleteMatching(ctx context.Context, c *client.Client, selector map
 
 // deleteSelected deletes all with one request, or one after the other if agents are kept. With an error it returns the sandboxes
 // that were deleted before.
-func deleteSelected(ctx context.Context, c *client.Client, selector map[string]string, o deleteOptions) (ids []string, err error) {
+func (a *app) deleteSelected(ctx context.Context, selector map[string]string, o deleteOptions) (ids []string, err error) {
 	if !o.keepAgents || len(selector) == 0 { // the daemon refuses an empty selector, which lists all sandboxes
-		return c.DeleteSandboxes(ctx, selector)
+		return a.conn().DeleteSandboxes(ctx, selector)
 	}
-	all, err := c.ListSandboxes(ctx, false, selector)
+	all, err := a.conn().ListSandboxes(ctx, false, selector)
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +145,7 @@ func deleteSelected(ctx context.Context, c *client.Client, selector map[string]s
 		if sb.GetDesiredState() == wantDeleted {
 			continue
 		}
-		if err := c.DeleteSandboxKeepingAgents(ctx, sb.GetSandboxId()); err != nil && !client.IsNotFound(err) {
+		if err := a.conn().DeleteSandboxKeepingAgents(ctx, sb.GetSandboxId()); err != nil && !client.IsNotFound(err) {
 			return ids, err
 		}
 		ids = append(ids, sb.GetSandboxId())
@@ -160,14 +153,14 @@ func deleteSelected(ctx context.Context, c *client.Client, selector map[string]s
 	return ids, nil
 }
 
-func (a *app) deleteNamed(ctx context.Context, c *client.Client, names []string, o deleteOptions) (gone []*agboxv1.SandboxHandle, failed bool, err error) {
+func (a *app) deleteNamed(ctx context.Context, names []string, o deleteOptions) (gone []*agboxv1.SandboxHandle, failed bool, err error) {
 	housed, err := a.housed(ctx)
 	if err != nil {
 		return nil, true, err
 	}
-	remove := c.DeleteSandbox
+	remove := a.conn().DeleteSandbox
 	if o.keepAgents {
-		remove = c.DeleteSandboxKeepingAgents
+		remove = a.conn().DeleteSandboxKeepingAgents
 	}
 	for _, name := range names {
 		sb, err := a.resolve(ctx, name)

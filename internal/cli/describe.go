@@ -30,20 +30,20 @@ func (a *app) describeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if sb, err = a.conn.GetSandbox(ctx, sb.GetSandboxId()); err != nil {
+			if sb, err = a.conn().GetSandbox(ctx, sb.GetSandboxId()); err != nil {
 				return err
 			}
-			a.warnEngine(ctx, a.conn)
-			return a.describe(ctx, a.conn, sb)
+			a.warnEngine(ctx)
+			return a.describe(ctx, sb)
 		},
 	}
 }
 
-func (a *app) describe(ctx context.Context, c *client.Client, sb *agboxv1.SandboxHandle) error {
+func (a *app) describe(ctx context.Context, sb *agboxv1.SandboxHandle) error {
 	a.describeFacts(sb)
-	a.describeResume(ctx, c, sb)
+	a.describeResume(ctx, sb)
 	a.describeSpec(sb)
-	agents, err := c.ListAgents(ctx, sb.GetSandboxId(), nil)
+	agents, err := a.conn().ListAgents(ctx, sb.GetSandboxId(), nil)
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (a *app) describe(ctx context.Context, c *client.Client, sb *agboxv1.Sandbo
 		names = append(names, agentName(one))
 	}
 	a.factIf("Agents", strings.Join(names, ", "))
-	execs, err := c.ListActiveExecs(ctx, sb.GetSandboxId())
+	execs, err := a.conn().ListActiveExecs(ctx, sb.GetSandboxId())
 	if err != nil {
 		return err
 	}
@@ -60,15 +60,15 @@ func (a *app) describe(ctx context.Context, c *client.Client, sb *agboxv1.Sandbo
 		fmt.Fprintln(a.Out, "Execs:")
 		a.printExecs(execs, nil, "  ")
 	}
-	return a.describeEvents(ctx, c, sb)
+	return a.describeEvents(ctx, sb)
 }
 
 // describeResume prints which parts of a FAILED sandbox exist and the steps of a resume. It prints nothing if the daemon can't say.
-func (a *app) describeResume(ctx context.Context, c *client.Client, sb *agboxv1.SandboxHandle) {
+func (a *app) describeResume(ctx context.Context, sb *agboxv1.SandboxHandle) {
 	if sb.GetState() != agboxv1.SandboxState_SANDBOX_STATE_FAILED {
 		return
 	}
-	e, err := c.Explain(ctx, sb.GetSandboxId())
+	e, err := a.conn().Explain(ctx, sb.GetSandboxId())
 	if err != nil {
 		return
 	}
@@ -86,7 +86,7 @@ func (a *app) describeResumeSteps(e *agboxv1.ExplainResponse) {
 }
 
 // describeEvents shows the newest events. If older ones were dropped or lost, it shows the retained ones.
-func (a *app) describeEvents(ctx context.Context, c *client.Client, sb *agboxv1.SandboxHandle) error {
+func (a *app) describeEvents(ctx context.Context, sb *agboxv1.SandboxHandle) error {
 	last := sb.GetLastEventSequence()
 	from := uint64(0)
 	if last > recentEvents {
@@ -99,9 +99,9 @@ func (a *app) describeEvents(ctx context.Context, c *client.Client, sb *agboxv1.
 		}
 		return nil
 	}
-	err := a.printStored(ctx, c, sb, from, show)
+	err := a.printStored(ctx, sb, from, show)
 	if client.IsOutOfRange(err) {
-		err = a.printStored(ctx, c, sb, 0, show)
+		err = a.printStored(ctx, sb, 0, show)
 	}
 	return err
 }

@@ -48,14 +48,10 @@ func diffError(ctx context.Context, err error) error {
 }
 
 func (a *app) diff(ctx context.Context, docs []document) error {
-	c, err := a.client()
-	if err != nil {
-		return err
-	}
 	differ, failed := false, false
 	declared := sandboxNamesOf(docs)
 	for _, d := range sandboxesFirst(docs) {
-		p, err := a.previewOf(ctx, c, d, declared)
+		p, err := a.previewOf(ctx, d, declared)
 		if client.IsUnavailable(err) || ctx.Err() != nil {
 			return err
 		}
@@ -93,15 +89,15 @@ type preview struct {
 	immutable []string
 }
 
-func (a *app) previewOf(ctx context.Context, c *client.Client, d document, declared []string) (preview, error) {
+func (a *app) previewOf(ctx context.Context, d document, declared []string) (preview, error) {
 	if d.Agent != nil {
-		return a.previewAgent(ctx, c, d, declared)
+		return a.previewAgent(ctx, d, declared)
 	}
-	return a.preview(ctx, c, d)
+	return a.preview(ctx, d)
 }
 
 // preview compares a document after all checks: local ones, and those of the daemon if the sandbox exists.
-func (a *app) preview(ctx context.Context, c *client.Client, d document) (preview, error) {
+func (a *app) preview(ctx context.Context, d document) (preview, error) {
 	if errs := d.rules(); len(errs) > 0 {
 		return preview{}, errs
 	}
@@ -110,12 +106,12 @@ func (a *app) preview(ctx context.Context, c *client.Client, d document) (previe
 		return preview{}, err
 	}
 	if old == nil {
-		if err := a.wouldCreate(ctx, c, d, ""); err != nil {
+		if err := a.wouldCreate(ctx, d, ""); err != nil {
 			return preview{}, err
 		}
 		return preview{absent: true, changes: validate.Diff(&agboxv1.CreateSpec{}, d.Spec)}, nil
 	}
-	_, err = c.UpdateSandbox(ctx, &agboxv1.UpdateSandboxRequest{SandboxId: old.GetSandboxId(), CreateSpec: d.Spec, DryRun: true})
+	_, err = a.conn().UpdateSandbox(ctx, &agboxv1.UpdateSandboxRequest{SandboxId: old.GetSandboxId(), CreateSpec: d.Spec, DryRun: true})
 	p := preview{old: old, changes: validate.Diff(old.GetSpec(), d.Spec), immutable: client.ImmutableFields(err)}
 	if err != nil && p.immutable == nil {
 		return preview{}, err
@@ -124,8 +120,8 @@ func (a *app) preview(ctx context.Context, c *client.Client, d document) (previe
 }
 
 // rehearse prints what applySandbox would do.
-func (a *app) rehearse(ctx context.Context, c *client.Client, d document, replace bool) error {
-	p, err := a.preview(ctx, c, d)
+func (a *app) rehearse(ctx context.Context, d document, replace bool) error {
+	p, err := a.preview(ctx, d)
 	if err != nil {
 		return err
 	}

@@ -73,18 +73,14 @@ func (o drainOptions) request(cmd *cobra.Command) (*agboxv1.DrainRequest, error)
 }
 
 func (a *app) drain(ctx context.Context, req *agboxv1.DrainRequest) error {
-	c, err := a.client()
-	if err != nil {
-		return err
-	}
-	now, err := c.Drain(ctx, req)
+	now, err := a.conn().Drain(ctx, req)
 	if client.Reason(err) == "DRAIN_INVALID_STATE" {
-		now, err = a.joinDrain(ctx, c, req, err)
+		now, err = a.joinDrain(ctx, req, err)
 	}
 	if err != nil {
 		return err
 	}
-	last, ended, err := a.watchDrain(ctx, c, a.namedBusy(ctx, now), req.GetExit())
+	last, ended, err := a.watchDrain(ctx, a.namedBusy(ctx, now), req.GetExit())
 	a.notes.clear()
 	if isInterrupt(ctx) {
 		fmt.Fprintln(a.Err, "the drain continues; \"agbox undrain\" ends it")
@@ -104,8 +100,8 @@ func (a *app) drain(ctx context.Context, req *agboxv1.DrainRequest) error {
 }
 
 // joinDrain waits for the drain that already runs, if it has the requested mode.
-func (a *app) joinDrain(ctx context.Context, c *client.Client, req *agboxv1.DrainRequest, refused error) (*agboxv1.DrainStatus, error) {
-	now, err := c.DrainStatus(ctx)
+func (a *app) joinDrain(ctx context.Context, req *agboxv1.DrainRequest, refused error) (*agboxv1.DrainStatus, error) {
+	now, err := a.conn().DrainStatus(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +114,7 @@ func (a *app) joinDrain(ctx context.Context, c *client.Client, req *agboxv1.Drai
 
 // watchDrain shows the progress of the drain until it is done, and with exit until the daemon has ended. It returns the last status
 // read.
-func (a *app) watchDrain(ctx context.Context, c *client.Client, now *agboxv1.DrainStatus, exit bool) (last *agboxv1.DrainStatus, ended bool, err error) {
+func (a *app) watchDrain(ctx context.Context, now *agboxv1.DrainStatus, exit bool) (last *agboxv1.DrainStatus, ended bool, err error) {
 	for {
 		done := now.GetPhase() == agboxv1.DrainPhase_DRAIN_PHASE_DONE
 		switch {
@@ -134,7 +130,7 @@ func (a *app) watchDrain(ctx context.Context, c *client.Client, now *agboxv1.Dra
 		if err := wait.For(ctx, drainLook); err != nil {
 			return now, false, err
 		}
-		next, err := c.DrainStatus(ctx)
+		next, err := a.conn().DrainStatus(ctx)
 		if client.IsUnavailable(err) && exit {
 			return now, true, nil
 		}

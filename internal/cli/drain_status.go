@@ -68,11 +68,7 @@ func (a *app) drainStatusCommand() *cobra.Command {
 		if err := checkOutput(cmd, *output, "json"); err != nil {
 			return err
 		}
-		c, err := a.client()
-		if err != nil {
-			return err
-		}
-		s, err := c.DrainStatus(cmd.Context())
+		s, err := a.conn().DrainStatus(cmd.Context())
 		switch {
 		case err != nil:
 			return err
@@ -105,11 +101,7 @@ func (a *app) undrainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "undrain", Short: "End a drain; parked agents start again", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.client()
-			if err != nil {
-				return err
-			}
-			changed, err := c.Undrain(cmd.Context())
+			changed, err := a.conn().Undrain(cmd.Context())
 			switch {
 			case err != nil:
 				return err

@@ -38,9 +38,9 @@ func (a *app) eventsCommand() *cobra.Command {
 		}
 		show := a.eventPrinter(*output)
 		if follow {
-			return a.followEvents(cmd.Context(), a.conn, sb, from, show)
+			return a.followEvents(cmd.Context(), sb, from, show)
 		}
-		return a.printStored(cmd.Context(), a.conn, sb, from, show)
+		return a.printStored(cmd.Context(), sb, from, show)
 	}
 	return cmd
 }
@@ -63,12 +63,12 @@ func (a *app) eventPrinter(output string) func(*agboxv1.SandboxEvent) error {
 }
 
 // printStored shows the events after from up to the last_event_sequence of sb.
-func (a *app) printStored(ctx context.Context, c *client.Client, sb *agboxv1.SandboxHandle, from uint64, show func(*agboxv1.SandboxEvent) error) error {
+func (a *app) printStored(ctx context.Context, sb *agboxv1.SandboxHandle, from uint64, show func(*agboxv1.SandboxEvent) error) error {
 	last := sb.GetLastEventSequence()
 	if from == last {
 		return nil
 	}
-	for e, err := range c.Events(ctx, sb.GetSandboxId(), client.EventOptions{From: from}) {
+	for e, err := range a.conn().Events(ctx, sb.GetSandboxId(), client.EventOptions{From: from}) {
 		if err != nil {
 			return err
 		}
@@ -83,11 +83,11 @@ func (a *app) printStored(ctx context.Context, c *client.Client, sb *agboxv1.San
 }
 
 // followEvents shows events until the sandbox is deleted.
-func (a *app) followEvents(ctx context.Context, c *client.Client, sb *agboxv1.SandboxHandle, from uint64, show func(*agboxv1.SandboxEvent) error) error {
+func (a *app) followEvents(ctx context.Context, sb *agboxv1.SandboxHandle, from uint64, show func(*agboxv1.SandboxEvent) error) error {
 	if sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_DELETED {
-		return a.printStored(ctx, c, sb, from, show)
+		return a.printStored(ctx, sb, from, show)
 	}
-	for e, err := range c.Events(ctx, sb.GetSandboxId(), client.EventOptions{From: from, Reconnect: true}) {
+	for e, err := range a.conn().Events(ctx, sb.GetSandboxId(), client.EventOptions{From: from, Reconnect: true}) {
 		if err != nil {
 			return err
 		}

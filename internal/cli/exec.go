@@ -108,22 +108,22 @@ func (a *app) exec(ctx context.Context, ref string, req *agboxv1.CreateExecReque
 		return notRun(ctx, err)
 	}
 	req.SandboxId = sb.GetSandboxId()
-	paths, err := a.createExec(ctx, a.conn, req)
+	paths, err := a.createExec(ctx, req)
 	if err != nil {
 		if ctx.Err() != nil || client.IsUnavailable(err) {
-			a.requestCancel(a.conn, req.GetExecId()) // the answer is lost, the exec may exist
+			a.requestCancel(req.GetExecId()) // the answer is lost, the exec may exist
 		}
 		return notRun(ctx, a.execRefused(ctx, sb, err))
 	}
 	if o.detach && ctx.Err() != nil {
-		a.requestCancel(a.conn, req.GetExecId())
+		a.requestCancel(req.GetExecId())
 		return notRun(ctx, ctx.Err())
 	}
 	if o.detach {
 		fmt.Fprintln(a.Out, req.GetExecId())
 		return nil
 	}
-	return a.attach(ctx, a.conn, req.GetExecId(), paths, o.raw)
+	return a.attach(ctx, req.GetExecId(), paths, o.raw)
 }
 
 // notRun gives an error the exit code 125, unless a signal ended the command.
@@ -136,14 +136,14 @@ func notRun(ctx context.Context, err error) error {
 
 // createExec retries the request while the daemon does not answer, so that a restart does not lose the command. A sent request
 // outlives ctx for answerPatience: otherwise the daemon could record it after a cancel that did not find it.
-func (a *app) createExec(ctx context.Context, c *client.Client, req *agboxv1.CreateExecRequest) (*agboxv1.CreateExecResponse, error) {
+func (a *app) createExec(ctx context.Context, req *agboxv1.CreateExecRequest) (*agboxv1.CreateExecResponse, error) {
 	calls, giveUp := outliving(ctx, answerPatience)
 	defer giveUp()
 	deadline := time.Now().Add(acceptPatience)
 	for tries := 0; ; tries++ {
-		resp, err := c.CreateExec(calls, req)
+		resp, err := a.conn().CreateExec(calls, req)
 		if tries > 0 && client.Reason(err) == "EXEC_ID_ALREADY_EXISTS" {
-			return storedPaths(calls, c, req.GetExecId()) // an earlier request was recorded
+			return a.storedPaths(calls, req.GetExecId()) // an earlier request was recorded
 		}
 		if !client.IsUnavailable(err) || time.Now().After(deadline) {
 			return resp, err
@@ -163,8 +163,8 @@ func outliving(ctx context.Context, grace time.Duration) (_ context.Context, can
 	return longer, func() { stop(); end() }
 }
 
-func storedPaths(ctx context.Context, c *client.Client, execID string) (*agboxv1.CreateExecResponse, error) {
-	e, err := c.GetExec(ctx, execID)
+func (a *app) storedPaths(ctx context.Context, execID string) (*agboxv1.CreateExecResponse, error) {
+	e, err := a.conn().GetExec(ctx, execID)
 	if err != nil {
 		return nil, err
 	}
@@ -173,20 +173,20 @@ func storedPaths(ctx context.Context, c *client.Client, execID string) (*agboxv1
 
 // attach shows the output until the exec has ended, and returns its outcome. A signal or a failed write of the output cancels the
 // exec; attach still waits for its end.
-func (a *app) attach(ctx context.Context, c *client.Client, execID string, paths *agboxv1.CreateExecResponse, raw bool) error {
+func (a *app) attach(ctx context.Context, execID string, paths *agboxv1.CreateExecResponse, raw bool) error {
 	waitCtx, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
-	end := awaitExec(waitCtx, c, execID)
+	end := a.awaitExec(waitCtx, execID)
 	cancelled := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(cancelled)
-		a.cancelAttached(c, execID, giveUp)
+		a.cancelAttached(execID, giveUp)
 	})
 	screens := screens{raw: raw, mode: termsafe.Live}
 	f := follower{tails: []*tail{{path: paths.GetStdoutLogPath(), out: screens.before(a.Out)}, {path: paths.GetStderrLogPath(), out: screens.before(a.Err)}}}
 	showErr := errors.Join(f.run(end.done), screens.close())
 	if showErr != nil {
-		a.cancelAttached(c, execID, giveUp)
+		a.cancelAttached(execID, giveUp)
 		<-end.done
 	}
 	if !stop() {
@@ -198,7 +198,7 @@ func (a *app) attach(ctx context.Context, c *client.Client, execID string, paths
 	case showErr != nil:
 		return &exitError{code: exitNotRun, err: fmt.Errorf("exec %s was cancelled: %w", execID, showErr)}
 	}
-	return a.outcome(ctx, c, execID, end)
+	return a.outcome(ctx, execID, end)
 }
 
 // execEnd is the result of awaitExec. exec and err may be read once done is closed.
@@ -209,21 +209,21 @@ type execEnd struct {
 }
 
 // awaitExec waits in the background until the exec ends or ctx does.
-func awaitExec(ctx context.Context, c *client.Client, execID string) *execEnd {
+func (a *app) awaitExec(ctx context.Context, execID string) *execEnd {
 	end := &execEnd{done: make(chan struct{})}
 	go func() {
 		defer close(end.done)
-		end.exec, end.err = c.WaitExec(ctx, execID)
+		end.exec, end.err = a.conn().WaitExec(ctx, execID)
 	}()
 	return end
 }
 
 // outcome turns the end of an exec into an exit code.
-func (a *app) outcome(ctx context.Context, c *client.Client, execID string, end *execEnd) error {
+func (a *app) outcome(ctx context.Context, execID string, end *execEnd) error {
 	var signal *Interrupted
 	if errors.As(context.Cause(ctx), &signal) {
 		if end.err != nil {
-			a.complain(notEnded(execID, frozenWith(c, execID)))
+			a.complain(notEnded(execID, a.frozenWith(execID)))
 		}
 		return &exitError{code: signal.ExitCode()}
 	}

@@ -12,11 +12,11 @@ import (
 )
 
 // requestCancel retries a cancel until it is recorded, or prints the command for it.
-func (a *app) requestCancel(c *client.Client, execID string) {
+func (a *app) requestCancel(execID string) {
 	ctx, cancel := context.WithTimeout(context.Background(), acceptPatience)
 	defer cancel()
 	for {
-		err := c.CancelExec(ctx, execID)
+		err := a.conn().CancelExec(ctx, execID)
 		if err == nil || client.IsNotFound(err) || client.IsFailedPrecondition(err) {
 			return
 		}
@@ -28,24 +28,24 @@ func (a *app) requestCancel(c *client.Client, execID string) {
 }
 
 // cancelAttached cancels the exec and gives up once its end is overdue; at once if its sandbox is frozen, because then it can't end.
-func (a *app) cancelAttached(c *client.Client, execID string, giveUp func()) {
-	a.requestCancel(c, execID)
+func (a *app) cancelAttached(execID string, giveUp func()) {
+	a.requestCancel(execID)
 	patience := cancelPatience
-	if frozenWith(c, execID) != "" {
+	if a.frozenWith(execID) != "" {
 		patience = 0
 	}
 	time.AfterFunc(patience, giveUp)
 }
 
 // frozenWith returns how to thaw the sandbox of an exec; empty if the sandbox is not frozen or its state is unknown.
-func frozenWith(c *client.Client, execID string) string {
+func (a *app) frozenWith(execID string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), answerPatience)
 	defer cancel()
-	e, err := c.GetExec(ctx, execID)
+	e, err := a.conn().GetExec(ctx, execID)
 	if err != nil || e.GetState() != agboxv1.ExecState_EXEC_STATE_RUNNING {
 		return ""
 	}
-	sb, err := c.GetSandbox(ctx, e.GetSandboxId())
+	sb, err := a.conn().GetSandbox(ctx, e.GetSandboxId())
 	if err != nil || sb.GetState() != agboxv1.SandboxState_SANDBOX_STATE_PAUSED || sb.GetDemotedAt() != nil || sb.GetDesiredState() != "" {
 		return ""
 	}

@@ -55,7 +55,7 @@ func TestCommandThatIsAcceptedAfterASignalIsCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowAccept{takes: time.Second, recorded: make(chan struct{})}
 		var out bytes.Buffer
-		a := &app{Streams: Streams{Out: &out, Err: &out}, notes: &notes{out: &out}, conn: client.New(s)}
+		a := &app{Streams: Streams{Out: &out, Err: &out}, notes: &notes{out: &out}, conn: func() *client.Client { return client.New(s) }}
 		ctx, interrupt := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Millisecond, func() { interrupt(&Interrupted{Signal: syscall.SIGINT}) })
 		err := a.exec(ctx, "web", &agboxv1.CreateExecRequest{ExecId: "one1", Command: []string{"sleep"}}, execOptions{detach: true})
@@ -68,11 +68,11 @@ func TestCommandThatIsAcceptedAfterASignalIsCancelled(t *testing.T) {
 func TestSignalDoesNotWaitLongForAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowAccept{takes: time.Minute, recorded: make(chan struct{})}
-		a := &app{notes: &notes{}, conn: client.New(s)}
+		a := &app{notes: &notes{}, conn: func() *client.Client { return client.New(s) }}
 		ctx, interrupt := context.WithCancelCause(t.Context())
 		interrupt(&Interrupted{Signal: syscall.SIGTERM})
 		begin := time.Now()
-		_, err := a.createExec(ctx, a.conn, &agboxv1.CreateExecRequest{ExecId: "one1"})
+		_, err := a.createExec(ctx, &agboxv1.CreateExecRequest{ExecId: "one1"})
 		if took := time.Since(begin); took != answerPatience || client.Code(err) != codes.Canceled && !errors.Is(err, context.Canceled) {
 			t.Errorf("after %s: %v", took, err)
 		}

@@ -52,7 +52,7 @@ func (a *app) execs(ctx context.Context, args []string, output string) error {
 	for _, sb := range all {
 		names[sb.GetSandboxId()] = nameOrID(sb)
 	}
-	execs, err := a.conn.ListActiveExecs(ctx, id)
+	execs, err := a.conn().ListActiveExecs(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -125,14 +125,10 @@ func (a *app) cancelCommand() *cobra.Command {
 }
 
 func (a *app) cancel(ctx context.Context, execID string, wait bool, timeout time.Duration) error {
-	c, err := a.client()
-	if err != nil {
-		return err
-	}
-	if err := c.CancelExec(ctx, execID); err != nil {
+	if err := a.conn().CancelExec(ctx, execID); err != nil {
 		return a.notAnExec(ctx, execID, err)
 	}
-	if frozen := frozenWith(c, execID); frozen != "" {
+	if frozen := a.frozenWith(execID); frozen != "" {
 		fmt.Fprintf(a.Err, "exec/%s ends later: %s\n", execID, frozen)
 	}
 	if !wait {
@@ -141,7 +137,7 @@ func (a *app) cancel(ctx context.Context, execID string, wait bool, timeout time
 	}
 	ctx, done := context.WithTimeout(ctx, timeout)
 	defer done()
-	e, err := c.WaitExec(ctx, execID)
+	e, err := a.conn().WaitExec(ctx, execID)
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("exec %s has not ended after %s; the cancel stays in effect", execID, timeout)
 	}

@@ -99,7 +99,7 @@ func (a *app) explainSandbox(ctx context.Context, ref string) error {
 	if err != nil {
 		return err
 	}
-	e, err := a.conn.Explain(ctx, sb.GetSandboxId())
+	e, err := a.conn().Explain(ctx, sb.GetSandboxId())
 	if missing != nil && (client.IsNotFound(err) || client.IsInvalidArgument(err)) {
 		return missing
 	}
@@ -121,7 +121,7 @@ func (a *app) explainAgent(ctx context.Context, ref string) error {
 	if err != nil {
 		return err
 	}
-	e, err := a.conn.ExplainAgent(ctx, one.GetAgentId())
+	e, err := a.conn().ExplainAgent(ctx, one.GetAgentId())
 	if client.IsNotFound(err) {
 		return a.agentKind().notFound(ctx, ref)
 	}

@@ -37,15 +37,12 @@ restored backup. --unknown --yes removes them.`,
 }
 
 func (a *app) gc(ctx context.Context, o gcOptions) error {
-	c, err := a.client()
-	if err != nil {
-		return err
-	}
 	var items []*agboxv1.GarbageItem
+	var err error
 	if o.dryRun {
-		items, err = c.Garbage(ctx)
+		items, err = a.conn().Garbage(ctx)
 	} else {
-		items, err = c.CollectGarbage(ctx, o.unknown)
+		items, err = a.conn().CollectGarbage(ctx, o.unknown)
 	}
 	if err != nil {
 		return err

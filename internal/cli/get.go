@@ -64,8 +64,8 @@ func (a *app) get(cmd *cobra.Command, refs []string, o getOptions) error {
 	if err != nil {
 		return err
 	}
-	matching := func(ctx context.Context, c *client.Client) ([]*agboxv1.SandboxHandle, error) {
-		return c.ListSandboxes(ctx, o.all, selector)
+	matching := func(ctx context.Context) ([]*agboxv1.SandboxHandle, error) {
+		return a.conn().ListSandboxes(ctx, o.all, selector)
 	}
 	table := func(_ context.Context, found []*agboxv1.SandboxHandle) error {
 		if len(found) == 0 {
@@ -81,15 +81,12 @@ func (a *app) get(cmd *cobra.Command, refs []string, o getOptions) error {
 // get prints the objects that refs name, or without refs those that matching returns. A ref that names none is complained of, and the
 // others are printed.
 func get[H handle](ctx context.Context, a *app, k kind[H], refs []string, output string,
-	matching func(context.Context, *client.Client) ([]H, error), table func(context.Context, []H) error) error {
-	c, err := a.client()
-	if err != nil {
-		return err
-	}
+	matching func(context.Context) ([]H, error), table func(context.Context, []H) error) error {
 	var found []H
+	var err error
 	failed := false
 	if len(refs) == 0 {
-		if found, err = matching(ctx, c); err != nil {
+		if found, err = matching(ctx); err != nil {
 			return err
 		}
 	}
@@ -105,7 +102,7 @@ func get[H handle](ctx context.Context, a *app, k kind[H], refs []string, output
 			failed = true
 		}
 	}
-	a.warnEngine(ctx, c)
+	a.warnEngine(ctx)
 	if failed && len(found) == 0 {
 		return &exitError{code: exitFailed} // an empty list would look like an answer
 	}

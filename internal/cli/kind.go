@@ -49,7 +49,7 @@ func (a *app) sandboxKind() kind[*agboxv1.SandboxHandle] {
 		word: kindSandbox, id: (*agboxv1.SandboxHandle).GetSandboxId,
 		list: a.live,
 		read: func(ctx context.Context, id string) (*agboxv1.SandboxHandle, error) {
-			return a.conn.GetSandbox(ctx, id)
+			return a.conn().GetSandbox(ctx, id)
 		},
 		deleting: func(sb *agboxv1.SandboxHandle) bool {
 			return sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_DELETING || sb.GetDesiredState() == wantDeleted
@@ -66,7 +66,7 @@ func (a *app) agentKind() kind[*agboxv1.AgentHandle] {
 	return kind[*agboxv1.AgentHandle]{
 		word: kindAgent, id: (*agboxv1.AgentHandle).GetAgentId,
 		list:     a.agents,
-		read:     func(ctx context.Context, id string) (*agboxv1.AgentHandle, error) { return a.conn.GetAgent(ctx, id) },
+		read:     func(ctx context.Context, id string) (*agboxv1.AgentHandle, error) { return a.conn().GetAgent(ctx, id) },
 		deleting: func(one *agboxv1.AgentHandle) bool { return one.GetDesiredState() == wantDeleted },
 		elsewhere: func(ctx context.Context, ref string) bool {
 			all, err := a.live(ctx)
@@ -78,20 +78,12 @@ func (a *app) agentKind() kind[*agboxv1.AgentHandle] {
 
 // live returns the sandboxes that are not deleted, newest first.
 func (a *app) live(ctx context.Context) ([]*agboxv1.SandboxHandle, error) {
-	c, err := a.client()
-	if err != nil {
-		return nil, err
-	}
-	return c.ListSandboxes(ctx, false, nil)
+	return a.conn().ListSandboxes(ctx, false, nil)
 }
 
 // agents returns all agents, newest first, without their specs.
 func (a *app) agents(ctx context.Context) ([]*agboxv1.AgentHandle, error) {
-	c, err := a.client()
-	if err != nil {
-		return nil, err
-	}
-	return c.ListAgents(ctx, "", nil)
+	return a.conn().ListAgents(ctx, "", nil)
 }
 
 // resolve returns the sandbox that ref names; see kind.resolve.
@@ -110,7 +102,7 @@ func (a *app) fullAgent(ctx context.Context, ref string) (*agboxv1.AgentHandle, 
 	if err != nil {
 		return nil, err
 	}
-	full, err := a.conn.GetAgent(ctx, one.GetAgentId())
+	full, err := a.conn().GetAgent(ctx, one.GetAgentId())
 	if client.IsNotFound(err) {
 		return nil, a.agentKind().notFound(ctx, ref)
 	}

@@ -43,28 +43,24 @@ On a terminal, escape sequences of the output are shown as text, unless --raw is
 }
 
 func (a *app) logs(ctx context.Context, ref string, o logsOptions) error {
-	c, err := a.client()
-	if err != nil {
-		return err
-	}
-	e, err := c.GetExec(ctx, ref)
+	e, err := a.conn().GetExec(ctx, ref)
 	if !client.IsNotFound(err) {
 		if err != nil {
 			return err
 		}
-		return a.execLogs(ctx, c, e, o)
+		return a.execLogs(ctx, e, o)
 	}
 	sb, lookErr := a.resolve(ctx, ref)
 	switch {
 	case lookErr == nil:
-		return a.mainLogs(ctx, c, sb.GetSandboxId(), o)
+		return a.mainLogs(ctx, sb.GetSandboxId(), o)
 	case !a.sandboxKind().isNotFound(lookErr):
 		return lookErr
 	}
 	one, lookErr := a.resolveAgent(ctx, ref)
 	switch {
 	case lookErr == nil:
-		return a.agentLogs(ctx, c, one, o)
+		return a.agentLogs(ctx, one, o)
 	case !a.agentKind().isNotFound(lookErr):
 		return lookErr
 	}
@@ -72,29 +68,29 @@ func (a *app) logs(ctx context.Context, ref string, o logsOptions) error {
 }
 
 // agentLogs shows the output of an agent's newest process.
-func (a *app) agentLogs(ctx context.Context, c *client.Client, one *agboxv1.AgentHandle, o logsOptions) error {
+func (a *app) agentLogs(ctx context.Context, one *agboxv1.AgentHandle, o logsOptions) error {
 	if one.GetIncarnation() == 0 {
 		return fmt.Errorf("agent %s was never started, so it has no logs; \"agbox explain agent/%s\" shows what it waits for", agentName(one), agentName(one))
 	}
-	e, err := c.GetExec(ctx, agentExec(one))
+	e, err := a.conn().GetExec(ctx, agentExec(one))
 	if client.IsNotFound(err) {
 		return fmt.Errorf("the logs of agent %s were removed with its sandbox", agentName(one))
 	}
 	if err != nil {
 		return err
 	}
-	return a.execLogs(ctx, c, e, o)
+	return a.execLogs(ctx, e, o)
 }
 
 // execLogs shows the output of one exec; with -f until it ends.
-func (a *app) execLogs(ctx context.Context, c *client.Client, e *agboxv1.ExecStatus, o logsOptions) error {
+func (a *app) execLogs(ctx context.Context, e *agboxv1.ExecStatus, o logsOptions) error {
 	running := e.GetState() == agboxv1.ExecState_EXEC_STATE_RUNNING
 	if err := logsGone(e, running); err != nil {
 		return err
 	}
 	var end *execEnd
 	if o.follow && running {
-		end = awaitExec(ctx, c, e.GetExecId())
+		end = a.awaitExec(ctx, e.GetExecId())
 	} else {
 		end = ended()
 	}
@@ -102,8 +98,8 @@ func (a *app) execLogs(ctx context.Context, c *client.Client, e *agboxv1.ExecSta
 }
 
 // mainLogs shows the output of the main process; with -f until the sandbox no longer runs.
-func (a *app) mainLogs(ctx context.Context, c *client.Client, id string, o logsOptions) error {
-	sb, err := c.GetSandbox(ctx, id)
+func (a *app) mainLogs(ctx context.Context, id string, o logsOptions) error {
+	sb, err := a.conn().GetSandbox(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -116,17 +112,17 @@ func (a *app) mainLogs(ctx context.Context, c *client.Client, id string, o logsO
 	}
 	end := ended()
 	if o.follow && sandboxstate.IsUp(sb.GetState()) { // a frozen one may continue
-		end = awaitRest(ctx, c, sb)
+		end = a.awaitRest(ctx, sb)
 	}
 	return a.printLogs(ctx, sb.GetStdoutLogPath(), sb.GetStderrLogPath(), o, end)
 }
 
 // awaitRest waits in the background until the sandbox no longer runs, or ctx ends.
-func awaitRest(ctx context.Context, c *client.Client, sb *agboxv1.SandboxHandle) *execEnd {
+func (a *app) awaitRest(ctx context.Context, sb *agboxv1.SandboxHandle) *execEnd {
 	end := &execEnd{done: make(chan struct{})}
 	go func() {
 		defer close(end.done)
-		for e, err := range c.Events(ctx, sb.GetSandboxId(), client.EventOptions{From: sb.GetLastEventSequence(), Reconnect: true}) {
+		for e, err := range a.conn().Events(ctx, sb.GetSandboxId(), client.EventOptions{From: sb.GetLastEventSequence(), Reconnect: true}) {
 			state := e.GetSandboxState()
 			if end.err = err; err != nil || state != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED && !sandboxstate.IsUp(state) {
 				return

@@ -13,8 +13,8 @@ import (
 )
 
 // again reads a sandbox again, because its state may have changed before the refusal.
-func again(ctx context.Context, c *client.Client, sb *agboxv1.SandboxHandle) *agboxv1.SandboxHandle {
-	if now, err := c.GetSandbox(ctx, sb.GetSandboxId()); err == nil {
+func (a *app) again(ctx context.Context, sb *agboxv1.SandboxHandle) *agboxv1.SandboxHandle {
+	if now, err := a.conn().GetSandbox(ctx, sb.GetSandboxId()); err == nil {
 		return now
 	}
 	return sb
@@ -25,7 +25,7 @@ func (a *app) sandboxRefused(ctx context.Context, verb string, sb *agboxv1.Sandb
 	if !client.IsFailedPrecondition(err) {
 		return err
 	}
-	return explain(verb, again(ctx, a.conn, sb), err)
+	return explain(verb, a.again(ctx, sb), err)
 }
 
 // explain adds the present state and the next step to a refusal for the wrong state.
@@ -48,7 +48,7 @@ func (a *app) execRefused(ctx context.Context, sb *agboxv1.SandboxHandle, err er
 	if !client.IsFailedPrecondition(err) {
 		return err
 	}
-	sb = again(ctx, a.conn, sb)
+	sb = a.again(ctx, sb)
 	err = explain("run a command in", sb, err)
 	if sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_PAUSED && sb.GetDesiredState() == "" {
 		err = fmt.Errorf("%w; with auto_resume in its spec a command resumes it", err)

@@ -14,8 +14,8 @@ import (
 // agents move. If it is interrupted in between, the name is free, and another apply creates the sandbox.
 //
 // It first does a dry run of the create, to find mistakes of the new sandbox before it deletes the old one.
-func (a *app) replace(ctx context.Context, c *client.Client, old *agboxv1.SandboxHandle, d document, why string, o applyOptions, there *applied) (*agboxv1.SandboxHandle, error) {
-	if err := a.wouldCreate(ctx, c, d, old.GetSandboxId()); err != nil {
+func (a *app) replace(ctx context.Context, old *agboxv1.SandboxHandle, d document, why string, o applyOptions, there *applied) (*agboxv1.SandboxHandle, error) {
+	if err := a.wouldCreate(ctx, d, old.GetSandboxId()); err != nil {
 		return nil, err
 	}
 	housed, err := a.housed(ctx)
@@ -25,7 +25,7 @@ func (a *app) replace(ctx context.Context, c *client.Client, old *agboxv1.Sandbo
 	agents := housed[old.GetSandboxId()]
 	fmt.Fprintf(a.Err, "replacing sandbox/%s (%s): %s\n", d.Name, why, losses(old, agents))
 	there.along = append(there.along, agents...)
-	if err := c.DeleteSandboxKeepingAgents(ctx, old.GetSandboxId()); err != nil && !client.IsNotFound(err) {
+	if err := a.conn().DeleteSandboxKeepingAgents(ctx, old.GetSandboxId()); err != nil && !client.IsNotFound(err) {
 		return nil, err
 	}
 	waiting, cancel := context.WithTimeout(ctx, o.timeout)
@@ -34,12 +34,12 @@ func (a *app) replace(ctx context.Context, c *client.Client, old *agboxv1.Sandbo
 	if err != nil && !client.IsNotFound(err) {
 		return nil, fmt.Errorf("%w; apply again to create it", err)
 	}
-	return a.create(ctx, c, d, "replaced")
+	return a.create(ctx, d, "replaced")
 }
 
 // wouldCreate has the daemon check a create, as if the sandbox with the ID replaces were deleted.
-func (a *app) wouldCreate(ctx context.Context, c *client.Client, d document, replaces string) error {
-	_, err := c.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{
+func (a *app) wouldCreate(ctx context.Context, d document, replaces string) error {
+	_, err := a.conn().CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{
 		CreateSpec: d.Spec, SandboxId: uuid.NewString(), Name: d.Name, DryRun: true, Replaces: replaces,
 	})
 	return err

@@ -145,8 +145,8 @@ func parseSelector(cmd *cobra.Command, parts []string) (map[string]string, error
 }
 
 // warnEngine prints a warning if the daemon cannot reach its engine: output may be stale, and requests wait.
-func (a *app) warnEngine(ctx context.Context, c *client.Client) {
-	if ping, err := c.Ping(ctx); err == nil && ping.GetEngineProblem() != "" {
+func (a *app) warnEngine(ctx context.Context) {
+	if ping, err := a.conn().Ping(ctx); err == nil && ping.GetEngineProblem() != "" {
 		fmt.Fprintf(a.Err, "warning: %s; requests are accepted and carried out when the engine answers again\n", strings.TrimRight(ping.GetEngineProblem(), ".?"))
 	}
 }

@@ -69,9 +69,9 @@ func (a *app) timeout(ctx context.Context, ref string, t client.Timeout, output 
 	if err != nil {
 		return err
 	}
-	deadline, changed, err := a.conn.SetSandboxTimeout(ctx, sb.GetSandboxId(), t)
+	deadline, changed, err := a.conn().SetSandboxTimeout(ctx, sb.GetSandboxId(), t)
 	if client.IsFailedPrecondition(err) {
-		return explain("set the timeout of", again(ctx, a.conn, sb), err)
+		return explain("set the timeout of", a.again(ctx, sb), err)
 	}
 	if err != nil {
 		return err

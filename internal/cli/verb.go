@@ -138,9 +138,7 @@ func request[H handle](ctx context.Context, a *app, k kind[H], refs []string, v 
 			failed = true
 		}
 	}
-	if a.conn != nil {
-		a.warnEngine(ctx, a.conn)
-	}
+	a.warnEngine(ctx)
 	if o.wait {
 		return outcomeOf(ctx, waitAll(ctx, a, k, asked, v.want, o.timeout) || failed)
 	}
@@ -155,7 +153,7 @@ func ask[H handle](ctx context.Context, a *app, k kind[H], ref string, v verb[H]
 	if one, err = k.resolve(ctx, ref); err != nil {
 		return one, false, err
 	}
-	err = v.method(a.conn, ctx, k.id(one))
+	err = v.method(a.conn(), ctx, k.id(one))
 	if v.already != nil && client.IsFailedPrecondition(err) {
 		if now, readErr := k.read(ctx, k.id(one)); readErr == nil && v.already(now) != "" {
 			fmt.Fprintf(a.Out, "%s %s\n", k.label(one), v.already(now))

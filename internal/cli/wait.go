@@ -81,9 +81,7 @@ func (a *app) wait(ctx context.Context, refs []string, want client.Condition, ti
 			failed = true
 		}
 	}
-	if a.conn != nil {
-		a.warnEngine(ctx, a.conn)
-	}
+	a.warnEngine(ctx)
 	return outcomeOf(ctx, a.waitWithoutRequest(ctx, all, want, timeout) || failed)
 }
 
@@ -136,7 +134,7 @@ func (a *app) awaitSandbox(ctx context.Context, sb *agboxv1.SandboxHandle, want 
 	p := &pulls{notes: a.notes, name: nameOrID(sb)}
 	subject, state := conditionWords("sandbox/"+nameOrID(sb), want)
 	stop := a.noteWaiting(ctx, func(ctx context.Context) (string, bool) {
-		now, err := a.conn.GetSandbox(ctx, sb.GetSandboxId())
+		now, err := a.conn().GetSandbox(ctx, sb.GetSandboxId())
 		if err != nil {
 			return "", false // the wait itself meets the same error
 		}
@@ -147,7 +145,7 @@ func (a *app) awaitSandbox(ctx context.Context, sb *agboxv1.SandboxHandle, want 
 		return text, p.busy() // the pull has its own line; the status has newer numbers
 	})
 	options := client.WaitOptions{OnEvent: p.observe, From: sb.GetLastEventSequence()}
-	_, err := a.conn.WaitSandboxWith(ctx, sb.GetSandboxId(), client.Condition(want), options)
+	_, err := a.conn().WaitSandboxWith(ctx, sb.GetSandboxId(), client.Condition(want), options)
 	stop()
 	if errors.Is(err, context.DeadlineExceeded) {
 		return a.lateError(sb, client.Condition(want), timeout)
@@ -215,7 +213,7 @@ func (a *app) lateError(sb *agboxv1.SandboxHandle, want client.Condition, timeou
 	text := fmt.Sprintf("%s is not %s after %s; the daemon continues", subject, state, timeout)
 	ctx, cancel := context.WithTimeout(context.Background(), lateLook)
 	defer cancel()
-	if now, err := a.conn.GetSandbox(ctx, sb.GetSandboxId()); err == nil {
+	if now, err := a.conn().GetSandbox(ctx, sb.GetSandboxId()); err == nil {
 		text += ", now " + enum.Word(now.GetState())
 		if now.GetStatusMessage() != "" {
 			text += ": " + now.GetStatusMessage()

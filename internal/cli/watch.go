@@ -18,7 +18,6 @@ const relistEvery = time.Second
 // need not be complete: lists find missed changes, also after a restart of the daemon.
 type tableWatch struct {
 	a        *app
-	c        *client.Client
 	all      bool
 	selector map[string]string
 	ids      map[string]bool // the named sandboxes that are not deleted; nil: all that the selector matches
@@ -42,12 +41,8 @@ func (a *app) watchSandboxes(cmd *cobra.Command, refs []string, o getOptions) er
 	if err != nil {
 		return err
 	}
-	c, err := a.client()
-	if err != nil {
-		return err
-	}
 	w := &tableWatch{
-		a: a, c: c, all: o.all, selector: selector, style: noisy,
+		a: a, all: o.all, selector: selector, style: noisy,
 		last: map[string]string{}, subs: map[string]context.CancelFunc{}, news: make(chan news),
 	}
 	if o.output == "wide" {
@@ -61,7 +56,7 @@ func (a *app) watchSandboxes(cmd *cobra.Command, refs []string, o getOptions) er
 	if err := w.name(ctx, refs); err != nil {
 		return err
 	}
-	a.warnEngine(ctx, c)
+	a.warnEngine(ctx)
 	return w.run(ctx)
 }
 
@@ -128,7 +123,7 @@ func (w *tableWatch) follow(ctx context.Context, due <-chan time.Time) (done boo
 
 // list reads all sandboxes.
 func (w *tableWatch) list(ctx context.Context) error {
-	found, err := w.c.ListSandboxes(ctx, w.all && w.ids == nil, w.selector)
+	found, err := w.a.conn().ListSandboxes(ctx, w.all && w.ids == nil, w.selector)
 	if err != nil {
 		return err
 	}
@@ -151,7 +146,7 @@ func (w *tableWatch) list(ctx context.Context) error {
 
 // refresh reads one sandbox again, and ignores a purged one.
 func (w *tableWatch) refresh(ctx context.Context, id string) error {
-	sb, err := w.c.GetSandbox(ctx, id)
+	sb, err := w.a.conn().GetSandbox(ctx, id)
 	if client.IsNotFound(err) {
 		w.unsubscribe(id)
 		delete(w.ids, id)
@@ -199,7 +194,7 @@ func (w *tableWatch) subscribe(ctx context.Context, sb *agboxv1.SandboxHandle) {
 		}
 	}
 	w.tasks.Go(func() {
-		for _, err := range w.c.Events(ctx, id, client.EventOptions{From: from, Reconnect: true}) {
+		for _, err := range w.a.conn().Events(ctx, id, client.EventOptions{From: from, Reconnect: true}) {
 			if err != nil || !tell(news{id: id}) {
 				break
 			}
