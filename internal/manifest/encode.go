@@ -4,12 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
@@ -27,110 +26,70 @@ func AgentSpecJSON(spec *agboxv1.AgentSpec) (json.RawMessage, error) {
 }
 
 func specJSON(spec protoreflect.Message) (json.RawMessage, error) {
-	var w writer
-	if err := w.message(spec); err != nil {
-		return nil, fmt.Errorf("write spec: %w", err)
-	}
-	return bytes.TrimSpace(w.out.Bytes()), nil
-}
-
-// writer writes messages according to their descriptors, like decoder reads them.
-type writer struct{ out bytes.Buffer }
-
-func (w *writer) message(m protoreflect.Message) error {
-	var set []protoreflect.FieldDescriptor
-	fields := m.Descriptor().Fields()
+	var members [][]byte
+	fields := spec.Descriptor().Fields()
 	for i := range fields.Len() {
 		fd := fields.Get(i)
-		isKey := fd.Name() == "name" && m.Descriptor().FullName() == serviceName
-		if m.Has(fd) && !isKey {
-			set = append(set, fd)
+		if !spec.Has(fd) {
+			continue
 		}
+		write := member
+		if isServices(fd) {
+			write = services
+		}
+		text, err := write(spec, fd)
+		if err != nil {
+			return nil, fmt.Errorf("write spec: %w", err)
+		}
+		members = append(members, text)
 	}
-	return w.group("{}", len(set), func(i int) error {
-		w.key(string(set[i].Name()))
-		return w.field(m.Get(set[i]), set[i])
-	})
+	return group(members), nil
 }
 
-func (w *writer) field(v protoreflect.Value, fd protoreflect.FieldDescriptor) error {
-	switch {
-	case fd.IsMap():
-		return w.entries(v.Map())
-	case isServices(fd):
-		return w.services(v.List())
-	case fd.IsList():
-		return w.group("[]", v.List().Len(), func(i int) error { return w.value(v.List().Get(i), fd) })
-	}
-	return w.value(v, fd)
+// member returns a field as a member of a JSON object.
+func member(m protoreflect.Message, fd protoreflect.FieldDescriptor) ([]byte, error) {
+	one := m.New()
+	one.Set(fd, m.Get(fd))
+	text, err := object(one)
+	return bytes.TrimSuffix(bytes.TrimPrefix(text, []byte("{")), []byte("}")), err
 }
 
-func (w *writer) value(v protoreflect.Value, fd protoreflect.FieldDescriptor) error {
-	if fd.Kind() != protoreflect.MessageKind {
-		return w.scalar(v.Interface())
-	}
-	d, ok := v.Message().Interface().(*durationpb.Duration)
-	if !ok {
-		return w.message(v.Message())
-	}
-	text, err := protojson.Marshal(d)
-	w.out.Write(text)
-	return err
-}
-
-func (w *writer) entries(m protoreflect.Map) error {
-	all := map[string]protoreflect.Value{}
-	m.Range(func(key protoreflect.MapKey, value protoreflect.Value) bool {
-		all[key.String()] = value
-		return true
-	})
-	keys := slices.Sorted(maps.Keys(all))
-	return w.group("{}", len(keys), func(i int) error {
-		w.key(keys[i])
-		return w.scalar(all[keys[i]].Interface())
-	})
-}
-
-func (w *writer) services(list protoreflect.List) error {
+// services returns a list of services as a member whose value is an object keyed by name.
+func services(m protoreflect.Message, fd protoreflect.FieldDescriptor) ([]byte, error) {
+	var members [][]byte
 	taken := map[string]bool{}
-	return w.group("{}", list.Len(), func(i int) error {
-		s := list.Get(i).Message()
-		name := s.Get(s.Descriptor().Fields().ByName("name")).String()
-		if taken[name] {
-			return fmt.Errorf("two services have the name %q", name)
+	list := m.Get(fd).List()
+	for i := range list.Len() {
+		s := proto.CloneOf(list.Get(i).Message().Interface().(*agboxv1.ServiceSpec))
+		if taken[s.GetName()] {
+			return nil, fmt.Errorf("two services have the name %q", s.GetName())
 		}
-		taken[name] = true
-		w.key(name)
-		return w.message(s)
-	})
-}
-
-// group writes n members between two brackets.
-func (w *writer) group(brackets string, n int, member func(int) error) error {
-	w.out.WriteByte(brackets[0])
-	for i := range n {
-		if i > 0 {
-			w.out.WriteByte(',')
+		taken[s.GetName()] = true
+		key, err := json.Marshal(s.GetName())
+		if err != nil {
+			return nil, err
 		}
-		if err := member(i); err != nil {
-			return err
+		s.Name = "" // it is the key
+		text, err := object(s.ProtoReflect())
+		if err != nil {
+			return nil, err
 		}
+		members = append(members, slices.Concat(key, []byte(":"), text))
 	}
-	w.out.WriteByte(brackets[1])
-	return nil
+	return fmt.Appendf(nil, "%q:%s", fd.Name(), group(members)), nil
 }
 
-func (w *writer) key(key string) {
-	_ = w.scalar(key) // every string has a JSON form
-	w.out.WriteByte(':')
+func group(members [][]byte) []byte {
+	return slices.Concat([]byte("{"), bytes.Join(members, []byte(",")), []byte("}"))
 }
 
-func (w *writer) scalar(v any) error {
-	enc := json.NewEncoder(&w.out)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(v)
-	if n := w.out.Len(); err == nil && n > 0 {
-		w.out.Truncate(n - 1) // removes the encoder's newline
+// object returns a message as JSON without the blanks that protojson varies.
+func object(m protoreflect.Message) ([]byte, error) {
+	text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m.Interface())
+	if err != nil {
+		return nil, err
 	}
-	return err
+	var out bytes.Buffer
+	err = json.Compact(&out, text)
+	return out.Bytes(), err
 }
