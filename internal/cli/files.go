@@ -16,8 +16,6 @@ import (
 type document struct {
 	manifest.Document
 	file string
-	text []byte // the whole file
-	end  int    // the first line of the next document; 0: this is the last one
 }
 
 // maxManifestBytes bounds the size of a file; the parser's own limit is lower and has a better message.
@@ -109,11 +107,8 @@ func (a *app) readFile(ctx context.Context, path string) ([]document, error) {
 		return nil, fmt.Errorf("%s: %w", label, err)
 	}
 	docs := make([]document, len(found))
-	for i, sb := range found {
-		docs[i] = document{Document: sb, file: label, text: text}
-		if i+1 < len(found) {
-			docs[i].end = found[i+1].Line
-		}
+	for i, one := range found {
+		docs[i] = document{Document: one, file: label}
 	}
 	return docs, nil
 }

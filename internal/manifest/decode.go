@@ -19,6 +19,7 @@ type decoder struct {
 	budget   int
 	home     string // replaces "~"; empty: unknown
 	mistakes Errors
+	lines    map[string]int // of keys and of the items of lists, by fieldPath; nil: they are not recorded
 }
 
 func newDecoder(home string) *decoder {
@@ -77,7 +78,9 @@ func (d *decoder) list(node ast.Node, path string, out protoreflect.List, fd pro
 		return &Error{Line: line(node), Path: path, Text: "must be a list" + listForm(fd)}
 	}
 	for i, item := range seq.Values {
-		value, err := d.item(item, fmt.Sprintf("%s[%d]", path, i), out.NewElement(), fd)
+		path := fmt.Sprintf("%s[%d]", path, i)
+		d.record(path, line(item))
+		value, err := d.item(item, path, out.NewElement(), fd)
 		if err := d.keep(err); err != nil {
 			return err
 		}

@@ -33,6 +33,8 @@ type Document struct {
 	Agent *agboxv1.AgentSpec
 	// Line is the line where the document starts in its file, from 1.
 	Line int
+
+	lines map[string]int // see decoder
 }
 
 // Parse reads the manifests of one text, at least one. It skips empty documents between "---". home replaces "~" in host paths; if it is
@@ -82,10 +84,11 @@ func ParseSpec(text []byte, home string) (*agboxv1.CreateSpec, error) {
 
 func parseDocument(doc ast.Node, home string) (Document, error) {
 	e := envelope{decoder: newDecoder(home)}
+	e.lines = map[string]int{}
 	if err := e.outcome(e.read(doc)); err != nil {
 		return Document{}, err
 	}
-	return Document{Name: e.name, Spec: e.sandbox, Agent: e.agent, Line: line(doc)}, nil
+	return Document{Name: e.name, Spec: e.sandbox, Agent: e.agent, Line: line(doc), lines: e.lines}, nil
 }
 
 // Merge returns base with all fields that are set in over: scalars, messages and lists replace, maps merge per key. It changes neither

@@ -3,6 +3,9 @@ package manifest
 import (
 	"cmp"
 	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
 
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/lexer"
@@ -125,6 +128,7 @@ func (d *decoder) entries(node ast.Node, path, form string) ([]entry, error) {
 		}
 		if err == nil {
 			seen[e.key] = e.line
+			d.record(join(path, e.key), e.line)
 			out = append(out, e)
 		} else if err := d.keep(err); err != nil {
 			return nil, err
@@ -184,6 +188,37 @@ func join(path, key string) string {
 		return key
 	}
 	return path + "." + key
+}
+
+// record notes the line of a field.
+func (d *decoder) record(path string, line int) {
+	if d.lines != nil {
+		d.lines[fieldPath(path)] = line
+	}
+}
+
+// LineOf returns the line of a field of the spec, named as by package validate, or of "name"; for a missing field, that of its nearest
+// parent. A label may be in the metadata.
+func (d Document) LineOf(field string) int {
+	for path := fieldPath(field); path != ""; path = path[:max(strings.LastIndexByte(path, '.'), 0)] {
+		if at := cmp.Or(d.lines["spec."+path], d.lines["metadata."+path]); at > 0 {
+			return at
+		}
+	}
+	return cmp.Or(d.lines["spec"], d.Line)
+}
+
+var bracketed = regexp.MustCompile(`\[([^\]]*)\]?`)
+
+// fieldPath writes indexes and keys in brackets, which validate may quote, as steps: "mounts[0].target" is "mounts.0.target".
+func fieldPath(field string) string {
+	return bracketed.ReplaceAllStringFunc(field, func(step string) string {
+		step = strings.Trim(step, "[]")
+		if plain, err := strconv.Unquote(step); err == nil {
+			step = plain
+		}
+		return "." + step
+	})
 }
 
 func unknown(e entry, path, known string) error {

@@ -1,4 +1,4 @@
-package cli
+package manifest_test
 
 import (
 	"testing"
@@ -44,26 +44,19 @@ spec:
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc := func(i int) document {
-		d := document{Document: found[i], text: []byte(text)}
-		if i+1 < len(found) {
-			d.end = found[i+1].Line
-		}
-		return d
-	}
 	for field, want := range map[string]int{
 		"name": 13, "labels[team.x]": 15, "labels[other]": 29, "labels": 29, "envs[A.B]": 18, "mounts": 19, "mounts[0].source": 20,
 		"mounts[1].target": 22, "mounts[1].source": 22, "mounts[7]": 19, "required_services[db].image": 25,
 		"required_services[db].ports[1].container_port": 28, "required_services[db].healthcheck": 24, "image": 16, "": 16, "[": 16, "envs[": 17,
 	} {
-		if got := doc(1).lineOf(field); got != want {
+		if got := found[1].LineOf(field); got != want {
 			t.Errorf("%q: got line %d, want %d", field, got, want)
 		}
 	}
-	if got := doc(0).lineOf("image"); got != 8 {
+	if got := found[0].LineOf("image"); got != 8 {
 		t.Errorf("first document: got line %d", got)
 	}
-	if got := doc(2).lineOf("cpu_limit"); got != 32 {
+	if got := found[2].LineOf("cpu_limit"); got != 32 {
 		t.Errorf("third document: got line %d", got)
 	}
 }
