@@ -34,27 +34,23 @@ func (c *Client) ListAgents(ctx context.Context, sandboxID string, selector map[
 
 // StartAgent requests that a STOPPED or FAILED agent runs, and resets its count of attempts.
 func (c *Client) StartAgent(ctx context.Context, agentID string) error {
-	_, err := call(ctx, c, c.agents.StartAgent, &agboxv1.StartAgentRequest{AgentId: agentID})
-	return err
+	return request(ctx, c, c.agents.StartAgent, &agboxv1.StartAgentRequest{AgentId: agentID})
 }
 
 // StopAgent requests the end of the agent's process. The conversation and queued prompts are kept.
 func (c *Client) StopAgent(ctx context.Context, agentID string) error {
-	_, err := call(ctx, c, c.agents.StopAgent, &agboxv1.StopAgentRequest{AgentId: agentID})
-	return err
+	return request(ctx, c, c.agents.StopAgent, &agboxv1.StopAgentRequest{AgentId: agentID})
 }
 
 // DeleteAgent requests the end of the process and the removal of the conversation. Idempotent.
 func (c *Client) DeleteAgent(ctx context.Context, agentID string) error {
-	_, err := call(ctx, c, c.agents.DeleteAgent, &agboxv1.DeleteAgentRequest{AgentId: agentID})
-	return err
+	return request(ctx, c, c.agents.DeleteAgent, &agboxv1.DeleteAgentRequest{AgentId: agentID})
 }
 
 // MoveAgent requests the move of an agent to another sandbox, by ID or name, with its conversation and its queue; see AgentMoved. The
 // daemon waits for the end of a turn. A move to the sandbox in which the agent is withdraws an earlier request.
 func (c *Client) MoveAgent(ctx context.Context, agentID, sandbox string) error {
-	_, err := call(ctx, c, c.agents.MoveAgent, &agboxv1.MoveAgentRequest{AgentId: agentID, SandboxId: sandbox})
-	return err
+	return request(ctx, c, c.agents.MoveAgent, &agboxv1.MoveAgentRequest{AgentId: agentID, SandboxId: sandbox})
 }
 
 // PromptAgent queues a prompt. It retries while the daemon does not answer, which is safe because the prompt has an ID: that
@@ -69,8 +65,7 @@ func (c *Client) PromptAgent(ctx context.Context, req *agboxv1.PromptAgentReques
 
 // InterruptAgent asks a BUSY agent to end its turn.
 func (c *Client) InterruptAgent(ctx context.Context, agentID string) error {
-	_, err := call(ctx, c, c.agents.InterruptAgent, &agboxv1.InterruptAgentRequest{AgentId: agentID})
-	return err
+	return request(ctx, c, c.agents.InterruptAgent, &agboxv1.InterruptAgentRequest{AgentId: agentID})
 }
 
 // AgentConversation reads the newest turns, or all retained turns if last is 0. The answer says whether older ones were

@@ -8,8 +8,6 @@ import (
 
 	"github.com/agbox/agbox/apis/enum"
 
-	"google.golang.org/grpc"
-
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
@@ -57,13 +55,14 @@ func (c *Client) WaitAgent(ctx context.Context, idOrName string, want AgentCondi
 	defer cancel()
 	var last *agboxv1.AgentHandle
 	for {
-		now, err := c.readAgent(ctx, idOrName)
+		resp, err := again(ctx, c, c.agents.GetAgent, &agboxv1.GetAgentRequest{AgentId: idOrName})
 		if IsNotFound(err) && want == AgentDeleted {
 			return last, nil
 		}
 		if err != nil {
 			return last, ended(ctx, err)
 		}
+		now := resp.GetAgent()
 		last, idOrName = now, now.GetAgentId()
 		if done, err := judgeAgent(now, want); done {
 			return now, err
@@ -153,15 +152,8 @@ func (c *Client) nextAgentChange(ctx context.Context, a *agboxv1.AgentHandle) er
 	return nil
 }
 
-func (c *Client) readAgent(ctx context.Context, idOrName string) (*agboxv1.AgentHandle, error) {
-	return again(ctx, func() (*agboxv1.AgentHandle, error) {
-		resp, err := once(ctx, c, c.agents.GetAgent, &agboxv1.GetAgentRequest{AgentId: idOrName}, grpc.WaitForReady(true))
-		return resp.GetAgent(), err
-	})
-}
-
 // IsAgentFailed reports whether a wait ended with *AgentFailedError.
 func IsAgentFailed(err error) bool {
-	var failed *AgentFailedError
-	return errors.As(err, &failed)
+	_, failed := errors.AsType[*AgentFailedError](err)
+	return failed
 }

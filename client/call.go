@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"time"
@@ -33,6 +34,12 @@ func call[Req, Resp any](ctx context.Context, c *Client, m method[Req, Resp], re
 	defer p.end()
 	p.connect()
 	return once(ctx, c, m, req)
+}
+
+// request is call for a method whose answer says nothing.
+func request[Req, Resp any](ctx context.Context, c *Client, m method[Req, Resp], req Req) error {
+	_, err := call(ctx, c, m, req)
+	return err
 }
 
 // read runs a method that changes nothing, and retries it within patience while the daemon does not answer.
@@ -114,3 +121,22 @@ func (c *Client) hopeless() bool {
 	}
 	return err != nil || info.Mode().Type() != fs.ModeSocket
 }
+
+// retry is the pause between tries to reach a daemon that went away. The connection has a back-off of its own; this
+// one is for a daemon that accepts connections and then refuses or drops calls.
+type retry struct{ next time.Duration }
+
+// wait pauses, longer each time, up to maxPause. It returns the context's error when that ended.
+func (r *retry) wait(ctx context.Context) error {
+	r.next = min(max(2*r.next, firstPause), maxPause)
+	timer := time.NewTimer(r.next/2 + rand.N(r.next/2))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (r *retry) reset() { r.next = 0 }

@@ -34,20 +34,17 @@ func (c *Client) ListSandboxes(ctx context.Context, includeDeleted bool, selecto
 // network, but no container. Errors besides: FailedPrecondition that names the missing container. An older daemon only
 // resumes.
 func (c *Client) RecoverSandbox(ctx context.Context, sandboxID string) error {
-	_, err := call(ctx, c, c.sandboxes.ResumeSandbox, &agboxv1.ResumeSandboxRequest{SandboxId: sandboxID, Recover: true})
-	return err
+	return request(ctx, c, c.sandboxes.ResumeSandbox, &agboxv1.ResumeSandboxRequest{SandboxId: sandboxID, Recover: true})
 }
 
 // ResumeSandbox requests that a STOPPED or PAUSED sandbox runs again, and cancels an unfinished pause.
 func (c *Client) ResumeSandbox(ctx context.Context, sandboxID string) error {
-	_, err := call(ctx, c, c.sandboxes.ResumeSandbox, &agboxv1.ResumeSandboxRequest{SandboxId: sandboxID})
-	return err
+	return request(ctx, c, c.sandboxes.ResumeSandbox, &agboxv1.ResumeSandboxRequest{SandboxId: sandboxID})
 }
 
 // StopSandbox requests that a READY or PAUSED sandbox stops.
 func (c *Client) StopSandbox(ctx context.Context, sandboxID string) error {
-	_, err := call(ctx, c, c.sandboxes.StopSandbox, &agboxv1.StopSandboxRequest{SandboxId: sandboxID})
-	return err
+	return request(ctx, c, c.sandboxes.StopSandbox, &agboxv1.StopSandboxRequest{SandboxId: sandboxID})
 }
 
 // UpdateSandbox changes the spec of a live sandbox in place to create_spec (merged over config_yaml), and returns the paths of the
@@ -60,15 +57,13 @@ func (c *Client) UpdateSandbox(ctx context.Context, req *agboxv1.UpdateSandboxRe
 // DeleteSandbox requests the removal of a sandbox with its files, logs and agents, except agents that are moving to another
 // sandbox. Idempotent.
 func (c *Client) DeleteSandbox(ctx context.Context, sandboxID string) error {
-	_, err := call(ctx, c, c.sandboxes.DeleteSandbox, &agboxv1.DeleteSandboxRequest{SandboxId: sandboxID})
-	return err
+	return request(ctx, c, c.sandboxes.DeleteSandbox, &agboxv1.DeleteSandboxRequest{SandboxId: sandboxID})
 }
 
 // DeleteSandboxKeepingAgents is DeleteSandbox, but keeps the agents with their conversations: they wait for the next sandbox of the
 // same name, or for MoveAgent. Only the first request to delete a sandbox decides whether its agents are kept.
 func (c *Client) DeleteSandboxKeepingAgents(ctx context.Context, sandboxID string) error {
-	_, err := call(ctx, c, c.sandboxes.DeleteSandbox, &agboxv1.DeleteSandboxRequest{SandboxId: sandboxID, KeepAgents: true})
-	return err
+	return request(ctx, c, c.sandboxes.DeleteSandbox, &agboxv1.DeleteSandboxRequest{SandboxId: sandboxID, KeepAgents: true})
 }
 
 // DeleteSandboxes requests the removal of all sandboxes with these labels and returns their IDs. The selector must not be
@@ -86,8 +81,7 @@ func (c *Client) CreateExec(ctx context.Context, req *agboxv1.CreateExecRequest)
 
 // CancelExec requests the end of an exec; WaitExec waits for it.
 func (c *Client) CancelExec(ctx context.Context, execID string) error {
-	_, err := call(ctx, c, c.sandboxes.CancelExec, &agboxv1.CancelExecRequest{ExecId: execID})
-	return err
+	return request(ctx, c, c.sandboxes.CancelExec, &agboxv1.CancelExecRequest{ExecId: execID})
 }
 
 // GetExec reads one exec, running or ended.

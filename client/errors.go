@@ -42,8 +42,7 @@ func Code(err error) codes.Code { return status.Code(err) }
 
 // Reason returns the reason of err, or "".
 func Reason(err error) string {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Reason
 	}
 	return ""
@@ -52,8 +51,8 @@ func Reason(err error) string {
 // ImmutableFields returns the paths for which an UpdateSandbox was refused: they differ and can't be changed in place. It
 // is empty for every other error. A list too long for an error ends with "...".
 func ImmutableFields(err error) []string {
-	var e *Error
-	if !errors.As(err, &e) || e.Reason != reasonImmutable || e.Metadata["fields"] == "" {
+	e, ok := errors.AsType[*Error](err)
+	if !ok || e.Reason != reasonImmutable || e.Metadata["fields"] == "" {
 		return nil
 	}
 	return strings.Split(e.Metadata["fields"], ",")
@@ -61,11 +60,10 @@ func ImmutableFields(err error) []string {
 
 // ResumeRefusal returns why the containers of a sandbox can't be started again, or "" for every other error.
 func ResumeRefusal(err error) string {
-	var e *Error
-	if !errors.As(err, &e) {
-		return ""
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Metadata["refusal"]
 	}
-	return e.Metadata["refusal"]
+	return ""
 }
 
 const (
@@ -96,8 +94,8 @@ func IsOutOfRange(err error) bool { return is(err, codes.OutOfRange) }
 func IsUnavailable(err error) bool { return is(err, codes.Unavailable) }
 
 func is(err error, code codes.Code) bool {
-	var e *Error
-	return errors.As(err, &e) && e.Code == code
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Code == code
 }
 
 // fromStatus turns a gRPC error into an *Error.

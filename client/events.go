@@ -28,33 +28,66 @@ type EventOptions struct {
 // without an error when the history was purged, and with one otherwise: the context's when that ended.
 func (c *Client) Events(ctx context.Context, sandboxID string, o EventOptions) iter.Seq2[*agboxv1.SandboxEvent, error] {
 	return func(yield func(*agboxv1.SandboxEvent, error) bool) {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
 		req := &agboxv1.SubscribeSandboxEventsRequest{SandboxId: sandboxID, FromSequence: o.From, IncludeCurrentSnapshot: o.Snapshot}
-		var pause retry
-		var opts []grpc.CallOption
-		for {
-			more, err := c.stream(ctx, req, &pause, yield, opts)
-			switch {
-			case !more || err == nil:
-				return
-			case !o.Reconnect || !IsUnavailable(err):
-				yield(nil, ended(ctx, err))
-				return
+		subscribe(ctx, c, c.sandboxes.SubscribeSandboxEvents, req, o.Reconnect, func(e *agboxv1.SandboxEvent, err error) bool {
+			if err == nil && !e.GetSnapshot() {
+				req.FromSequence = e.GetSequence()
 			}
-			opts = []grpc.CallOption{grpc.WaitForReady(true)}
-			if pause.wait(ctx) != nil {
-				yield(nil, context.Cause(ctx))
-				return
+			return yield(e, err)
+		})
+	}
+}
+
+// AgentEventOptions say what AgentEvents delivers.
+type AgentEventOptions struct {
+	// From is an anchor: only events with a greater sequence are delivered. 0: all that are retained.
+	From uint64
+	// Reconnect is that of EventOptions.
+	Reconnect bool
+}
+
+// AgentEvents iterates over the events of an agent, stored ones and then live ones, each once and in order. Sequences may
+// have gaps: superseded snapshots and the oldest turns are dropped. It ends without an error when the agent is deleted, and otherwise
+// with an error: the context's if that ended.
+func (c *Client) AgentEvents(ctx context.Context, agentID string, o AgentEventOptions) iter.Seq2[*agboxv1.AgentEvent, error] {
+	return func(yield func(*agboxv1.AgentEvent, error) bool) {
+		req := &agboxv1.SubscribeAgentEventsRequest{AgentId: agentID, FromSequence: o.From}
+		subscribe(ctx, c, c.agents.SubscribeAgentEvents, req, o.Reconnect, func(e *agboxv1.AgentEvent, err error) bool {
+			if err == nil {
+				req.FromSequence = e.GetSequence()
 			}
+			return yield(e, err)
+		})
+	}
+}
+
+// subscribe yields the events of a subscription, and the error that ended it unless the end was clean. With reconnect it subscribes
+// again when the daemon went away; yield moves req's anchor along.
+func subscribe[Req, E any](ctx context.Context, c *Client, m method[Req, grpc.ServerStreamingClient[E]], req Req, reconnect bool, yield func(*E, error) bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var pause retry
+	var opts []grpc.CallOption
+	for {
+		more, err := stream(ctx, c, m, req, &pause, yield, opts)
+		switch {
+		case !more || err == nil:
+			return
+		case !reconnect || !IsUnavailable(err):
+			yield(nil, ended(ctx, err))
+			return
+		}
+		opts = []grpc.CallOption{grpc.WaitForReady(true)}
+		if pause.wait(ctx) != nil {
+			yield(nil, context.Cause(ctx))
+			return
 		}
 	}
 }
 
-// stream runs one subscription and moves req's anchor along. more is false when the caller has had enough; a nil error
-// is the clean end.
-func (c *Client) stream(ctx context.Context, req *agboxv1.SubscribeSandboxEventsRequest, pause *retry, yield func(*agboxv1.SandboxEvent, error) bool, opts []grpc.CallOption) (more bool, err error) {
-	sub, err := c.sandboxes.SubscribeSandboxEvents(ctx, req, opts...)
+// stream runs one subscription. more is false when the caller has had enough; a nil error is the clean end.
+func stream[Req, E any](ctx context.Context, c *Client, m method[Req, grpc.ServerStreamingClient[E]], req Req, pause *retry, yield func(*E, error) bool, opts []grpc.CallOption) (more bool, err error) {
+	sub, err := m(ctx, req, opts...)
 	if err != nil {
 		return true, c.fromStatus(err)
 	}
@@ -67,9 +100,6 @@ func (c *Client) stream(ctx context.Context, req *agboxv1.SubscribeSandboxEvents
 			return true, c.fromStatus(err)
 		}
 		pause.reset()
-		if !e.GetSnapshot() {
-			req.FromSequence = e.GetSequence()
-		}
 		if !yield(e, nil) {
 			return false, nil
 		}

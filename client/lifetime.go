@@ -13,8 +13,7 @@ import (
 // PauseSandbox requests that a READY sandbox is frozen: its processes stop and keep their memory. It fails for a PAUSED
 // sandbox; see IsAlreadyPaused. Repeating it during the pause has no effect.
 func (c *Client) PauseSandbox(ctx context.Context, sandboxID string) error {
-	_, err := call(ctx, c, c.sandboxes.PauseSandbox, &agboxv1.PauseSandboxRequest{SandboxId: sandboxID})
-	return err
+	return request(ctx, c, c.sandboxes.PauseSandbox, &agboxv1.PauseSandboxRequest{SandboxId: sandboxID})
 }
 
 // Timeout is when the spec's on_timeout applies to a running sandbox. The zero Timeout is never.

@@ -35,11 +35,6 @@ const servicePrefix = "service="
 // ServiceReady is met while the service of that name is READY, "service=NAME".
 func ServiceReady(name string) Condition { return Condition(servicePrefix + name) }
 
-// service returns the name in a ServiceReady.
-func (w Condition) service() (name string, ok bool) {
-	return strings.CutPrefix(string(w), servicePrefix)
-}
-
 // FailedError means that a sandbox can no longer meet the awaited condition.
 type FailedError struct {
 	Sandbox *agboxv1.SandboxHandle
@@ -120,7 +115,7 @@ func judge(sb *agboxv1.SandboxHandle, want Condition) (done bool, err error) {
 		state == agboxv1.SandboxState_SANDBOX_STATE_DELETED:
 		return true, &FailedError{Sandbox: sb, Want: want}
 	}
-	if name, ok := want.service(); ok {
+	if name, ok := strings.CutPrefix(string(want), servicePrefix); ok {
 		return judgeService(sb, want, name)
 	}
 	return false, nil
@@ -138,17 +133,12 @@ func judgeService(sb *agboxv1.SandboxHandle, want Condition, name string) (done 
 		switch {
 		case s.GetName() != name:
 		case s.GetState() == "READY":
-			return runs(sb), nil // else it is said of a run that is over, or the service is frozen
+			return !sandboxstate.Rests(sb.GetState()), nil // else it is said of a run that is over, or the service is frozen
 		case s.GetState() == "FAILED" && (policy == "" || policy == "never"):
 			return true, &FailedError{Sandbox: sb, Want: want, Why: fmt.Sprintf("the service failed (%s: %s)", s.GetErrorCode(), s.GetErrorMessage())}
 		}
 	}
 	return false, nil
-}
-
-// runs reports whether the containers of a live sandbox are running or on their way there.
-func runs(sb *agboxv1.SandboxHandle) bool {
-	return !sandboxstate.Rests(sb.GetState())
 }
 
 // catchUp passes the events up to the last one of sb to OnEvent. Missing events are no error.
@@ -200,17 +190,13 @@ func (c *Client) afterNextState(ctx context.Context, id string, from *uint64, ob
 }
 
 func (c *Client) readSandbox(ctx context.Context, id string) (*agboxv1.SandboxHandle, error) {
-	return again(ctx, func() (*agboxv1.SandboxHandle, error) {
-		resp, err := once(ctx, c, c.sandboxes.GetSandbox, &agboxv1.GetSandboxRequest{SandboxId: id}, grpc.WaitForReady(true))
-		return resp.GetSandbox(), err
-	})
+	resp, err := again(ctx, c, c.sandboxes.GetSandbox, &agboxv1.GetSandboxRequest{SandboxId: id})
+	return resp.GetSandbox(), err
 }
 
 func (c *Client) readExec(ctx context.Context, id string) (*agboxv1.ExecStatus, error) {
-	return again(ctx, func() (*agboxv1.ExecStatus, error) {
-		resp, err := once(ctx, c, c.sandboxes.GetExec, &agboxv1.GetExecRequest{ExecId: id}, grpc.WaitForReady(true))
-		return resp.GetExec(), err
-	})
+	resp, err := again(ctx, c, c.sandboxes.GetExec, &agboxv1.GetExecRequest{ExecId: id})
+	return resp.GetExec(), err
 }
 
 // WaitExec returns once the exec has ended; its state, exit code and error say how. It fails if the exec is unknown
@@ -247,11 +233,11 @@ func (c *Client) awaitExecEvent(ctx context.Context, e *agboxv1.ExecStatus) erro
 	return nil
 }
 
-// again repeats a read while the daemon is not reachable.
-func again[T any](ctx context.Context, read func() (T, error)) (T, error) {
+// again is once, repeated while the daemon is not reachable.
+func again[Req, Resp any](ctx context.Context, c *Client, m method[Req, Resp], req Req) (Resp, error) {
 	var pause retry
 	for {
-		v, err := read()
+		v, err := once(ctx, c, m, req, grpc.WaitForReady(true))
 		deadline := is(err, codes.DeadlineExceeded) && ctx.Err() == nil // of the one call: the daemon is still away
 		if !IsUnavailable(err) && !deadline {
 			return v, err
