@@ -14,30 +14,24 @@ import (
 func (c *Config) decode(meta *toml.MetaData, sections map[string]toml.Primitive) error {
 	var errs []error
 	root := reflect.ValueOf(c).Elem()
-	for i := range root.NumField() {
-		name := root.Type().Field(i).Tag.Get("toml")
-		section, ok := sections[name]
+	for section, into := range root.Fields() {
+		name := section.Tag.Get("toml")
+		values, ok := sections[name]
 		if !ok {
 			continue
 		}
 		var raw any
 		var keys map[string]toml.Primitive
-		_ = meta.PrimitiveDecode(section, &raw) // anything can be read as any
-		if _, table := raw.(map[string]any); !table || meta.PrimitiveDecode(section, &keys) != nil {
+		_ = meta.PrimitiveDecode(values, &raw) // anything can be read as any
+		if _, table := raw.(map[string]any); !table || meta.PrimitiveDecode(values, &keys) != nil {
 			errs = append(errs, fmt.Errorf("%s: must be a section: write [%s] on a line of its own, and its keys below", name, name))
 			continue
 		}
-		errs = append(errs, decodeSection(meta, name, keys, root.Field(i)))
-	}
-	return errors.Join(errs...)
-}
-
-func decodeSection(meta *toml.MetaData, section string, keys map[string]toml.Primitive, into reflect.Value) error {
-	var errs []error
-	for i := range into.NumField() {
-		name := into.Type().Field(i).Tag.Get("toml")
-		if value, ok := keys[name]; ok {
-			errs = append(errs, decodeKey(meta, section+"."+name, value, into.Field(i)))
+		for field, into := range into.Fields() {
+			key := field.Tag.Get("toml")
+			if value, ok := keys[key]; ok {
+				errs = append(errs, decodeKey(meta, name+"."+key, value, into))
+			}
 		}
 	}
 	return errors.Join(errs...)

@@ -17,8 +17,8 @@ type Key struct {
 	rule rule
 }
 
-// Keys returns every key that a file may set, in the order of the types. docs/configuration.md and config/examples/agboxd.toml are
-// generated from it.
+// Keys returns every key that a file may set, in the order of the types. The table of docs/configuration.md and the sections of
+// config/examples/agboxd.toml are generated from it.
 func Keys() []Key { return table }
 
 var table = []Key{
@@ -27,31 +27,31 @@ var table = []Key{
 
 	{"docker.host", false, `The engine. Empty: $DOCKER_HOST, else /var/run/docker.sock.`, engineRule},
 	{"docker.subnet_pool", false, `The IPv4 block of the networks of sandboxes. It must not be in use on this host.`, subnetRule},
-	{"docker.pull_timeout", false, `How long the pull of one image may take.`, between(time.Second, 24*time.Hour)},
+	{"docker.pull_timeout", false, `How long the pull of one image may take.`, bounded(time.Second, 24*time.Hour, "")},
 	{"docker.credentials_dir", false, `The directory of the config.json with the credentials for pulls, as "docker login" writes it. ` +
 		`Empty: the Docker CLI's own, $DOCKER_CONFIG or ~/.docker of the daemon's user.`, directory},
 
-	{"runtime.idle_ttl", true, `Stop a sandbox after this time without an exec. A sandbox's spec.idle_ttl takes precedence.`, fromOr("never", time.Second)},
+	{"runtime.idle_ttl", true, `Stop a sandbox after this time without an exec. A sandbox's spec.idle_ttl takes precedence.`, bounded(time.Second, 0, "never")},
 	{"runtime.timeout", true, `How long a sandbox whose spec has no timeout may run; then its spec.on_timeout applies. A new value applies to sandboxes that become ` +
-		`READY from then on.`, betweenOr("forever", time.Second, longestTimeout)},
-	{"runtime.cleanup_ttl", true, `Delete a sandbox after it has been STOPPED or FAILED for this time.`, fromOr("never", time.Second)},
-	{"runtime.event_retention_ttl", true, `How long the record and the events of a deleted sandbox are kept.`, fromOr("forever", time.Second)},
+		`READY from then on.`, bounded(time.Second, longestTimeout, "forever")},
+	{"runtime.cleanup_ttl", true, `Delete a sandbox after it has been STOPPED or FAILED for this time.`, bounded(time.Second, 0, "never")},
+	{"runtime.event_retention_ttl", true, `How long the record and the events of a deleted sandbox are kept.`, bounded(time.Second, 0, "forever")},
 	{"runtime.clock_grace", true, `After a jump of the host's clock, a suspend, or a boot whose clock is not synchronised: how long no deadline stops, demotes, ` +
-		`deletes or purges anything. If the clock is corrected in this time, the jump had no effect.`, betweenOr("no wait", time.Second, 24*time.Hour)},
-	{"runtime.event_history_limit", true, `The most events kept of one live sandbox. Past it the oldest events of execs are removed; events of the sandbox are kept.`, countOrNone(100)},
+		`deletes or purges anything. If the clock is corrected in this time, the jump had no effect.`, bounded(time.Second, 24*time.Hour, "no wait")},
+	{"runtime.event_history_limit", true, `The most events kept of one live sandbox. Past it the oldest events of execs are removed; events of the sandbox are kept.`, bounded(100, 0, "no bound")},
 	{"runtime.interrupted_create", true, `After a restart of the daemon during a create: "resume" continues the create, "fail" makes the sandbox FAILED.`,
 		oneOf(InterruptedCreateResume, InterruptedCreateFail)},
 	{"runtime.engine_death", true, `After the death of the engine or the host, for a sandbox that ran: "restart" starts the same containers again, "fail" makes the sandbox FAILED.`,
 		oneOf(EngineDeathRestart, EngineDeathFail)},
-	{"runtime.health_timeout", true, `The longest wait for a required service to become healthy, even if its healthcheck allows more.`, between(time.Second, time.Hour)},
-	{"runtime.hook_timeout", true, `How long one post_start_on_primary hook may run.`, between(time.Second, time.Hour)},
-	{"runtime.stop_grace", true, `The time from TERM to KILL when a sandbox is stopped. "0" kills at once.`, between(0, time.Hour)},
-	{"runtime.cancel_grace", true, `The time from TERM to KILL when an exec is cancelled. "0" kills at once.`, between(0, time.Hour)},
-	{"runtime.pids_limit", true, `Processes and threads of a container whose spec has no pids_limit. A new value applies to containers created from then on.`, count(64, 4194304)},
+	{"runtime.health_timeout", true, `The longest wait for a required service to become healthy, even if its healthcheck allows more.`, bounded(time.Second, time.Hour, "")},
+	{"runtime.hook_timeout", true, `How long one post_start_on_primary hook may run.`, bounded(time.Second, time.Hour, "")},
+	{"runtime.stop_grace", true, `The time from TERM to KILL when a sandbox is stopped. "0" kills at once.`, bounded(0, time.Hour, "")},
+	{"runtime.cancel_grace", true, `The time from TERM to KILL when an exec is cancelled. "0" kills at once.`, bounded(0, time.Hour, "")},
+	{"runtime.pids_limit", true, `Processes and threads of a container whose spec has no pids_limit. A new value applies to containers created from then on.`, bounded(64, 4194304, "")},
 	{"runtime.memory_limit", true, `The memory of a container, service or not, whose spec has no memory_limit. A new value applies to sandboxes accepted ` +
 		`from then on.`, memoryOrNone},
-	{"runtime.resync_interval", false, `How often agboxd compares all records with the engine, in addition to the engine's events.`, between(time.Second, time.Hour)},
-	{"runtime.workers", false, `How many sandboxes, and how many execs, are reconciled at the same time.`, count(1, 64)},
+	{"runtime.resync_interval", false, `How often agboxd compares all records with the engine, in addition to the engine's events.`, bounded(time.Second, time.Hour, "")},
+	{"runtime.workers", false, `How many sandboxes, and how many execs, are reconciled at the same time.`, bounded(1, 64, "")},
 	{"runtime.orphan_sweep", true, `Leftovers of deleted sandboxes: "remove" removes them, "dry-run" only reports them.`, oneOf(OrphanSweepRemove, OrphanSweepDryRun)},
 
 	{"mounts.allow_system", true, `Whether a sandbox may mount or copy the engine's socket, "/" or a system directory: each gives it root on this ` +
@@ -61,12 +61,12 @@ var table = []Key{
 	{"security.profile", true, `The security profile of a sandbox whose spec has none. A new value applies to sandboxes accepted from then on.`,
 		oneOf(ProfileStandard, ProfileHardened)},
 
-	{"pause.freeze_duration", true, `How long a PAUSED sandbox keeps its memory. Then its containers are stopped, and it stays PAUSED with its files.`, fromOr("forever", time.Second)},
-	{"pause.max_frozen", true, `The most PAUSED sandboxes that keep their memory. Past it those paused longest are stopped, as by freeze_duration.`, countOrNone(1)},
-	{"pause.stopped_gc_after", true, `Delete a PAUSED sandbox after its containers have been stopped, by one of the two keys above, for this time.`, fromOr("never", time.Second)},
+	{"pause.freeze_duration", true, `How long a PAUSED sandbox keeps its memory. Then its containers are stopped, and it stays PAUSED with its files.`, bounded(time.Second, 0, "forever")},
+	{"pause.max_frozen", true, `The most PAUSED sandboxes that keep their memory. Past it those paused longest are stopped, as by freeze_duration.`, bounded(1, 0, "no bound")},
+	{"pause.stopped_gc_after", true, `Delete a PAUSED sandbox after its containers have been stopped, by one of the two keys above, for this time.`, bounded(time.Second, 0, "never")},
 
 	{"drain.wait", true, `How long busy agents may finish their work when the daemon drains; then agboxd saves it for them, which takes up to a minute. ` +
-		`TimeoutStopSec of the service must be longer than both together.`, between(0, longestDrain)},
+		`TimeoutStopSec of the service must be longer than both together.`, bounded(0, longestDrain, "")},
 	{"drain.on_sigterm", true, `What SIGTERM does: "park" lets agents save their work and ends them, "detach" ends only the daemon, and agents keep working. ` +
 		`"auto": park while an agent is busy, else detach.`, oneOf(OnSigtermAuto, OnSigtermPark, OnSigtermDetach)},
 
@@ -84,9 +84,9 @@ var table = []Key{
 	{"disk.reserve", false, `The disk space that is reserved for the records, so that stops and deletes work on a full disk: once inside the database, and ` +
 		`once as ballast files in the data directory. "0": 1/32 of the disk, from 512KiB to 64MiB.`, sizeOrAuto},
 
-	{"backup.interval", false, `How often agboxd backs up the records, without logs. A restart does not move the next backup.`, fromOr("none", time.Minute)},
+	{"backup.interval", false, `How often agboxd backs up the records, without logs. A restart does not move the next backup.`, bounded(time.Minute, 0, "none")},
 	{"backup.dir", false, `The directory of these backups. Empty: backups in the data directory; a directory on another disk is safer.`, directory},
-	{"backup.keep", false, `How many of these backups are kept; the oldest are removed.`, count(1, 10000)},
+	{"backup.keep", false, `How many of these backups are kept; the oldest are removed.`, bounded(1, 10000, "")},
 
 	{"log.level", true, `The lowest level that is logged.`, levels},
 	{"log.format", false, `The form of the daemon's own log.`, oneOf(LogFormatJSON, LogFormatText)},
@@ -101,9 +101,6 @@ const longestDrain = 45 * time.Minute
 // Type names the kind of the key's value, for users.
 func (k Key) Type() string { return k.rule.kind }
 
-// Range describes the accepted values, for users.
-func (k Key) Range() string { return k.rule.text }
-
 // Value returns the key's value in c as a TOML literal.
 func (k Key) Value(c Config) string { return literal(k.field(&c).Interface()) }
 
@@ -113,10 +110,9 @@ func (k Key) field(c *Config) reflect.Value { return fields(reflect.ValueOf(c).E
 // fields returns all fields of a Config by the names of their keys.
 func fields(c reflect.Value) map[string]reflect.Value {
 	byName := map[string]reflect.Value{}
-	for i := range c.NumField() {
-		section, tag := c.Field(i), c.Type().Field(i).Tag.Get("toml")
-		for j := range section.NumField() {
-			byName[tag+"."+section.Type().Field(j).Tag.Get("toml")] = section.Field(j)
+	for section, keys := range c.Fields() {
+		for key, value := range keys.Fields() {
+			byName[section.Tag.Get("toml")+"."+key.Tag.Get("toml")] = value
 		}
 	}
 	return byName

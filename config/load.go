@@ -17,16 +17,6 @@ import (
 // maxFileBytes bounds the size of a configuration file, because a wrong path may name a huge file.
 const maxFileBytes = 1 << 20
 
-// Load reads the named configuration file, or the one at the default path if file is empty. A named file must exist; if there
-// is none at the default path, the configuration is Default. Keys that the file does not set keep their defaults. Load sets the
-// defaults that depend on the paths.
-//
-// The error names the file, every unknown key and every refused value, and says what to write instead.
-func Load(file string, p Paths) (Config, error) {
-	c, _, err := LoadWithOrigin(file, p)
-	return c, err
-}
-
 // Origin records which values of a configuration a file sets.
 type Origin struct {
 	// File is the file that was read; empty if there is none at the default path.
@@ -42,18 +32,18 @@ func (o Origin) Of(key string) string {
 	return "default"
 }
 
-// LoadWithOrigin is Load that also returns the origin of the values.
-func LoadWithOrigin(file string, p Paths) (Config, Origin, error) {
+// Load reads the named configuration file, or the one at the default path if file is empty. A named file must exist; if there
+// is none at the default path, the configuration is Default. Keys that the file does not set keep their defaults. Load sets the
+// defaults that depend on the paths.
+//
+// The error names the file, every unknown key and every refused value, and says what to write instead.
+func Load(file string, p Paths) (Config, Origin, error) {
 	c, origin, err := load(file, p.ConfigFile)
 	if err != nil {
 		return Config{}, Origin{}, err
 	}
-	if c.Artifacts.ExecOutputRoot == "" {
-		c.Artifacts.ExecOutputRoot = filepath.Join(p.DataDir, "exec-logs")
-	}
-	if c.Backup.Dir == "" {
-		c.Backup.Dir = filepath.Join(p.DataDir, "backups")
-	}
+	c.Artifacts.ExecOutputRoot = cmp.Or(c.Artifacts.ExecOutputRoot, filepath.Join(p.DataDir, "exec-logs"))
+	c.Backup.Dir = cmp.Or(c.Backup.Dir, filepath.Join(p.DataDir, "backups"))
 	return c, origin, nil
 }
 
@@ -70,13 +60,8 @@ func load(named, fallback string) (Config, Origin, error) {
 	return c, Origin{File: file, set: set}, err
 }
 
-// Parse reads a configuration from data; file is its name for error texts. It sets no defaults that depend on paths.
-func Parse(file string, data []byte) (Config, error) {
-	c, _, err := parse(file, data)
-	return c, err
-}
-
-// parse also returns the names of the keys that data sets.
+// parse reads a configuration from data, and returns the names of the keys that data sets; file is its name for error texts. It
+// sets no defaults that depend on paths.
 func parse(file string, data []byte) (Config, map[string]bool, error) {
 	c := Default()
 	var sections map[string]toml.Primitive
@@ -125,8 +110,7 @@ func read(file string) ([]byte, error) {
 
 // plain removes operation and path from an error, because the caller's text has both.
 func plain(err error) error {
-	var pathErr *fs.PathError
-	if errors.As(err, &pathErr) {
+	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
 		return pathErr.Err
 	}
 	return err

@@ -46,15 +46,9 @@ func topmost(keys []toml.Key) []string {
 	return top
 }
 
-// renamed are the keys that had another name once.
-var renamed = map[string]string{"artifacts.exec_log_limit": "artifacts.exec_log_max_bytes"}
-
-// nearest returns the known key that key most probably means: its newer name, the same last part in another section (or
-// in none), or the smallest number of edits, at most a third of its length. Empty when none is near.
+// nearest returns the known key that key most probably means: the same last part in another section (or in none), or the
+// smallest number of edits, at most a third of its length. Empty when none is near.
 func nearest(key string, known []string) string {
-	if now := renamed[key]; now != "" {
-		return now
-	}
 	best, bestEdits := "", len(key)/3+1
 	for _, candidate := range known {
 		_, last, _ := strings.Cut(candidate, ".")

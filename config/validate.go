@@ -50,53 +50,25 @@ var (
 	})
 )
 
-func between(low, high time.Duration) rule {
-	text := fmt.Sprintf("%s to %s", literal(low), literal(high))
-	return ruleOf("duration", text, func(value time.Duration) error {
-		if value < low || value > high {
-			return fmt.Errorf("%q is out of range; write a duration from %q to %q", value, low, high)
+// bounded accepts values from low to high, or of at least low if high is 0. Unless zero is empty it also accepts 0, whose meaning zero gives.
+func bounded[T int | time.Duration](low, high T, zero string) rule {
+	kind, noun, verb, none := "integer", "number", "%d", "0"
+	if _, ok := any(low).(time.Duration); ok {
+		kind, noun, verb, none = "duration", "duration", "%q", `"0"`
+	}
+	text, limits := literal(low)+" to "+literal(high), fmt.Sprintf("from "+verb+" to "+verb, low, high)
+	if high == 0 {
+		text, limits = literal(low)+" or more", fmt.Sprintf("of at least "+verb, low)
+	}
+	if zero != "" {
+		text += fmt.Sprintf("; %s for %s", none, zero)
+		limits += fmt.Sprintf(", or %s for %s", none, zero)
+	}
+	return ruleOf(kind, text, func(value T) error {
+		if value == 0 && zero != "" || value >= low && (high == 0 || value <= high) {
+			return nil
 		}
-		return nil
-	})
-}
-
-// fromOr accepts "0", whose meaning the text zero gives, and durations of at least low.
-func fromOr(zero string, low time.Duration) rule {
-	return ruleOf("duration", fmt.Sprintf(`%s or more; "0" for %s`, literal(low), zero), func(value time.Duration) error {
-		if value != 0 && value < low {
-			return fmt.Errorf(`%q is out of range; write a duration of at least %q, or "0" for %s`, value, low, zero)
-		}
-		return nil
-	})
-}
-
-// betweenOr accepts "0", whose meaning the text zero gives, and durations from low to high.
-func betweenOr(zero string, low, high time.Duration) rule {
-	text := fmt.Sprintf(`%s to %s; "0" for %s`, literal(low), literal(high), zero)
-	return ruleOf("duration", text, func(value time.Duration) error {
-		if value != 0 && (value < low || value > high) {
-			return fmt.Errorf(`%q is out of range; write a duration from %q to %q, or "0" for %s`, value, low, high, zero)
-		}
-		return nil
-	})
-}
-
-func count(low, high int) rule {
-	return ruleOf("integer", fmt.Sprintf("%d to %d", low, high), func(value int) error {
-		if value < low || value > high {
-			return fmt.Errorf("%d is out of range; write a number from %d to %d", value, low, high)
-		}
-		return nil
-	})
-}
-
-// countOrNone accepts 0, which means no bound, and numbers of at least low.
-func countOrNone(low int) rule {
-	return ruleOf("integer", fmt.Sprintf("%d or more; 0 for no bound", low), func(value int) error {
-		if value != 0 && value < low {
-			return fmt.Errorf("%d is out of range; write a number of at least %d, or 0 for no bound", value, low)
-		}
-		return nil
+		return fmt.Errorf(verb+" is out of range; write a %s %s", value, noun, limits)
 	})
 }
 

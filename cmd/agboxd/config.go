@@ -57,15 +57,24 @@ func showConfig(cmd *cobra.Command, file string) error {
 
 // effective loads the configuration as this user's daemon would.
 func effective(file string) (config.Config, config.Origin, config.Paths, error) {
-	paths, err := config.ResolvePaths(os.Getenv, os.Getuid())
+	paths, err := resolved()
 	if err != nil {
-		return config.Config{}, config.Origin{}, paths, &exitError{exitUsage, err}
+		return config.Config{}, config.Origin{}, paths, err
 	}
-	cfg, origin, err := config.LoadWithOrigin(file, paths)
+	cfg, origin, err := config.Load(file, paths)
 	if err != nil {
-		return config.Config{}, config.Origin{}, paths, &exitError{exitUsage, err}
+		return cfg, origin, paths, &exitError{exitUsage, err}
 	}
 	return cfg, origin, paths, nil
+}
+
+// resolved returns the paths of this user's daemon.
+func resolved() (config.Paths, error) {
+	paths, err := config.ResolvePaths(os.Getenv, os.Getuid())
+	if err != nil {
+		return paths, &exitError{exitUsage, err}
+	}
+	return paths, nil
 }
 
 // noFile refuses arguments: the file is named with --config, as for the daemon.

@@ -91,9 +91,19 @@ func TestConfigShow(t *testing.T) {
 			t.Errorf("%s\nlacks %q", out, want)
 		}
 	}
-	if _, err := config.Parse("shown", []byte(out)); err != nil {
+	if _, err := loaded(t, out); err != nil {
 		t.Errorf("what is shown is no configuration: %v", err)
 	}
+}
+
+func loaded(t *testing.T, text string) (config.Config, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "config.toml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, _, err := config.Load(file, config.Paths{})
+	return cfg, err
 }
 
 // lines is a log in which a test can wait for a line.
@@ -227,7 +237,7 @@ func TestEveryReloadableKeyReachesItsUser(t *testing.T) {
 		}
 		section, name, _ := strings.Cut(k.Name, ".")
 		value := cmp.Or(words[k.Name], other[k.Type()])
-		cfg, err := config.Parse("f", []byte("["+section+"]\n"+name+" = "+value+"\n"))
+		cfg, err := loaded(t, "["+section+"]\n"+name+" = "+value+"\n")
 		if err != nil {
 			t.Fatal(err)
 		}

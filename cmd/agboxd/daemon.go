@@ -58,13 +58,9 @@ func serve(ctx context.Context, o options, stderr io.Writer) error {
 	hangups := make(chan os.Signal, 1) // registered first: an early SIGHUP must neither kill agboxd nor be lost
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
-	paths, err := config.ResolvePaths(os.Getenv, os.Getuid())
+	cfg, _, paths, err := effective(o.configFile)
 	if err != nil {
-		return &exitError{exitUsage, err}
-	}
-	cfg, err := config.Load(o.configFile, paths)
-	if err != nil {
-		return &exitError{exitUsage, err}
+		return err
 	}
 	lockFile, err := lock(paths.Lock)
 	if err != nil {
@@ -81,7 +77,10 @@ func serve(ctx context.Context, o options, stderr io.Writer) error {
 		return err
 	}
 	d.level = level
-	d.load = func() (config.Config, error) { return config.Load(o.configFile, paths) }
+	d.load = func() (config.Config, error) {
+		cfg, _, err := config.Load(o.configFile, paths)
+		return cfg, err
+	}
 	return d.run(ctx, hangups)
 }
 

@@ -28,7 +28,7 @@ func (s *site) assembled() (*daemon, *grpc.ClientConn) {
 	s.must(err)
 	s.Cleanup(func() { os.RemoveAll(run) })
 	s.paths.Socket, s.paths.RunDir, s.paths.ConfigFile = filepath.Join(run, "s"), run, filepath.Join(run, "config", "config.toml")
-	cfg, err := config.Load("", s.paths)
+	cfg, _, err := config.Load("", s.paths)
 	s.must(err)
 	cfg.Docker.Host, cfg.HTTP.Listen, cfg.Artifacts.ExecOutputRoot = "unix://"+run+"/nowhere", config.HTTPOff, s.logs
 	shim := filepath.Join(run, shimName)

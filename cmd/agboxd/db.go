@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agbox/agbox/config"
 	"github.com/agbox/agbox/internal/backup"
 	"github.com/agbox/agbox/store"
 )
@@ -33,15 +32,6 @@ func dbCommand() *cobra.Command {
 		},
 	)
 	return cmd
-}
-
-// resolved returns the paths of this user's daemon.
-func resolved() (config.Paths, error) {
-	paths, err := config.ResolvePaths(os.Getenv, os.Getuid())
-	if err != nil {
-		return paths, &exitError{exitUsage, err}
-	}
-	return paths, nil
 }
 
 func checkDatabase(cmd *cobra.Command, args []string) error {
