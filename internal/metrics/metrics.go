@@ -122,38 +122,29 @@ func New(reg prometheus.Registerer, sets Sets) *Metrics {
 }
 
 func (m *Metrics) zero(sets Sets) {
-	for _, loop := range sets.Loops {
-		for _, r := range results {
-			m.passes.WithLabelValues(loop, r)
-		}
-		m.passSeconds.WithLabelValues(loop)
+	for _, r := range results {
+		each(m.passes, sets.Loops, r)
 	}
-	for _, disk := range sets.Disks {
-		m.diskFree.WithLabelValues(disk)
-		m.diskLow.WithLabelValues(disk)
-	}
-	for _, phase := range sets.DrainPhases {
-		m.drains.WithLabelValues(phase)
-	}
-	for _, trigger := range sets.AgentTriggers {
-		m.agentChanges.WithLabelValues(trigger)
-	}
-	for _, kind := range sets.ClockJumps {
-		m.clockJumps.WithLabelValues(kind)
-	}
-	for _, source := range sets.RebuildSources {
-		m.rebuilt.WithLabelValues(source)
-	}
+	each(m.passSeconds, sets.Loops)
+	each(m.diskFree, sets.Disks)
+	each(m.diskLow, sets.Disks)
+	each(m.drains, sets.DrainPhases)
+	each(m.agentChanges, sets.AgentTriggers)
+	each(m.clockJumps, sets.ClockJumps)
+	each(m.rebuilt, sets.RebuildSources)
 	for _, r := range []string{"ok", "error"} {
-		for _, s := range sets.Steps {
-			m.steps.WithLabelValues(s, r)
+		each(m.steps, sets.Steps, r)
+		each(m.engine, sets.EngineOps, r)
+		for _, one := range []*prometheus.CounterVec{m.commits, m.reloads, m.backups} {
+			one.WithLabelValues(r)
 		}
-		for _, op := range sets.EngineOps {
-			m.engine.WithLabelValues(op, r)
-		}
-		m.commits.WithLabelValues(r)
-		m.reloads.WithLabelValues(r)
-		m.backups.WithLabelValues(r)
+	}
+}
+
+// each creates the metrics of these values of the first label; others are the values of the other labels.
+func each[M any](vec interface{ WithLabelValues(...string) M }, values []string, others ...string) {
+	for _, value := range values {
+		vec.WithLabelValues(append([]string{value}, others...)...)
 	}
 }
 
@@ -195,21 +186,17 @@ func (m *Metrics) OrphanRemoved() { m.orphans.Inc() }
 
 // Resynced records a complete resync and the number of unknown sandboxes that it found.
 func (m *Metrics) Resynced(at time.Time, unknown int) {
-	m.resync.Set(float64(at.UnixNano()) / 1e9)
+	m.resync.Set(unix(at))
 	m.unknown.Set(float64(unknown))
 }
 
 // EngineUp records whether the engine's state is known.
 func (m *Metrics) EngineUp(up bool) {
-	v := 0.0
-	if up {
-		v = 1
-	}
-	m.engineUp.Set(v)
+	m.engineUp.Set(bit(up))
 }
 
 // ConfigLoaded records that the configuration was loaded, at the start or by a reload.
-func (m *Metrics) ConfigLoaded(at time.Time) { m.loaded.Set(float64(at.UnixNano()) / 1e9) }
+func (m *Metrics) ConfigLoaded(at time.Time) { m.loaded.Set(unix(at)) }
 
 // ConfigReloaded counts one reload of the configuration.
 func (m *Metrics) ConfigReloaded(err error) {
@@ -228,16 +215,12 @@ func (m *Metrics) BackedUp(at time.Time, err error) {
 }
 
 // LastBackup records when the newest scheduled backup was made.
-func (m *Metrics) LastBackup(at time.Time) { m.backedUp.Set(float64(at.UnixNano()) / 1e9) }
+func (m *Metrics) LastBackup(at time.Time) { m.backedUp.Set(unix(at)) }
 
 // Disk records one reading of a disk.
 func (m *Metrics) Disk(name string, free int64, low bool) {
 	m.diskFree.WithLabelValues(name).Set(float64(free))
-	v := 0.0
-	if low {
-		v = 1
-	}
-	m.diskLow.WithLabelValues(name).Set(v)
+	m.diskLow.WithLabelValues(name).Set(bit(low))
 }
 
 // BallastReleased counts a piece of the ballast that was released for a commit.
@@ -260,11 +243,7 @@ func (m *Metrics) ClockJumped(kind string) { m.clockJumps.WithLabelValues(kind).
 
 // DeadlinesWait records until when deadlines are deferred; zero: they are not.
 func (m *Metrics) DeadlinesWait(until time.Time) {
-	v := 0.0
-	if !until.IsZero() {
-		v = float64(until.UnixNano()) / 1e9
-	}
-	m.clockWait.Set(v)
+	m.clockWait.Set(unix(until))
 }
 
 // Rehydrated counts rebuilt records.
@@ -283,31 +262,39 @@ func outcome(err error) string {
 	return "ok"
 }
 
+// unix returns the seconds since 1970; 0 for the zero time.
+func unix(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixNano()) / 1e9
+}
+
+func bit(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
 // LogWhole exports whether the log contains all committed changes, read when scraped.
 func LogWhole(reg prometheus.Registerer, whole func() bool) {
-	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "agboxd_log_complete", Help: "1 while the log from which a lost database is rebuilt is complete.",
-	}, func() float64 {
-		if whole() {
-			return 1
-		}
-		return 0
-	}))
+	scraped(reg, "agboxd_log_complete", "1 while the log from which a lost database is rebuilt is complete.", func() float64 { return bit(whole()) })
 }
 
 // OverQuota exports the number of sandboxes over their quota, read when scraped.
 func OverQuota(reg prometheus.Registerer, count func() int) {
-	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "agboxd_sandboxes_over_quota", Help: "Sandboxes whose logs exceed artifacts.sandbox_max_bytes.",
-	}, func() float64 { return float64(count()) }))
+	scraped(reg, "agboxd_sandboxes_over_quota", "Sandboxes whose logs exceed artifacts.sandbox_max_bytes.", func() float64 { return float64(count()) })
 }
 
 // Vanished exports the number of sandboxes that vanished from the engine together and await an operator, read when scraped.
 func Vanished(reg prometheus.Registerer, count func() int) {
-	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "agboxd_sandboxes_vanished",
-		Help: "Sandboxes that vanished from the engine together; they are not reconciled until `agbox engine confirm`.",
-	}, func() float64 { return float64(count()) }))
+	scraped(reg, "agboxd_sandboxes_vanished", "Sandboxes that vanished from the engine together; they are not reconciled until `agbox engine confirm`.",
+		func() float64 { return float64(count()) })
+}
+
+func scraped(reg prometheus.Registerer, name, help string, value func() float64) {
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
 }
 
 // States exports the number of sandboxes by state, read when scraped.
@@ -323,9 +310,8 @@ func Agents(reg prometheus.Registerer, states []string, count func() map[string]
 	reg.MustRegister(&stateCollector{
 		desc:   prometheus.NewDesc("agboxd_agents", "Agents by state.", []string{"state"}, nil),
 		states: states, count: count,
-	}, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "agboxd_agents_need_attention", Help: "Agents that failed to start too often and are not restarted.",
-	}, func() float64 { return float64(attention()) }))
+	})
+	scraped(reg, "agboxd_agents_need_attention", "Agents that failed to start too often and are not restarted.", func() float64 { return float64(attention()) })
 }
 
 type stateCollector struct {
