@@ -5,31 +5,40 @@ import (
 
 	"github.com/agbox/agbox/apis/enum"
 
+	"google.golang.org/protobuf/reflect/protoreflect"
+
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/store"
 )
 
-func agentStateName(s agboxv1.AgentState) string {
-	return strings.ToLower(enum.Word(s))
+var agentStates = []agboxv1.AgentState{
+	agboxv1.AgentState_AGENT_STATE_PENDING, agboxv1.AgentState_AGENT_STATE_STARTING, agboxv1.AgentState_AGENT_STATE_IDLE,
+	agboxv1.AgentState_AGENT_STATE_BUSY, agboxv1.AgentState_AGENT_STATE_STOPPED, agboxv1.AgentState_AGENT_STATE_FAILED,
 }
 
-func agentStateNames() []string {
-	var names []string
-	for _, s := range []agboxv1.AgentState{
-		agboxv1.AgentState_AGENT_STATE_PENDING, agboxv1.AgentState_AGENT_STATE_STARTING, agboxv1.AgentState_AGENT_STATE_IDLE,
-		agboxv1.AgentState_AGENT_STATE_BUSY, agboxv1.AgentState_AGENT_STATE_STOPPED, agboxv1.AgentState_AGENT_STATE_FAILED,
-	} {
-		names = append(names, agentStateName(s))
+// label is the value of the label "state" of metrics.
+func label[S protoreflect.Enum](state S) string { return strings.ToLower(enum.Word(state)) }
+
+func labels[S protoreflect.Enum](states []S) []string {
+	var all []string
+	for _, s := range states {
+		all = append(all, label(s))
 	}
-	return names
+	return all
 }
 
-func (d *daemon) countAgentsByState() map[string]int {
-	counts := map[string]int{}
-	for state, n := range d.store.CountAgentsByState() {
-		counts[agentStateName(state)] = n
+// labelled returns count with labels in place of states.
+func labelled[S interface {
+	comparable
+	protoreflect.Enum
+}](count func() map[S]int) func() map[string]int {
+	return func() map[string]int {
+		counts := map[string]int{}
+		for state, n := range count() {
+			counts[label(state)] = n
+		}
+		return counts
 	}
-	return counts
 }
 
 // agentsInNeed returns the number of agents that do not restart until a user starts them.

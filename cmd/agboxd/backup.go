@@ -12,9 +12,9 @@ import (
 
 // newMaker creates the backup maker. It copies a journal before its logs, so that the logs of a journal with an end are complete.
 func (d *daemon) newMaker(paths config.Paths) *backup.Maker {
-	d.logLimit.Store(int64(d.cfg.Artifacts.ExecLogMaxBytes))
 	return &backup.Maker{
-		Records: d.store, DataDir: paths.DataDir, LogRoot: d.cfg.Artifacts.ExecOutputRoot, LogLimit: d.logLimit.Load,
+		Records: d.store, DataDir: paths.DataDir, LogRoot: d.cfg.Artifacts.ExecOutputRoot,
+		LogLimit:  func() int64 { return int64(d.current.Load().Artifacts.ExecLogMaxBytes) },
 		MainFiles: []string{execjournal.StdoutName(execid.Main), execjournal.StderrName(execid.Main)},
 		ExecFiles: func(id string) []string {
 			return []string{execjournal.JournalName(id), execjournal.StdoutName(id), execjournal.StderrName(id)}

@@ -35,6 +35,7 @@ import (
 	"github.com/agbox/agbox/internal/host/hostfiles"
 	"github.com/agbox/agbox/internal/host/mountpolicy"
 	"github.com/agbox/agbox/internal/host/sdnotify"
+	"github.com/agbox/agbox/internal/manifest"
 	"github.com/agbox/agbox/internal/metrics"
 	"github.com/agbox/agbox/internal/recovery"
 	"github.com/agbox/agbox/internal/sandboxstate"
@@ -112,9 +113,7 @@ type daemon struct {
 	rebuild  *rebuilder
 	disk     *diskspace.Watcher
 	drainer  *drainer
-	logLimit atomic.Int64                  // artifacts.exec_log_max_bytes after the last reload
-	timeout  atomic.Int64                  // runtime.timeout after the last reload, in nanoseconds
-	rules    atomic.Pointer[config.Config] // configuration whose rules are in force
+	current  atomic.Pointer[config.Config] // cfg with the reloadable keys after the last reload
 	coverDir string
 	dataDir  string
 	places   places
@@ -138,6 +137,7 @@ func assemble(ctx context.Context, cfg config.Config, paths config.Paths, o opti
 		return nil, err
 	}
 	d := &daemon{cfg: cfg, log: log, registry: prometheus.NewRegistry(), patience: rebuildPatience, files: raiseDescriptors(log)}
+	d.current.Store(&cfg)
 	d.dataDir, d.coverDir, d.places = paths.DataDir, coverDir, newPlaces(cfg, paths, o.configFile)
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	d.metrics = metrics.New(d.registry, metricSets())
@@ -201,7 +201,7 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	}
 	d.execs = execjournal.New(d.cfg.Artifacts.ExecOutputRoot, runRoot(paths))
 	r := d.cfg.Runtime
-	d.drainer = newDrainer(d.cfg.Drain)
+	d.drainer = newDrainer(func() config.Drain { return d.current.Load().Drain })
 	d.ctl = controller.New(controller.Config{
 		Store: d.store, Engine: d.engine, Execs: d.execs, WatchExecs: d.execs.Watch, WatchAgents: d.execs.WatchAgents,
 		Drained:      d.drainer.drained,
@@ -217,8 +217,6 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 		store: d.store, gather: d.gatherer, engine: d.ctl.EngineProblem, same: d.ctl.SameEngine, log: d.log,
 		adopted: func(source recovery.Source, n int) { m.Rehydrated(string(source), n) }, skipped: m.RehydrateSkipped,
 	}
-	d.timeout.Store(int64(d.cfg.Runtime.Timeout))
-	d.rules.Store(&d.cfg)
 	if err := d.rebuild.fromLog(ctx); err != nil {
 		return err
 	}
@@ -228,15 +226,15 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 		Store: d.store, Logs: d.execs.LogPaths, MainLogs: d.execs.MainLogPaths, Nameless: d.execs.Nameless, Status: d.ctl.Status, Engine: d.ctl.EngineProblem,
 		Drainer: d.drainer, AgentStatus: d.ctl.AgentStatus, NoRoom: d.disk.NoRoom,
 		Rules:      d.rulesNow,
-		Rebuilding: d.rebuild.sentence, DefaultTimeout: func() time.Duration { return time.Duration(d.timeout.Load()) },
-		Ports: d.ctl.Ports, EngineRefuses: d.ctl.EngineRefuses, ConfirmEngine: d.ctl.ConfirmEngine, Version: version, Home: home(), Logger: d.log, Now: d.clock.Now,
+		Rebuilding: d.rebuild.sentence, DefaultTimeout: func() time.Duration { return d.current.Load().Runtime.Timeout },
+		Ports: d.ctl.Ports, EngineRefuses: d.ctl.EngineRefuses, ConfirmEngine: d.ctl.ConfirmEngine, Version: version, Home: manifest.Home(), Logger: d.log, Now: d.clock.Now,
 		Observe: func(method string, code codes.Code, took time.Duration) { m.RPC(method, code.String(), took) },
 	})
 	metrics.OverQuota(d.registry, d.ctl.OverQuota)
 	metrics.Vanished(d.registry, d.ctl.Held)
-	metrics.States(d.registry, stateNames(), d.countByState)
+	metrics.States(d.registry, labels(sandboxstate.Live()), labelled(d.store.CountByState))
 	metrics.LogWhole(d.registry, d.store.LogWhole)
-	metrics.Agents(d.registry, agentStateNames(), d.countAgentsByState, d.agentsInNeed)
+	metrics.Agents(d.registry, labels(agentStates), labelled(d.store.CountAgentsByState), d.agentsInNeed)
 	socket, err := listen(paths.Socket)
 	if err != nil {
 		return err
@@ -250,7 +248,7 @@ func listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("make the runtime directory: %w", err)
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := removeIfThere(path); err != nil {
 		return nil, fmt.Errorf("remove the old socket: %w", err)
 	}
 	l, err := net.Listen("unix", path)
@@ -345,7 +343,7 @@ func (d *daemon) removeRecordFiles(ctx context.Context) {
 func (d *daemon) gatherer() recovery.Gatherer {
 	run, info := d.ctl.EngineRun()
 	set := rehydrateSettings(d.cfg, info)
-	set.Timeout, set.EngineRun = time.Duration(d.timeout.Load()), run
+	set.Timeout, set.EngineRun = d.current.Load().Runtime.Timeout, run
 	return recovery.Gatherer{
 		Engine: d.engine, Files: d.execs, Log: d.log, Settings: set,
 		Instance: d.store.InstanceID(), Former: d.store.InstanceIDs(),
@@ -357,16 +355,13 @@ func (d *daemon) apply(cfg config.Config) {
 	d.level.Set(cfg.Log.Level.Level())
 	d.store.SetEventHistoryLimit(cfg.Runtime.EventHistoryLimit)
 	d.ctl.SetSettings(settings(cfg))
-	d.logLimit.Store(int64(cfg.Artifacts.ExecLogMaxBytes))
-	d.timeout.Store(int64(cfg.Runtime.Timeout))
-	d.rules.Store(&cfg)
+	d.current.Store(&cfg)
 	d.disk.SetLowWater(int64(cfg.Disk.LowWater))
-	d.drainer.configure(cfg.Drain)
 }
 
 // rulesNow returns the rules in force.
 func (d *daemon) rulesNow() server.Rules {
-	cfg := d.rules.Load()
+	cfg := d.current.Load()
 	r := rules(*cfg)
 	r.Mounts = d.places.policy(cfg.Mounts, d.engineData(), d.log)
 	return r
@@ -420,16 +415,6 @@ func (d *daemon) shutdownAPI() {
 	}
 }
 
-// home returns the path that replaces "~" in a config_yaml. It is empty if agboxd's user has no home directory; then the server refuses
-// "~".
-func home() string {
-	dir, err := os.UserHomeDir()
-	if err != nil {
-		return ""
-	}
-	return dir
-}
-
 func (d *daemon) notifySystemd(state string) {
 	if err := sdnotify.Notify(state); err != nil {
 		d.log.Warn("the service manager was not told", "state", state, "err", err)
@@ -447,22 +432,6 @@ func (d *daemon) checks() []check {
 		{name: "engine", problem: d.ctl.EngineProblem(), warning: d.ctl.EngineWarning()},
 		{name: "sandboxes", warning: d.ctl.Vanished()},
 	}
-}
-
-func (d *daemon) countByState() map[string]int {
-	counts := map[string]int{}
-	for state, n := range d.store.CountByState() {
-		counts[sandboxstate.Label(state)] = n
-	}
-	return counts
-}
-
-func stateNames() []string {
-	var names []string
-	for _, s := range sandboxstate.Live() {
-		names = append(names, sandboxstate.Label(s))
-	}
-	return names
 }
 
 func metricSets() metrics.Sets {

@@ -79,7 +79,7 @@ func compactDatabase(cmd *cobra.Command, _ []string) error {
 	defer release()
 	c := &compaction{offline: offline, database: paths.Database, check: backup.CheckInChild}
 	if err := c.run(cmd.Context()); err != nil {
-		return &exitError{exitRuntime, errors.Join(fmt.Errorf("compact %s: %w", paths.Database, err), c.removeRest())}
+		return &exitError{exitRuntime, errors.Join(fmt.Errorf("compact %s: %w", paths.Database, err), removeIfThere(c.compacted()))}
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "%s: %d bytes before, %d bytes now\n", paths.Database, c.before, c.now)
 	return nil
@@ -96,26 +96,12 @@ type compaction struct {
 }
 
 func (c *compaction) run(ctx context.Context) error {
-	for _, step := range []struct {
-		name string
-		do   func(context.Context) error
-	}{
+	return runSteps(ctx, c.after, []step{
 		{"check the old", func(ctx context.Context) error { return c.check(ctx, c.database) }},
 		{"copy", c.copy},
 		{"check the new", func(ctx context.Context) error { return c.check(ctx, c.compacted()) }},
 		{"install", func(context.Context) error { return c.offline.Install(c.compacted()) }},
-	} {
-		if err := errors.Join(ctx.Err(), step.do(ctx)); err != nil {
-			return err
-		}
-		if c.after == nil {
-			continue
-		}
-		if err := c.after(step.name); err != nil {
-			return err
-		}
-	}
-	return nil
+	})
 }
 
 func (c *compaction) compacted() string { return c.database + ".compact" }
@@ -123,11 +109,4 @@ func (c *compaction) compacted() string { return c.database + ".compact" }
 func (c *compaction) copy(context.Context) (err error) {
 	c.before, c.now, err = c.offline.CompactTo(c.compacted())
 	return err
-}
-
-func (c *compaction) removeRest() error {
-	if err := os.Remove(c.compacted()); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -23,24 +22,14 @@ const drainMargin = time.Minute
 // drainer passes drain calls and signals to the controller.
 type drainer struct {
 	ctl *controller.Controller
-	// wait is drain.wait after the last reload, in nanoseconds.
-	wait atomic.Int64
-	// onSigterm is drain.on_sigterm after the last reload.
-	onSigterm atomic.Value
+	// cfg returns the configuration after the last reload.
+	cfg func() config.Drain
 	// over receives a value when a drain may have ended, done when a drain with exit has finished.
 	over, done chan struct{}
 }
 
-func newDrainer(cfg config.Drain) *drainer {
-	d := &drainer{over: make(chan struct{}, 1), done: make(chan struct{}, 1)}
-	d.configure(cfg)
-	return d
-}
-
-// configure applies the reloadable keys.
-func (d *drainer) configure(cfg config.Drain) {
-	d.wait.Store(int64(cfg.Wait))
-	d.onSigterm.Store(cfg.OnSigterm)
+func newDrainer(cfg func() config.Drain) *drainer {
+	return &drainer{cfg: cfg, over: make(chan struct{}, 1), done: make(chan struct{}, 1)}
 }
 
 // drained is the controller's callback at the end of a drain.
@@ -60,7 +49,7 @@ func notify(c chan<- struct{}) {
 
 // Drain implements server.Drainer.
 func (d *drainer) Drain(ctx context.Context, req *agboxv1.DrainRequest) (*agboxv1.DrainStatus, error) {
-	wait := time.Duration(d.wait.Load())
+	wait := d.cfg().Wait
 	if req.GetWait() != nil {
 		wait = req.GetWait().AsDuration()
 	}
@@ -87,7 +76,7 @@ func (d *drainer) Status() *agboxv1.DrainStatus { return d.ctl.DrainStatus() }
 
 // mustPark reports whether agents save their work before agboxd exits on SIGTERM or SIGINT.
 func (d *drainer) mustPark() bool {
-	switch d.onSigterm.Load() {
+	switch d.cfg().OnSigterm {
 	case config.OnSigtermDetach:
 		return false
 	case config.OnSigtermPark:
@@ -109,7 +98,7 @@ func (d *daemon) beforeExit(ctx context.Context, signals <-chan os.Signal) {
 		return
 	}
 	d.log.Info("agboxd ends once its agents are parked; another signal saves their work now")
-	limit := time.NewTimer(time.Duration(d.drainer.wait.Load()) + drainMargin)
+	limit := time.NewTimer(d.drainer.cfg().Wait + drainMargin)
 	defer limit.Stop()
 	hurried := false
 	for s := d.drainer.Status(); s.GetDraining() && s.GetPhase() != agboxv1.DrainPhase_DRAIN_PHASE_DONE; s = d.drainer.Status() {

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/agbox/agbox/internal/server/connlimit"
+	"github.com/agbox/agbox/internal/wait"
 )
 
 // check is one line of /readyz.
@@ -76,10 +77,7 @@ func serveHTTP(ctx context.Context, addr string, h http.Handler, most int, log *
 			return
 		}
 		log.Error("http does not serve; trying again", "listen", addr, "err", err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(httpRetry):
-		}
+		_ = wait.For(ctx, httpRetry) // the loop asks again
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -51,13 +52,7 @@ func newPlaces(cfg config.Config, paths config.Paths, configFile string) places 
 	if file, err := filepath.Abs(configFile); configFile != "" && err == nil {
 		p.own = append(p.own, file)
 	}
-	host := cfg.Docker.Host
-	if host == "" {
-		host = os.Getenv("DOCKER_HOST")
-	}
-	if host == "" {
-		host = "unix:///var/run/docker.sock"
-	}
+	host := cmp.Or(cfg.Docker.Host, os.Getenv("DOCKER_HOST"), "unix:///var/run/docker.sock")
 	if u, err := url.Parse(host); err == nil && u.Scheme == "unix" {
 		p.socket = u.Path
 	}

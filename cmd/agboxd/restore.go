@@ -60,7 +60,7 @@ func restore(cmd *cobra.Command, from, configFile string) error {
 		backup: b, offline: offline, paths: paths, logs: cfg.Artifacts.ExecOutputRoot, check: backup.CheckInChild, now: time.Now,
 	}
 	if err := r.run(cmd.Context()); err != nil {
-		return &exitError{exitRuntime, errors.Join(fmt.Errorf("restore %s: %w", from, err), r.removeRest())}
+		return &exitError{exitRuntime, errors.Join(fmt.Errorf("restore %s: %w", from, err), removeIfThere(r.extracted()))}
 	}
 	return r.print(cmd.OutOrStdout(), from)
 }
@@ -101,21 +101,36 @@ type restoration struct {
 // run executes the steps in order. It restores logs before the database: agboxd would start an exec of the new database again if its
 // journal were missing.
 func (r *restoration) run(ctx context.Context) error {
-	for _, step := range []struct {
-		name string
-		do   func(context.Context) error
-	}{
+	return runSteps(ctx, r.after, []step{
 		{"extract", r.extract}, {"check", r.verify}, {"logs", r.restoreLogs}, {"keep", r.setAside}, {"install", r.install}, {"instance", r.instance},
-	} {
-		if err := step.do(ctx); err != nil {
+	})
+}
+
+// step is a step of a command that may be killed at any point.
+type step struct {
+	name string
+	do   func(context.Context) error
+}
+
+// runSteps runs steps in order until one fails, and calls after with the name of each completed one; nil: it is not called.
+func runSteps(ctx context.Context, after func(step string) error, steps []step) error {
+	for _, s := range steps {
+		if err := s.do(ctx); err != nil {
 			return err
 		}
-		if r.after == nil {
+		if after == nil {
 			continue
 		}
-		if err := r.after(step.name); err != nil {
+		if err := after(s.name); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+func removeIfThere(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
 	}
 	return nil
 }
@@ -123,16 +138,8 @@ func (r *restoration) run(ctx context.Context) error {
 // extracted returns the path of the new database before it is installed.
 func (r *restoration) extracted() string { return r.paths.Database + ".restoring" }
 
-// removeRest removes the files of a failed restore.
-func (r *restoration) removeRest() error {
-	if err := os.Remove(r.extracted()); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return nil
-}
-
 func (r *restoration) extract(ctx context.Context) error {
-	if err := r.removeRest(); err != nil {
+	if err := removeIfThere(r.extracted()); err != nil {
 		return err
 	}
 	f, err := os.OpenFile(r.extracted(), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)

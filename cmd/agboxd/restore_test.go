@@ -100,6 +100,7 @@ func (p *place) backup(withLogs bool) string {
 	s := p.open()
 	d := &daemon{store: s}
 	d.cfg.Artifacts.ExecOutputRoot = p.logs
+	d.current.Store(&d.cfg)
 	file := filepath.Join(p.t.TempDir(), "backup")
 	f, err := os.Create(file)
 	p.must(err)
