@@ -100,7 +100,7 @@ func (a *app) changeAgent(ctx context.Context, old *agboxv1.AgentHandle, d docum
 	case len(fixed) > 0 && o.replace:
 		return a.replaceAgent(ctx, old, d, spec, fixed, o)
 	case len(fixed) > 0:
-		return nil, agentImmutable(d, fixed)
+		return nil, immutableError(d, fixed)
 	case len(changes) == 0:
 		fmt.Fprintf(a.Out, "agent/%s unchanged%s\n", d.Name, agentAside(old))
 		return old, nil
@@ -140,11 +140,6 @@ func moveAside(d document, changes []validate.Change) string {
 		return ", moves to sandbox/" + d.Agent.GetSandboxId()
 	}
 	return ""
-}
-
-func agentImmutable(d document, fixed []string) error {
-	return fmt.Errorf("%s cannot be changed in place; \"agbox diff -f %s\" shows the difference, \"agbox apply --replace -f %s\" deletes the agent with its conversation and recreates it",
-		strings.Join(fixed, ", "), d.file, d.file)
 }
 
 // replaceAgent deletes the old agent and waits until its process has ended, so that two never work in one directory.

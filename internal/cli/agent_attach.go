@@ -21,7 +21,7 @@ func (a *app) agentAttachCommand() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use: "attach NAME", SuggestFor: []string{"follow", "watch", "logs", "chat", "talk"}, Short: "Follow an agent, and send it typed lines as prompts",
-		ValidArgsFunction: a.completeAgent,
+		ValidArgsFunction: a.agentKind().first,
 		Long: `Stream the output of an agent, and send it each line of standard input as a prompt. At the end of the input, attach returns after
 the last answer; if no prompt was sent, it continues until ^C. Neither stops the agent.`,
 		Example: "  agbox agent attach coder\n  agbox agent attach coder --all",

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -35,12 +34,7 @@ func (a *app) agentCreateCommand() *cobra.Command {
 Fields without a flag, such as save_command and context, are set in a manifest: see config/examples/agent.yaml and "agbox apply -f".`,
 		Example: "  agbox agent create coder --sandbox web -- my-agent --fast\n" +
 			"  agbox agent create coder --sandbox web --format claude-stream-json --prompt 'Read TODO.md' --wait -- claude",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
-				return usagef(cmd, "expected NAME -- COMMAND [ARG...]")
-			}
-			return nil
-		},
+		Args:              afterDash,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.spec.Command = args[1:]
@@ -66,7 +60,7 @@ Fields without a flag, such as save_command and context, are set in a manifest: 
 	flags.BoolVar(&o.dryRun, "dry-run", false, "check everything, create nothing")
 	flags.BoolVar(&o.wait, "wait", false, "return once it takes prompts")
 	flags.DurationVar(&o.timeout, "timeout", defaultWait, "with --wait: give up after this long")
-	onFlag(cmd, "sandbox", a.completeNames)
+	onFlag(cmd, "sandbox", a.sandboxKind().names)
 	completeFlag(cmd, "format", "native", "claude-stream-json", "acp")
 	completeFlag(cmd, "ready", "protocol", "process")
 	completeFlag(cmd, "restart", "on-failure", "never", "always")
@@ -82,21 +76,13 @@ func (o *agentCreateOptions) finish(cmd *cobra.Command) error {
 	if o.wait && (o.stopped || o.dryRun) {
 		return usagef(cmd, "--wait waits for an agent that is started: leave out --stopped and --dry-run")
 	}
-	for _, pair := range o.env {
-		key, value, ok := strings.Cut(pair, "=")
-		if !ok || key == "" {
-			return usagef(cmd, "bad -e: write KEY=VALUE")
-		}
-		if o.spec.Envs == nil {
-			o.spec.Envs = map[string]string{}
-		}
-		o.spec.Envs[key] = value
-	}
-	labels, err := parseSelector(cmd, o.labels)
-	if err != nil {
+	var err error
+	if o.spec.Envs, err = parseEnv(cmd, o.env); err != nil {
 		return err
 	}
-	o.spec.Labels = labels
+	if o.spec.Labels, err = parseSelector(cmd, o.labels); err != nil {
+		return err
+	}
 	if o.stopped {
 		o.spec.DesiredState = wantStopped
 	}

@@ -17,7 +17,7 @@ import (
 
 func (a *app) agentDescribeCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "describe NAME", Short: "Show everything about one agent", ValidArgsFunction: a.completeAgent,
+		Use: "describe NAME", Short: "Show everything about one agent", ValidArgsFunction: a.agentKind().first,
 		Long:    "Show one agent with its newest changes of state and events. Values of envs are left out; \"agent get -o yaml\" has them.",
 		Example: "  agbox agent describe coder",
 		Args:    one(oneAgent),

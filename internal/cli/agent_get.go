@@ -2,10 +2,7 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"maps"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,8 +13,9 @@ import (
 )
 
 type agentGetOptions struct {
-	output, sandbox string
-	labels          []string
+	output  *string
+	sandbox string
+	labels  []string
 }
 
 func (a *app) agentListCommand() *cobra.Command {
@@ -30,28 +28,23 @@ func (a *app) agentListCommand() *cobra.Command {
 }
 
 func (a *app) agentGetCommand() *cobra.Command {
-	formats := []string{"wide", "yaml", "json", "name"}
 	var o agentGetOptions
 	cmd := &cobra.Command{
-		Use: "get [NAME...]", SuggestFor: []string{"ps", "status", "show"}, Short: "Show agents by name, or list all", ValidArgsFunction: a.completeAgents,
+		Use: "get [NAME...]", SuggestFor: []string{"ps", "status", "show"}, Short: "Show agents by name, or list all", ValidArgsFunction: a.agentKind().names,
 		Long: `Show agents. "-o yaml" prints manifests that can be applied again. A "?" behind a state means that the daemon has not observed
 the agent since the daemon started.`,
 		Example: "  agbox agent get coder\n  agbox agent get coder -o yaml > coder.yaml",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOutput(cmd, o.output, formats...); err != nil {
-				return err
-			}
 			if len(args) > 0 && (len(o.labels) > 0 || o.sandbox != "") {
 				return usagef(cmd, "expected names, or -l and --sandbox, not both")
 			}
 			return a.getAgents(cmd, args, o)
 		},
 	}
-	cmd.Flags().StringVarP(&o.output, "output", "o", "", "output format: "+strings.Join(formats, ", "))
+	o.output = outputFlag(cmd, "wide", "yaml", "json", "name")
 	cmd.Flags().StringSliceVarP(&o.labels, "selector", "l", nil, "only those with these labels: key=value,...")
 	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "only those of this sandbox")
-	completeFlag(cmd, "output", formats...)
-	onFlag(cmd, "sandbox", a.completeNames)
+	onFlag(cmd, "sandbox", a.sandboxKind().names)
 	return cmd
 }
 
@@ -71,9 +64,9 @@ func (a *app) getAgents(cmd *cobra.Command, refs []string, o agentGetOptions) er
 		return a.conn().ListAgents(ctx, sb.GetSandboxId(), selector)
 	}
 	table := func(ctx context.Context, found []*agboxv1.AgentHandle) error {
-		return a.printAgents(ctx, found, o.output == "wide")
+		return a.printAgents(ctx, found, *o.output == "wide")
 	}
-	return get(cmd.Context(), a, a.agentKind(), refs, o.output, matching, table)
+	return get(cmd.Context(), a, a.agentKind(), refs, *o.output, matching, table)
 }
 
 func (a *app) printAgents(ctx context.Context, found []*agboxv1.AgentHandle, wide bool) error {
@@ -85,13 +78,8 @@ func (a *app) printAgents(ctx context.Context, found []*agboxv1.AgentHandle, wid
 	if err != nil {
 		return err
 	}
-	t := &table{limit: tableWidth}
-	if wide {
-		t.limit = 0
-	}
-	if colours(a.Out) {
-		t.paint = paintAgent
-	}
+	t := newTable(wide)
+	t.paintStates(a.Out, 1)
 	t.add(agentHeader(wide)...)
 	for _, one := range found {
 		t.add(agentRow(one, sandboxNames(all), wide, time.Now())...)
@@ -109,21 +97,11 @@ func sandboxNames(all []*agboxv1.SandboxHandle) map[string]string {
 }
 
 func newAgentDocument(one *agboxv1.AgentHandle) (kindDocument, error) {
-	spec, status := &agboxv1.AgentSpec{}, proto.CloneOf(one)
-	proto.Merge(spec, one.GetSpec())
-	spec.Labels, status.Labels, status.Spec, status.Name = nil, nil, nil, "" // labels and name are in the metadata
-	doc := kindDocument{
-		APIVersion: manifest.APIVersion, Kind: manifest.KindAgent,
-		Metadata: metadata{Name: one.GetName(), Labels: maps.Clone(one.GetLabels())},
+	spec, status := proto.CloneOf(one.GetSpec()), proto.CloneOf(one)
+	status.Labels, status.Spec, status.Name = nil, nil, "" // labels and name are in the metadata
+	if spec != nil {
+		spec.Labels = nil
 	}
-	var err error
-	if doc.Spec, err = manifest.AgentSpecJSON(spec); err != nil {
-		return doc, fmt.Errorf("encode spec of %s: %w", one.GetAgentId(), err)
-	}
-	var text json.RawMessage
-	if text, err = protoJSON.Marshal(status); err != nil {
-		return doc, fmt.Errorf("encode status of %s: %w", one.GetAgentId(), err)
-	}
-	doc.Status = text
-	return doc, nil
+	text, err := manifest.AgentSpecJSON(spec)
+	return documentOf(manifest.KindAgent, one, one.GetAgentId(), text, err, status)
 }

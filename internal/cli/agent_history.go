@@ -24,7 +24,7 @@ type conversationOptions struct {
 func (a *app) agentConversationCommand() *cobra.Command {
 	var o conversationOptions
 	cmd := &cobra.Command{
-		Use: "conversation NAME", SuggestFor: []string{"history", "messages", "log"}, Short: "Show the conversation of an agent", ValidArgsFunction: a.completeAgent,
+		Use: "conversation NAME", SuggestFor: []string{"history", "messages", "log"}, Short: "Show the conversation of an agent", ValidArgsFunction: a.agentKind().first,
 		Long: `Show the conversation of an agent as turns, oldest first. With --as-context show exactly what a new process would receive of
 it with its first prompt.`,
 		Example: "  agbox agent conversation coder --last 4\n  agbox agent conversation coder --as-context",
@@ -34,9 +34,6 @@ it with its first prompt.`,
 	cmd.Flags().Uint32Var(&o.last, "last", 0, "only this many of the newest turns")
 	cmd.Flags().BoolVar(&o.asContext, "as-context", false, "print what a new process would receive")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := checkOutput(cmd, *o.output, "json"); err != nil {
-			return err
-		}
 		if o.asContext && (o.last > 0 || *o.output != "") {
 			return usagef(cmd, "--as-context prints one whole text; leave out --last and -o")
 		}
@@ -131,7 +128,7 @@ func localTime(t *timestamppb.Timestamp) string {
 
 func (a *app) agentCheckpointCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "checkpoint NAME", Short: "Show the newest checkpoint of an agent", ValidArgsFunction: a.completeAgent,
+		Use: "checkpoint NAME", Short: "Show the newest checkpoint of an agent", ValidArgsFunction: a.agentKind().first,
 		Long: `Show the newest checkpoint: a note by the agent about its own progress. A new process always receives it. Programs in the
 sandbox write one with "agbox-shim checkpoint TEXT".`,
 		Example: "  agbox agent checkpoint coder",

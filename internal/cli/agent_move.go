@@ -22,12 +22,7 @@ ends, and a new process in the other sandbox receives the conversation so far. F
 happened yet, name the sandbox that the agent is in.`,
 		Example:           "  agbox agent move coder lab --wait",
 		ValidArgsFunction: a.completeMove,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return usagef(cmd, "expected the name or ID of an agent, and that of the sandbox to move to")
-			}
-			return nil
-		},
+		Args:              exactly(2, "the name or ID of an agent, and that of the sandbox to move to"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.moveAgent(cmd.Context(), args[0], args[1], wait, timeout)
 		},
@@ -41,9 +36,9 @@ happened yet, name the sandbox that the agent is in.`,
 func (a *app) completeMove(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	switch len(args) {
 	case 0:
-		return a.completeAgents(cmd, nil, typed)
+		return a.agentKind().names(cmd, nil, typed)
 	case 1:
-		return a.completeNames(cmd, nil, typed)
+		return a.sandboxKind().names(cmd, nil, typed)
 	}
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }

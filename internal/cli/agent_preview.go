@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/google/uuid"
@@ -12,33 +11,6 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
 )
-
-// rehearseAgent prints what applyAgent would do. declared are the sandboxes that the same manifests create.
-func (a *app) rehearseAgent(ctx context.Context, d document, replace bool, declared []string) error {
-	p, err := a.previewAgent(ctx, d, declared)
-	if err != nil {
-		return err
-	}
-	what := "configured"
-	switch {
-	case p.absent:
-		what = "created"
-	case len(p.immutable) > 0 && replace:
-		what = "replaced"
-	case len(p.immutable) > 0:
-		fmt.Fprintf(a.Out, "agent/%s refused (dry run)\n", d.Name)
-		a.printChanges(p)
-		return agentImmutable(d, p.immutable)
-	case len(p.changes) == 0:
-		what = "unchanged"
-	}
-	if what == "configured" {
-		what += moveAside(d, p.changes)
-	}
-	fmt.Fprintf(a.Out, "agent/%s %s (dry run)\n", d.Name, what)
-	a.printChanges(p)
-	return nil
-}
 
 // previewAgent compares a document that has passed all checks.
 func (a *app) previewAgent(ctx context.Context, d document, declared []string) (preview, error) {

@@ -24,7 +24,7 @@ type promptOptions struct {
 func (a *app) agentPromptCommand() *cobra.Command {
 	var o promptOptions
 	cmd := &cobra.Command{
-		Use: "prompt NAME (TEXT | -)", SuggestFor: []string{"ask", "send", "say", "tell"}, Short: "Send an agent a prompt", ValidArgsFunction: a.completeAgent,
+		Use: "prompt NAME (TEXT | -)", SuggestFor: []string{"ask", "send", "say", "tell"}, Short: "Send an agent a prompt", ValidArgsFunction: a.agentKind().first,
 		Long: `Queue a prompt for an agent; "-" reads it from standard input. The prompt is recorded before this command returns, and the agent
 receives it exactly once. With --wait the answer is streamed: text to standard output, tool calls to standard error. The exit code is 0
 if the turn completed, 1 if it was interrupted or failed. A turn that its process did not survive is repeated, and --wait

@@ -51,10 +51,7 @@ func agentRow(one *agboxv1.AgentHandle, sandboxes map[string]string, wide bool, 
 			strconv.FormatUint(restarts(one), 10), strconv.Itoa(int(one.GetAttempts())), old, trouble,
 		}
 	}
-	name := one.GetName()
-	if name == "" {
-		name = one.GetAgentId()[:min(len(one.GetAgentId()), idWidth)]
-	}
+	name := cmp.Or(one.GetName(), one.GetAgentId()[:min(len(one.GetAgentId()), idWidth)])
 	return []string{
 		clip(name, agentNameWidth), agentState(one), clip(sandbox, agentSandboxWidth), restartsText(one), old, trouble,
 	}
@@ -130,29 +127,12 @@ func parkedText(one *agboxv1.AgentHandle) (parts []string) {
 	return parts
 }
 
-func prompts(n int) string {
-	if n == 1 {
-		return "1 prompt"
-	}
-	return fmt.Sprintf("%d prompts", n)
-}
+func prompts(n int) string { return plural(n, "prompt") }
 
-// paintAgent colours the state.
-func paintAgent(column int, cell string) string {
-	colour := ""
-	switch word := strings.TrimSuffix(strings.TrimSpace(cell), "?"); {
-	case column != 1:
-	case word == "IDLE", word == "BUSY":
-		colour = "32"
-	case word == "FAILED":
-		colour = "31"
-	case word == "STOPPED":
-		colour = "2"
-	case word == "PENDING", word == "STARTING":
-		colour = "33"
+// plural is "1 prompt", "2 prompts".
+func plural(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
 	}
-	if colour == "" {
-		return cell
-	}
-	return "\x1b[" + colour + "m" + cell + "\x1b[0m"
+	return fmt.Sprintf("%d %ss", n, one)
 }

@@ -16,7 +16,7 @@ import (
 func (a *app) agentTransitionsCommand() *cobra.Command {
 	var after uint64
 	cmd := &cobra.Command{
-		Use: "transitions NAME", SuggestFor: []string{"events", "states"}, Short: "Show the state changes of an agent and their reasons", ValidArgsFunction: a.completeAgent,
+		Use: "transitions NAME", SuggestFor: []string{"events", "states"}, Short: "Show the state changes of an agent and their reasons", ValidArgsFunction: a.agentKind().first,
 		Long: `Show the state changes of an agent, oldest first; the newest 1,000 are kept. -o wide adds the time, the process number, how that
 process received the conversation, and the whole reason.`,
 		Example: "  agbox agent transitions coder\n  agbox agent transitions coder -o wide",
@@ -25,9 +25,6 @@ process received the conversation, and the whole reason.`,
 	output := outputFlag(cmd, "wide", "json")
 	cmd.Flags().Uint64Var(&after, "after", 0, "only transitions with a greater number")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := checkOutput(cmd, *output, "wide", "json"); err != nil {
-			return err
-		}
 		one, err := a.resolveAgent(cmd.Context(), args[0])
 		if err != nil {
 			return err
@@ -49,10 +46,7 @@ process received the conversation, and the whole reason.`,
 }
 
 func (a *app) printTransitions(all []*agboxv1.AgentTransition, indent string, wide bool) {
-	t := table{limit: tableWidth}
-	if wide {
-		t.limit = 0
-	}
+	t := newTable(wide)
 	t.add(transitionHeader(indent, wide)...)
 	for _, tr := range all {
 		t.add(transitionRow(tr, indent, wide)...)

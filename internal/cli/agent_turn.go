@@ -9,8 +9,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/agbox/agbox/internal/wait"
-
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
@@ -30,9 +28,9 @@ func (a *app) showTurn(ctx context.Context, one *agboxv1.AgentHandle, p *agboxv1
 	if endErr := t.end(); err == nil {
 		err = endErr
 	}
-	var hopeless *hopelessError
+	hopeless, over := errors.AsType[*hopelessError](context.Cause(waiting))
 	switch {
-	case errors.As(context.Cause(waiting), &hopeless):
+	case over:
 		return hopeless
 	case errors.Is(err, context.DeadlineExceeded) && !t.begun.Load():
 		return fmt.Errorf("agent %s has not started the prompt after %s; it stays in the queue; \"agbox agent describe %s\" shows what it waits for",
@@ -130,44 +128,39 @@ const looksIdle = 3
 // showWait regularly shows what the prompt waits for until the agent gets it, and ends the wait if the agent never will. The returned
 // function stops it.
 func (a *app) showWait(ctx context.Context, giveUp context.CancelCauseFunc, one *agboxv1.AgentHandle, t *turn) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	gone := make(chan struct{})
-	go func() {
-		defer close(gone)
-		idle := 0 // observations in a row of an idle agent
-		for now := one; ; {
-			why := asleep(now)
-			if idle == looksIdle {
-				why = fmt.Sprintf("prompt %s is not in the queue of agent %s: it was given before, and the events of its turn were dropped", t.prompt, agentName(one))
-			}
-			if why != "" && !t.begun.Load() {
-				giveUp(&hopelessError{why})
-				return
-			}
-			if wait.For(ctx, lookEvery) != nil {
-				return
-			}
-			if t.begun.Load() {
-				idle = 0
-				continue
-			}
-			if seen, err := a.conn().GetAgent(ctx, one.GetAgentId()); err == nil {
-				now = seen
-			}
-			idle++
-			if now.GetState() != agboxv1.AgentState_AGENT_STATE_IDLE || now.GetQueuedPrompts() > 0 {
-				idle = 0
-			}
-			if !t.begun.Load() && ctx.Err() == nil {
-				a.notes.say(waitingText(now))
-			}
+	idle := 0 // observations in a row of an idle agent
+	hopeless := func(now *agboxv1.AgentHandle) bool {
+		why := asleep(now)
+		if idle == looksIdle {
+			why = fmt.Sprintf("prompt %s is not in the queue of agent %s: it was given before, and the events of its turn were dropped", t.prompt, agentName(one))
 		}
-	}()
-	return func() {
-		cancel()
-		<-gone
-		a.notes.clear()
+		if why == "" || t.begun.Load() {
+			return false
+		}
+		giveUp(&hopelessError{why})
+		return true
 	}
+	if hopeless(one) {
+		return func() {}
+	}
+	now := one
+	return a.noteWaiting(ctx, func(ctx context.Context) (string, bool) {
+		if t.begun.Load() {
+			idle = 0
+			return "", false
+		}
+		if seen, err := a.conn().GetAgent(ctx, one.GetAgentId()); err == nil {
+			now = seen
+		}
+		idle++
+		if now.GetState() != agboxv1.AgentState_AGENT_STATE_IDLE || now.GetQueuedPrompts() > 0 {
+			idle = 0
+		}
+		if hopeless(now) || t.begun.Load() {
+			return "", false
+		}
+		return waitingText(now), false
+	})
 }
 
 // waitingText is "waiting for agent coder: BUSY; 2 prompts queued".

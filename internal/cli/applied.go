@@ -22,10 +22,8 @@ type applied struct {
 
 func (a *app) applyDocument(ctx context.Context, d document, o applyOptions, there *applied) error {
 	switch {
-	case o.dryRun && d.Agent != nil:
-		return a.rehearseAgent(ctx, d, o.replace, there.declared)
 	case o.dryRun:
-		return a.rehearse(ctx, d, o.replace)
+		return a.rehearse(ctx, d, o.replace, there.declared)
 	case d.Agent != nil:
 		one, err := a.applyAgent(ctx, d, o)
 		if err == nil {

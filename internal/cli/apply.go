@@ -171,8 +171,12 @@ func gone(err error) bool {
 }
 
 func immutableError(d document, fields []string) error {
-	return fmt.Errorf("%s cannot be changed in place; \"agbox diff -f %s\" shows the difference, \"agbox apply --replace -f %s\" deletes the sandbox with its files and recreates it",
-		strings.Join(fields, ", "), d.file, d.file)
+	lost := "sandbox with its files"
+	if d.Agent != nil {
+		lost = "agent with its conversation"
+	}
+	return fmt.Errorf("%s cannot be changed in place; \"agbox diff -f %s\" shows the difference, \"agbox apply --replace -f %s\" deletes the %s and recreates it",
+		strings.Join(fields, ", "), d.file, d.file, lost)
 }
 
 // aside adds what keeps a sandbox from being READY, and the way out.

@@ -37,8 +37,8 @@ func (a *app) completionCommand() *cobra.Command {
 
 // completeEither is for verbs that take one sandbox, or one agent as agent/NAME.
 func (a *app) completeEither(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	names, directive := a.completeName(cmd, args, typed)
-	agents, _ := a.completeAgent(cmd, args, typed)
+	names, directive := a.sandboxKind().first(cmd, args, typed)
+	agents, _ := a.agentKind().first(cmd, args, typed)
 	for _, name := range agents {
 		names = append(names, kindAgent+"/"+name)
 	}

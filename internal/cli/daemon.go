@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -51,9 +52,6 @@ FAILED, and their names are printed. Exit code 1: a sandbox was not given up, be
 	}
 	output := outputFlag(cmd, "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := checkOutput(cmd, *output, "json"); err != nil {
-			return err
-		}
 		done, err := a.conn().ConfirmEngine(cmd.Context())
 		if err != nil {
 			return err
@@ -74,10 +72,7 @@ func (a *app) showConfirmation(ctx context.Context, done client.EngineConfirmati
 		fmt.Fprintf(a.Out, "sandbox/%s given up\n", nameOrID(sb))
 	}
 	for _, sb := range a.byName(ctx, done.Undecided) {
-		text := "it may still exist"
-		if m := sb.GetStatusMessage(); m != "" {
-			text = m
-		}
+		text := cmp.Or(sb.GetStatusMessage(), "it may still exist")
 		a.complain(fmt.Errorf("sandbox/%s is not given up: %s", nameOrID(sb), oneLine(text)))
 	}
 	if len(done.Undecided) > 0 {

@@ -27,7 +27,7 @@ when everything is removed. Busy agents have half a minute to finish and save th
 conversations: they continue in the next sandbox of the name, or in the one of "agbox agent move". Agents that are already moving to
 another sandbox are always kept.`,
 		Example:           "  agbox delete hello --wait\n  agbox delete -f hello.yaml\n  agbox delete hello --keep-agents",
-		ValidArgsFunction: a.completeNames,
+		ValidArgsFunction: a.sandboxKind().names,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			given := 0
 			for _, one := range []int{len(args), len(o.files), len(o.labels)} {

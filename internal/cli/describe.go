@@ -20,7 +20,7 @@ const recentEvents = 10
 
 func (a *app) describeCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "describe NAME", Short: "Show everything about one sandbox", ValidArgsFunction: a.completeName,
+		Use: "describe NAME", Short: "Show everything about one sandbox", ValidArgsFunction: a.sandboxKind().first,
 		Long:    "Show one sandbox with its agents, active execs and newest events. Values of envs are left out; \"get -o yaml\" has them.",
 		Example: "  agbox describe web",
 		Args:    one("the name or ID of a sandbox"),
@@ -88,10 +88,7 @@ func (a *app) describeResumeSteps(e *agboxv1.ExplainResponse) {
 // describeEvents shows the newest events. If older ones were dropped or lost, it shows the retained ones.
 func (a *app) describeEvents(ctx context.Context, sb *agboxv1.SandboxHandle) error {
 	last := sb.GetLastEventSequence()
-	from := uint64(0)
-	if last > recentEvents {
-		from = last - recentEvents
-	}
+	from := max(last, recentEvents) - recentEvents
 	fmt.Fprintln(a.Out, "Events:")
 	show := func(e *agboxv1.SandboxEvent) error {
 		if e.GetSequence() > from {
@@ -118,9 +115,7 @@ func (a *app) describeFacts(sb *agboxv1.SandboxHandle) {
 	if sb.GetErrorCode() != "" {
 		a.fact("Error", oneLine(sb.GetErrorCode()+": "+sb.GetErrorMessage()))
 	}
-	if sb.GetStatusMessage() != "" {
-		a.fact("Status", oneLine(sb.GetStatusMessage()))
-	}
+	a.factIf("Status", oneLine(sb.GetStatusMessage()))
 	a.describeLifetime(sb)
 	a.fact("Created", when(sb.GetCreatedAt()))
 	if sb.GetRestarts() > 0 {
@@ -128,12 +123,7 @@ func (a *app) describeFacts(sb *agboxv1.SandboxHandle) {
 	}
 }
 
-func (a *app) fact(name, value string) {
-	if value == "" {
-		value = "-"
-	}
-	fmt.Fprintf(a.Out, "%-12s %s\n", name+":", value)
-}
+func (a *app) fact(name, value string) { fmt.Fprintf(a.Out, "%-12s %s\n", name+":", dash(value)) }
 
 func when(t *timestamppb.Timestamp) string {
 	if t == nil {

@@ -119,29 +119,29 @@ func (a *app) preview(ctx context.Context, d document) (preview, error) {
 	return p, nil
 }
 
-// rehearse prints what applySandbox would do.
-func (a *app) rehearse(ctx context.Context, d document, replace bool) error {
-	p, err := a.preview(ctx, d)
+// rehearse prints what applyDocument would do. declared are the sandboxes that the same manifests create.
+func (a *app) rehearse(ctx context.Context, d document, replace bool, declared []string) error {
+	p, err := a.previewOf(ctx, d, declared)
 	if err != nil {
 		return err
 	}
-	what := "configured"
+	what := "configured" + moveAside(d, p.changes)
 	switch {
 	case p.absent:
 		what = "created"
 	case replace && (len(p.immutable) > 0 || p.old.GetState() == agboxv1.SandboxState_SANDBOX_STATE_FAILED):
 		what = "replaced"
+	case len(p.immutable) > 0:
+		what = "refused"
 	case len(p.changes) == 0:
 		what = "unchanged"
 	}
-	if len(p.immutable) > 0 && !replace {
-		fmt.Fprintf(a.Out, "sandbox/%s refused (dry run)\n", d.Name)
-		a.printChanges(p)
-		return immutableError(d, p.immutable)
-	}
-	fmt.Fprintf(a.Out, "sandbox/%s %s (dry run)\n", d.Name, what)
+	fmt.Fprintf(a.Out, "%s/%s %s (dry run)\n", d.kind(), d.Name, what)
 	a.printChanges(p)
-	if what != "replaced" {
+	switch {
+	case what == "refused":
+		return immutableError(d, p.immutable)
+	case what != "replaced" || p.old == nil:
 		return nil
 	}
 	housed, err := a.housed(ctx)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -32,22 +31,27 @@ type metadata struct {
 var protoJSON = protojson.MarshalOptions{UseProtoNames: true}
 
 func newDocument(sb *agboxv1.SandboxHandle) (kindDocument, error) {
-	spec, status := &agboxv1.CreateSpec{}, proto.CloneOf(sb)
-	proto.Merge(spec, sb.GetSpec())
-	spec.Labels, status.Labels = nil, nil // in the metadata
-	status.Spec, status.Name, status.RequiredServices, status.OptionalServices = nil, "", nil, nil
-	doc := kindDocument{
-		APIVersion: manifest.APIVersion, Kind: manifest.Kind,
-		Metadata: metadata{Name: sb.GetName(), Labels: maps.Clone(sb.GetLabels())},
+	spec, status := proto.CloneOf(sb.GetSpec()), proto.CloneOf(sb)
+	status.Labels, status.Spec, status.Name, status.RequiredServices, status.OptionalServices = nil, nil, "", nil, nil
+	if spec != nil {
+		spec.Labels = nil // they are in the metadata
 	}
-	var err error
-	if doc.Spec, err = manifest.SpecJSON(spec); err != nil {
-		return doc, fmt.Errorf("encode spec of %s: %w", sb.GetSandboxId(), err)
+	text, err := manifest.SpecJSON(spec)
+	return documentOf(manifest.Kind, sb, sb.GetSandboxId(), text, err, status)
+}
+
+// documentOf completes the document of a handle; err is that of writing its spec.
+func documentOf[H handle](kind string, one H, id string, spec json.RawMessage, err error, status proto.Message) (kindDocument, error) {
+	if err != nil {
+		return kindDocument{}, fmt.Errorf("encode spec of %s: %w", id, err)
 	}
-	if doc.Status, err = protoJSON.Marshal(status); err != nil {
-		return doc, fmt.Errorf("encode status of %s: %w", sb.GetSandboxId(), err)
+	text, err := protoJSON.Marshal(status)
+	if err != nil {
+		return kindDocument{}, fmt.Errorf("encode status of %s: %w", id, err)
 	}
-	return doc, nil
+	return kindDocument{
+		APIVersion: manifest.APIVersion, Kind: kind, Metadata: metadata{Name: one.GetName(), Labels: one.GetLabels()}, Spec: spec, Status: text,
+	}, nil
 }
 
 // printDocuments prints one object when one was asked for by name, otherwise a JSON list or a YAML stream.

@@ -39,10 +39,7 @@ func drainText(s *agboxv1.DrainStatus, now time.Time) string {
 }
 
 func busyText(s *agboxv1.DrainStatus) string {
-	text := fmt.Sprintf("%d busy agents", s.GetBusy())
-	if s.GetBusy() == 1 {
-		text = "1 busy agent"
-	}
+	text := plural(int(s.GetBusy()), "busy agent")
 	if names := s.GetBusyAgents(); len(names) > 0 {
 		text += " (" + clip(oneLine(strings.Join(names, ", ")), toolWidth) + ")"
 	}
@@ -65,9 +62,6 @@ func (a *app) drainStatusCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "status", Short: "Show whether the daemon is draining, and its progress", Args: noArgs}
 	output := outputFlag(cmd, "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := checkOutput(cmd, *output, "json"); err != nil {
-			return err
-		}
 		s, err := a.conn().DrainStatus(cmd.Context())
 		switch {
 		case err != nil:

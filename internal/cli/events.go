@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -20,7 +19,7 @@ func (a *app) eventsCommand() *cobra.Command {
 	var follow bool
 	var from uint64
 	cmd := &cobra.Command{
-		Use: "events NAME", Short: "Show the events of a sandbox", ValidArgsFunction: a.completeName,
+		Use: "events NAME", Short: "Show the events of a sandbox", ValidArgsFunction: a.sandboxKind().first,
 		Long:    "Show the events of a sandbox, oldest first. With -f follow new ones until the sandbox is deleted.",
 		Example: "  agbox events web\n  agbox events web -f -o json",
 		Args:    one("the name or ID of a sandbox"),
@@ -29,9 +28,6 @@ func (a *app) eventsCommand() *cobra.Command {
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "follow new events")
 	cmd.Flags().Uint64Var(&from, "from", 0, "only events after this sequence number")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := checkOutput(cmd, *output, "json"); err != nil {
-			return err
-		}
 		sb, err := a.resolve(cmd.Context(), args[0])
 		if err != nil {
 			return err
@@ -52,14 +48,7 @@ func (a *app) eventPrinter(output string) func(*agboxv1.SandboxEvent) error {
 			return err
 		}
 	}
-	enc := json.NewEncoder(a.Out) // one object a line
-	return func(e *agboxv1.SandboxEvent) error {
-		text, err := protoJSON.Marshal(e)
-		if err != nil {
-			return fmt.Errorf("encode event %s: %w", e.GetEventId(), err)
-		}
-		return enc.Encode(json.RawMessage(escapeUnseen(text)))
-	}
+	return func(e *agboxv1.SandboxEvent) error { return printLines(a.Out, []*agboxv1.SandboxEvent{e}) }
 }
 
 // printStored shows the events after from up to the last_event_sequence of sb.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"syscall"
 	"time"
 	"unicode/utf8"
@@ -47,25 +46,17 @@ the command, a second ^C exits at once. The command survives this program and th
 has no terminal: pass input in a file or a mount. On a terminal, escape sequences other than colours are shown as text, unless --raw
 is given. A file or a pipe gets every byte unchanged.`,
 		Example:           "  agbox exec web -- ls -l /workspace\n  agbox exec web -e DEBUG=1 -w /tmp -- sh -c 'echo $DEBUG'",
-		ValidArgsFunction: a.completeName,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
-				return usagef(cmd, "expected NAME -- COMMAND [ARG...]")
-			}
-			return nil
-		},
+		ValidArgsFunction: a.sandboxKind().first,
+		Args:              afterDash,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if interactive || tty {
 				return usagef(cmd, "-i and -t are not supported: a command gets no standard input and no terminal yet")
 			}
-			req := &agboxv1.CreateExecRequest{Command: args[1:], Cwd: o.dir, EnvOverrides: map[string]string{}, ExecId: uuid.NewString()}
-			for _, pair := range o.env {
-				key, value, ok := strings.Cut(pair, "=")
-				if !ok || key == "" {
-					return usagef(cmd, "bad -e: write KEY=VALUE")
-				}
-				req.EnvOverrides[key] = value
+			envs, err := parseEnv(cmd, o.env)
+			if err != nil {
+				return err
 			}
+			req := &agboxv1.CreateExecRequest{Command: args[1:], Cwd: o.dir, EnvOverrides: envs, ExecId: uuid.NewString()}
 			if err := checkText(cmd, req); err != nil {
 				return err
 			}
@@ -210,18 +201,21 @@ type execEnd struct {
 
 // awaitExec waits in the background until the exec ends or ctx does.
 func (a *app) awaitExec(ctx context.Context, execID string) *execEnd {
+	return background(func() (*agboxv1.ExecStatus, error) { return a.conn().WaitExec(ctx, execID) })
+}
+
+func background(wait func() (*agboxv1.ExecStatus, error)) *execEnd {
 	end := &execEnd{done: make(chan struct{})}
 	go func() {
 		defer close(end.done)
-		end.exec, end.err = a.conn().WaitExec(ctx, execID)
+		end.exec, end.err = wait()
 	}()
 	return end
 }
 
 // outcome turns the end of an exec into an exit code.
 func (a *app) outcome(ctx context.Context, execID string, end *execEnd) error {
-	var signal *Interrupted
-	if errors.As(context.Cause(ctx), &signal) {
+	if signal, ok := errors.AsType[*Interrupted](context.Cause(ctx)); ok {
 		if end.err != nil {
 			a.complain(notEnded(execID, a.frozenWith(execID)))
 		}

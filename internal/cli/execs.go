@@ -1,8 +1,8 @@
 package cli
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -21,12 +21,9 @@ const commandWidth = 40
 func (a *app) execsCommand() *cobra.Command {
 	var output *string
 	cmd := &cobra.Command{
-		Use: "execs [NAME]", Short: "List running commands", ValidArgsFunction: a.completeName,
+		Use: "execs [NAME]", Short: "List running commands", ValidArgsFunction: a.sandboxKind().first,
 		Args: atMostOne("at most the name or ID of one sandbox"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOutput(cmd, *output, "json", "name"); err != nil {
-				return err
-			}
 			return a.execs(cmd.Context(), args, *output)
 		},
 	}
@@ -48,10 +45,6 @@ func (a *app) execs(ctx context.Context, args []string, output string) error {
 	if err != nil {
 		return err
 	}
-	names := map[string]string{}
-	for _, sb := range all {
-		names[sb.GetSandboxId()] = nameOrID(sb)
-	}
 	execs, err := a.conn().ListActiveExecs(ctx, id)
 	if err != nil {
 		return err
@@ -63,24 +56,16 @@ func (a *app) execs(ctx context.Context, args []string, output string) error {
 		fmt.Fprintln(a.Err, "no active execs")
 		return nil
 	}
-	a.printExecs(execs, names, "")
+	a.printExecs(execs, sandboxNames(all), "")
 	return nil
 }
 
 func (a *app) printExecsAs(execs []*agboxv1.ExecStatus, output string) error {
-	enc := json.NewEncoder(a.Out) // one object a line
+	if output == "json" {
+		return printLines(a.Out, execs)
+	}
 	for _, e := range execs {
-		if output == "name" {
-			fmt.Fprintln(a.Out, e.GetExecId())
-			continue
-		}
-		text, err := protoJSON.Marshal(e)
-		if err == nil {
-			err = enc.Encode(json.RawMessage(escapeUnseen(text)))
-		}
-		if err != nil {
-			return fmt.Errorf("print exec %s: %w", e.GetExecId(), err)
-		}
+		fmt.Fprintln(a.Out, e.GetExecId())
 	}
 	return nil
 }
@@ -97,10 +82,7 @@ func (a *app) printExecs(execs []*agboxv1.ExecStatus, names map[string]string, i
 	}
 	row("EXEC", "SANDBOX", "AGE", "COMMAND")
 	for _, e := range execs {
-		sandbox := e.GetSandboxId()
-		if name, ok := names[sandbox]; ok {
-			sandbox = name
-		}
+		sandbox := cmp.Or(names[e.GetSandboxId()], e.GetSandboxId())
 		row(e.GetExecId(), clip(sandbox, nameWidth), age(e.GetCreatedAt().AsTime(), time.Now()), commandLine(e.GetCommand()))
 	}
 	t.write(a.Out)

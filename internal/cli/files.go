@@ -99,8 +99,7 @@ func (a *app) readFile(ctx context.Context, path string) ([]document, error) {
 		return nil, readError(label, err)
 	}
 	found, err := manifest.Parse(text, manifest.Home())
-	var mistakes manifest.Errors
-	if errors.As(err, &mistakes) {
+	if mistakes, ok := errors.AsType[manifest.Errors](err); ok {
 		return nil, a.complainOfText(label, mistakes)
 	}
 	if err != nil {
@@ -144,8 +143,7 @@ func (a *app) readText(ctx context.Context, path string) ([]byte, error) {
 }
 
 func readError(path string, err error) error {
-	var pathErr *os.PathError
-	if errors.As(err, &pathErr) {
+	if pathErr, ok := errors.AsType[*os.PathError](err); ok {
 		err = pathErr.Err
 	}
 	return fmt.Errorf("read %s: %w", path, err)

@@ -53,8 +53,8 @@ func (f *follower) run(ended <-chan struct{}) error {
 			return f.rest()
 		case <-f.quit:
 			return errQuit
-		case <-w.changed():
-		case <-w.errors():
+		case <-w.changed:
+		case <-w.errors:
 		case <-w.tick.C:
 		}
 	}
@@ -175,10 +175,12 @@ func (t *tail) open() error {
 	return nil
 }
 
-// watcher reports changes in the directories of logs. Without inotify it only ticks.
+// watcher reports changes in the directories of logs. Without inotify its channels are nil, and it only ticks.
 type watcher struct {
-	notify *fsnotify.Watcher
-	tick   *time.Ticker
+	changed <-chan fsnotify.Event
+	errors  <-chan error
+	tick    *time.Ticker
+	notify  *fsnotify.Watcher // nil without inotify
 }
 
 func watch(tails []*tail) *watcher {
@@ -192,21 +194,7 @@ func watch(tails []*tail) *watcher {
 			return &watcher{tick: time.NewTicker(lookBlind)}
 		}
 	}
-	return &watcher{notify: notify, tick: time.NewTicker(lookWatched)}
-}
-
-func (w *watcher) changed() <-chan fsnotify.Event {
-	if w.notify == nil {
-		return nil
-	}
-	return w.notify.Events
-}
-
-func (w *watcher) errors() <-chan error {
-	if w.notify == nil {
-		return nil
-	}
-	return w.notify.Errors
+	return &watcher{changed: notify.Events, errors: notify.Errors, tick: time.NewTicker(lookWatched), notify: notify}
 }
 
 func (w *watcher) close() {
@@ -216,11 +204,11 @@ func (w *watcher) close() {
 	}
 	var drained sync.WaitGroup // the library may hold Close's lock while it waits for a reader
 	drained.Go(func() {
-		for range w.notify.Events {
+		for range w.changed {
 		}
 	})
 	drained.Go(func() {
-		for range w.notify.Errors {
+		for range w.errors {
 		}
 	})
 	_ = w.notify.Close() // best effort

@@ -74,7 +74,7 @@ func (a *app) printGarbage(items []*agboxv1.GarbageItem, o gcOptions) (failed bo
 			outcome = "kept"
 			kept++
 		}
-		t.add(g.GetKind(), oneLine(garbageName(g)), sandboxOf(g), outcome, oneLine(g.GetReason()))
+		t.add(g.GetKind(), oneLine(garbageName(g)), dash(oneLine(g.GetSandboxId())), outcome, oneLine(g.GetReason()))
 	}
 	t.write(a.Out)
 	for _, g := range items {
@@ -86,13 +86,6 @@ func (a *app) printGarbage(items []*agboxv1.GarbageItem, o gcOptions) (failed bo
 		fmt.Fprintf(a.Err, "%d kept: the records never knew their sandboxes; \"agbox gc --unknown --yes\" removes them\n", kept)
 	}
 	return failed
-}
-
-func sandboxOf(g *agboxv1.GarbageItem) string {
-	if g.GetSandboxId() == "" {
-		return "-"
-	}
-	return oneLine(g.GetSandboxId())
 }
 
 // garbageName returns the name or the path of an item.

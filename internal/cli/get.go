@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -20,29 +19,25 @@ const (
 )
 
 type getOptions struct {
-	output string
+	output *string
 	labels []string
 	all    bool
 	watch  bool
 }
 
 func (a *app) getCommand() *cobra.Command {
-	formats := []string{"wide", "yaml", "json", "name"}
 	var o getOptions
 	cmd := &cobra.Command{
-		Use: "get [NAME...]", SuggestFor: []string{"ps", "ls", "list", "status"}, Short: "List sandboxes", ValidArgsFunction: a.completeNames,
+		Use: "get [NAME...]", SuggestFor: []string{"ps", "ls", "list", "status"}, Short: "List sandboxes", ValidArgsFunction: a.sandboxKind().names,
 		Long: `List sandboxes, newest first. "-o yaml" prints manifests that can be applied again. With -w, print a sandbox
 again on each change, until ^C or until all named ones are deleted.`,
 		Example: "  agbox get\n  agbox get -l team=a -w\n  agbox get web -o wide\n  agbox get web -o yaml > web.yaml",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOutput(cmd, o.output, formats...); err != nil {
-				return err
-			}
 			if len(args) > 0 && len(o.labels) > 0 {
 				return usagef(cmd, "expected names or -l, not both")
 			}
 			if o.watch {
-				if o.output != "" && o.output != "wide" {
+				if *o.output != "" && *o.output != "wide" {
 					return usagef(cmd, "-w prints a table: without -o, or with -o wide; \"agbox events -f -o json\" is for programs")
 				}
 				return a.watchSandboxes(cmd, args, o)
@@ -50,11 +45,10 @@ again on each change, until ^C or until all named ones are deleted.`,
 			return a.get(cmd, args, o)
 		},
 	}
-	cmd.Flags().StringVarP(&o.output, "output", "o", "", "output format: "+strings.Join(formats, ", "))
+	o.output = outputFlag(cmd, "wide", "yaml", "json", "name")
 	cmd.Flags().StringSliceVarP(&o.labels, "selector", "l", nil, "only those with these labels: key=value,...")
 	cmd.Flags().BoolVar(&o.all, "all", false, "also deleted ones, while their history is kept")
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on, and print what changes")
-	completeFlag(cmd, "output", formats...)
 	onFlag(cmd, "selector", a.completeLabels)
 	return cmd
 }
@@ -72,10 +66,10 @@ func (a *app) get(cmd *cobra.Command, refs []string, o getOptions) error {
 			fmt.Fprintln(a.Err, "no sandboxes; \"agbox apply -f FILE\" makes one")
 			return nil
 		}
-		a.printTable(found, o.output == "wide")
+		a.printTable(found, *o.output == "wide")
 		return nil
 	}
-	return get(cmd.Context(), a, a.sandboxKind(), refs, o.output, matching, table)
+	return get(cmd.Context(), a, a.sandboxKind(), refs, *o.output, matching, table)
 }
 
 // get prints the objects that refs name, or without refs those that matching returns. A ref that names none is complained of, and the
@@ -140,13 +134,8 @@ func (a *app) printTable(found []*agboxv1.SandboxHandle, wide bool) {
 }
 
 func (a *app) sandboxTable(style rowStyle) *table {
-	t := &table{limit: tableWidth}
-	if style == full {
-		t.limit = 0
-	}
-	if colours(a.Out) {
-		t.paint = paintState
-	}
+	t := newTable(style == full)
+	t.paintStates(a.Out, 2)
 	t.add(style.header()...)
 	return t
 }

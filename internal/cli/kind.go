@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ type handle interface {
 	comparable
 	GetName() string
 	GetDesiredState() string
+	GetLabels() map[string]string
 }
 
 // kind is one kind of objects, for the verbs that work alike on all of them: get, apply, wait, requests and completion.
@@ -190,12 +192,7 @@ func (k kind[H]) holder(ctx context.Context, name string) (H, error) {
 }
 
 // name is what users call an object: its name, or its ID if it has none.
-func (k kind[H]) name(one H) string {
-	if one.GetName() != "" {
-		return one.GetName()
-	}
-	return k.id(one)
-}
+func (k kind[H]) name(one H) string { return cmp.Or(one.GetName(), k.id(one)) }
 
 // label is "sandbox/web", article "a sandbox".
 func (k kind[H]) label(one H) string { return k.word + "/" + k.name(one) }
@@ -208,19 +205,9 @@ func (k kind[H]) article() string {
 }
 
 // nameOrID is kind.name for a sandbox, agentName that for an agent.
-func nameOrID(sb *agboxv1.SandboxHandle) string {
-	if sb.GetName() != "" {
-		return sb.GetName()
-	}
-	return sb.GetSandboxId()
-}
+func nameOrID(sb *agboxv1.SandboxHandle) string { return cmp.Or(sb.GetName(), sb.GetSandboxId()) }
 
-func agentName(one *agboxv1.AgentHandle) string {
-	if one.GetName() != "" {
-		return one.GetName()
-	}
-	return one.GetAgentId()
-}
+func agentName(one *agboxv1.AgentHandle) string { return cmp.Or(one.GetName(), one.GetAgentId()) }
 
 // notFoundError says that ref names no object of a kind.
 type notFoundError struct {
@@ -255,8 +242,8 @@ func (k kind[H]) notFound(ctx context.Context, ref string) error {
 
 // isNotFound reports whether err says that a ref names no object of the kind.
 func (k kind[H]) isNotFound(err error) bool {
-	var missing *notFoundError
-	return errors.As(err, &missing) && missing.kind == k.word
+	missing, ok := errors.AsType[*notFoundError](err)
+	return ok && missing.kind == k.word
 }
 
 // names offers the names of the objects that are not on the line yet.
@@ -274,28 +261,10 @@ func (k kind[H]) names(cmd *cobra.Command, args []string, _ string) ([]string, c
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-func (a *app) completeNames(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	return a.sandboxKind().names(cmd, args, typed)
-}
-
-func (a *app) completeAgents(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	return a.agentKind().names(cmd, args, typed)
-}
-
-// onlyFirst is a completion for commands that take one argument.
-func onlyFirst(complete cobra.CompletionFunc) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return complete(cmd, args, typed)
+// first is names for commands that take one object.
+func (k kind[H]) first(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-}
-
-func (a *app) completeName(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	return onlyFirst(a.completeNames)(cmd, args, typed)
-}
-
-func (a *app) completeAgent(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	return onlyFirst(a.completeAgents)(cmd, args, typed)
+	return k.names(cmd, args, typed)
 }

@@ -119,17 +119,15 @@ func (a *app) mainLogs(ctx context.Context, id string, o logsOptions) error {
 
 // awaitRest waits in the background until the sandbox no longer runs, or ctx ends.
 func (a *app) awaitRest(ctx context.Context, sb *agboxv1.SandboxHandle) *execEnd {
-	end := &execEnd{done: make(chan struct{})}
-	go func() {
-		defer close(end.done)
+	return background(func() (*agboxv1.ExecStatus, error) {
 		for e, err := range a.conn().Events(ctx, sb.GetSandboxId(), client.EventOptions{From: sb.GetLastEventSequence(), Reconnect: true}) {
 			state := e.GetSandboxState()
-			if end.err = err; err != nil || state != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED && !sandboxstate.IsUp(state) {
-				return
+			if err != nil || state != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED && !sandboxstate.IsUp(state) {
+				return nil, err
 			}
 		}
-	}()
-	return end
+		return nil, nil
+	})
 }
 
 // ended returns a closed channel.

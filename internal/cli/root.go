@@ -66,31 +66,51 @@ func near(cmd *cobra.Command, word string) []string {
 }
 
 // one and atMostOne check the number of arguments, which what describes.
-func one(what string) cobra.PositionalArgs {
+func one(what string) cobra.PositionalArgs { return count(1, 1, what) }
+
+func atMostOne(what string) cobra.PositionalArgs { return count(0, 1, what) }
+
+func count(least, most int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 {
+		if len(args) < least || len(args) > most {
 			return usagef(cmd, "expected %s, got %s", what, arguments(len(args)))
 		}
 		return nil
 	}
 }
 
-func atMostOne(what string) cobra.PositionalArgs {
+// exactly checks the number of arguments; what describes all of them.
+func exactly(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) > 1 {
-			return usagef(cmd, "expected %s, got %s", what, arguments(len(args)))
+		if len(args) != n {
+			return usagef(cmd, "expected %s", what)
 		}
 		return nil
 	}
 }
 
-// arguments is "1 argument", "2 arguments".
-func arguments(n int) string {
-	if n == 1 {
-		return "1 argument"
+// afterDash checks for one name and a command behind "--".
+func afterDash(cmd *cobra.Command, args []string) error {
+	if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
+		return usagef(cmd, "expected NAME -- COMMAND [ARG...]")
 	}
-	return fmt.Sprintf("%d arguments", n)
+	return nil
 }
+
+// parseEnv parses the values KEY=VALUE of -e.
+func parseEnv(cmd *cobra.Command, list []string) (map[string]string, error) {
+	envs := map[string]string{}
+	for _, pair := range list {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok || key == "" {
+			return nil, usagef(cmd, "bad -e: write KEY=VALUE")
+		}
+		envs[key] = value
+	}
+	return envs, nil
+}
+
+func arguments(n int) string { return plural(n, "argument") }
 
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
@@ -113,19 +133,13 @@ func atLeastOne(what string) cobra.PositionalArgs {
 func outputFlag(cmd *cobra.Command, allowed ...string) *string {
 	output := cmd.Flags().StringP("output", "o", "", "output format: "+strings.Join(allowed, ", "))
 	completeFlag(cmd, "output", allowed...)
-	return output
-}
-
-func checkOutput(cmd *cobra.Command, got string, allowed ...string) error {
-	if got == "" {
-		return nil
-	}
-	for _, name := range allowed {
-		if got == name {
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		if *output == "" || slices.Contains(allowed, *output) {
 			return nil
 		}
+		return usagef(cmd, "unknown output format %q; known: %s", *output, strings.Join(allowed, ", "))
 	}
-	return usagef(cmd, "unknown output format %q; known: %s", got, strings.Join(allowed, ", "))
+	return output
 }
 
 // parseSelector parses the parts "k=v" of a label selector.

@@ -83,12 +83,7 @@ func demoted(sb *agboxv1.SandboxHandle) string {
 	return "demoted: stopped to free its memory"
 }
 
-func dash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
+func dash(s string) string { return cmp.Or(s, "-") }
 
 // portList is "127.0.0.1:49153->8080/tcp", with the service's name in front of a service's ports.
 func portList(ports []*agboxv1.PublishedPort, separator string) string {
@@ -133,19 +128,3 @@ func failedServices(sb *agboxv1.SandboxHandle) string {
 
 // serviceFailed is the ServiceStatus.state of a failed service.
 const serviceFailed = "FAILED"
-
-// paintState colours the state in the third column, but not the header.
-func paintState(column int, cell string) string {
-	colour := "33" // yellow: on its way
-	switch word := strings.TrimSpace(cell); {
-	case column != 2, word == "STATE":
-		return cell
-	case word == "READY":
-		colour = "32"
-	case word == "FAILED":
-		colour = "31"
-	case word == "STOPPED", word == "PAUSED", word == "DELETED":
-		colour = "2"
-	}
-	return "\x1b[" + colour + "m" + cell + "\x1b[0m"
-}

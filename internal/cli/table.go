@@ -60,6 +60,34 @@ func (t *table) line(row []string) string {
 	return strings.TrimRight(line.String(), " ")
 }
 
+// newTable returns a table that cuts its lines to fit the width of a table, unless it is wide.
+func newTable(wide bool) *table {
+	if wide {
+		return &table{}
+	}
+	return &table{limit: tableWidth}
+}
+
+// stateColours are the colours of states of sandboxes and agents; a "?" may follow the state of an agent.
+var stateColours = map[string]string{
+	"READY": "32", "IDLE": "32", "BUSY": "32", "FAILED": "31", "STOPPED": "2", "PAUSED": "2", "DELETED": "2",
+	"PENDING": "33", "STARTING": "33", "DELETING": "33",
+}
+
+// paintStates colours the states in a column if w is a terminal for colours.
+func (t *table) paintStates(w io.Writer, states int) {
+	if !colours(w) {
+		return
+	}
+	t.paint = func(column int, cell string) string {
+		colour := stateColours[strings.TrimSuffix(strings.TrimSpace(cell), "?")]
+		if column != states || colour == "" {
+			return cell
+		}
+		return "\x1b[" + colour + "m" + cell + "\x1b[0m"
+	}
+}
+
 // clip shortens s to n characters, the last one "…".
 func clip(s string, n int) string {
 	if utf8.RuneCountInString(s) <= n {

@@ -27,19 +27,11 @@ duration counts from now, a time is in RFC 3339, "never" removes the deadline. T
 takes effect when the sandbox is resumed. A stop removes it.`,
 		Example:           "  agbox timeout web 2h\n  agbox timeout web 2026-12-01T10:00:00Z --only-extend\n  agbox timeout web never",
 		ValidArgsFunction: a.completeTimeout,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return usagef(cmd, "expected the name or ID of a sandbox and a duration, a time or \"never\"")
-			}
-			return nil
-		},
+		Args:              exactly(2, "the name or ID of a sandbox and a duration, a time or \"never\""),
 	}
 	output := outputFlag(cmd, "json")
 	cmd.Flags().BoolVar(&onlyExtend, "only-extend", false, "keep a later deadline, and keep \"never\"")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := checkOutput(cmd, *output, "json"); err != nil {
-			return err
-		}
 		t, err := parseTimeout(cmd, args[1])
 		if err != nil {
 			return err
@@ -157,5 +149,5 @@ func (a *app) completeTimeout(cmd *cobra.Command, args []string, typed string) (
 	if len(args) == 1 {
 		return []string{"1h", "8h", "24h", never}, cobra.ShellCompDirectiveNoFileComp
 	}
-	return a.completeName(cmd, args, typed)
+	return a.sandboxKind().first(cmd, args, typed)
 }

@@ -31,7 +31,7 @@ func (a *app) waitCommand() *cobra.Command {
 	var timeout time.Duration
 	conditions := []string{"ready", "stopped", "paused", "deleted", "failed", servicePrefix}
 	cmd := &cobra.Command{
-		Use: "wait NAME... [--for CONDITION]", Short: "Wait until sandboxes reach a state", ValidArgsFunction: a.completeNames,
+		Use: "wait NAME... [--for CONDITION]", Short: "Wait until sandboxes reach a state", ValidArgsFunction: a.sandboxKind().names,
 		Long: `Wait until each of the sandboxes is ready, stopped, paused, deleted or failed, or until a service of it is ready. It requests no
 change: "agbox stop" and the like do. It fails when the condition can no longer be met, and after --timeout.`,
 		Example: "  agbox wait web --for=ready --timeout=2m\n  agbox wait web --for=service=db\n  agbox wait web db --for=deleted",
@@ -190,8 +190,8 @@ func conditionWords(label, want string) (subject, state string) {
 
 // waitError adds the sandbox's name and the command that shows more.
 func waitError(sb *agboxv1.SandboxHandle, err error) error {
-	var failed *client.FailedError
-	if !errors.As(err, &failed) {
+	failed, ok := errors.AsType[*client.FailedError](err)
+	if !ok {
 		return err
 	}
 	text := fmt.Sprintf("sandbox %s is %s", nameOrID(sb), enum.Word(failed.Sandbox.GetState()))
@@ -223,6 +223,6 @@ func (a *app) lateError(sb *agboxv1.SandboxHandle, want client.Condition, timeou
 }
 
 func isInterrupt(ctx context.Context) bool {
-	var i *Interrupted
-	return errors.As(context.Cause(ctx), &i)
+	_, ok := errors.AsType[*Interrupted](context.Cause(ctx))
+	return ok
 }

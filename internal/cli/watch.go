@@ -45,7 +45,7 @@ func (a *app) watchSandboxes(cmd *cobra.Command, refs []string, o getOptions) er
 		a: a, all: o.all, selector: selector, style: noisy,
 		last: map[string]string{}, subs: map[string]context.CancelFunc{}, news: make(chan news),
 	}
-	if o.output == "wide" {
+	if *o.output == "wide" {
 		w.style = full
 	}
 	w.table = a.sandboxTable(w.style)
