@@ -3,11 +3,13 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 
 	"github.com/agbox/agbox/internal/backup"
 	"github.com/agbox/agbox/internal/cli"
+	"github.com/agbox/agbox/store"
 )
 
 // version is set by the linker.
@@ -27,4 +29,13 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return checkStore(args[1], stderr)
 	}
 	return cli.Run(ctx, args, version, cli.Streams{In: stdin, Out: stdout, Err: stderr})
+}
+
+// checkStore is the child process of "agbox backup verify": reading a damaged database may cause a fault that cannot be recovered from.
+func checkStore(path string, stderr io.Writer) int {
+	if err := store.CheckFile(path); err != nil {
+		fmt.Fprintln(stderr, err)
+		return 1
+	}
+	return 0
 }
