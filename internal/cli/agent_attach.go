@@ -26,8 +26,8 @@ func (a *app) agentAttachCommand() *cobra.Command {
 the last answer; if no prompt was sent, it continues until ^C. Neither stops the agent.`,
 		Example: "  agbox agent attach coder\n  agbox agent attach coder --all",
 		Args:    one(oneAgent),
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.attachAgent(cmd.Context(), args[0], all) },
 	}
+	cmd.RunE = withOne(a.agentKind().full, func(ctx context.Context, one *agboxv1.AgentHandle) error { return a.attachAgent(ctx, one, all) })
 	cmd.Flags().BoolVar(&all, "all", false, "show the whole conversation first")
 	return cmd
 }
@@ -42,11 +42,7 @@ type attached struct {
 	eof   bool
 }
 
-func (a *app) attachAgent(ctx context.Context, ref string, all bool) error {
-	agent, err := a.fullAgent(ctx, ref)
-	if err != nil {
-		return err
-	}
+func (a *app) attachAgent(ctx context.Context, agent *agboxv1.AgentHandle, all bool) error {
 	from := agent.GetLastEventSequence()
 	if all {
 		from = 0
@@ -57,7 +53,7 @@ func (a *app) attachAgent(ctx context.Context, ref string, all bool) error {
 	if hint := asleep(agent); hint != "" {
 		fmt.Fprintln(a.Err, "note: "+oneLine(hint))
 	}
-	err = at.run(ctx, from)
+	err := at.run(ctx, from)
 	if endErr := at.talk.end(); err == nil {
 		err = endErr
 	}

@@ -21,15 +21,11 @@ func (a *app) agentDescribeCommand() *cobra.Command {
 		Long:    "Show one agent with its newest changes of state and events. Values of envs are left out; \"agent get -o yaml\" has them.",
 		Example: "  agbox agent describe coder",
 		Args:    one(oneAgent),
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.describeAgent(cmd.Context(), args[0]) },
+		RunE:    withOne(a.agentKind().full, a.describeAgent),
 	}
 }
 
-func (a *app) describeAgent(ctx context.Context, ref string) error {
-	one, err := a.fullAgent(ctx, ref)
-	if err != nil {
-		return err
-	}
+func (a *app) describeAgent(ctx context.Context, one *agboxv1.AgentHandle) error {
 	all, err := a.live(ctx)
 	if err != nil {
 		return err
@@ -210,14 +206,8 @@ func (a *app) eachStored(ctx context.Context, one *agboxv1.AgentHandle, see func
 	if last == 0 {
 		return nil
 	}
-	for e, err := range a.conn().AgentEvents(ctx, one.GetAgentId(), client.AgentEventOptions{}) {
-		if err != nil {
-			return err
-		}
+	return upTo(last, a.conn().AgentEvents(ctx, one.GetAgentId(), client.AgentEventOptions{}), func(e *agboxv1.AgentEvent) error {
 		see(e)
-		if e.GetSequence() >= last {
-			return nil
-		}
-	}
-	return nil
+		return nil
+	})
 }

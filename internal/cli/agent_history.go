@@ -136,17 +136,13 @@ func (a *app) agentCheckpointCommand() *cobra.Command {
 sandbox write one with "agbox-shim checkpoint TEXT".`,
 		Example: "  agbox agent checkpoint coder",
 		Args:    one(oneAgent),
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.checkpoint(cmd.Context(), args[0]) },
+		RunE:    withOne(a.resolveAgent, a.checkpoint),
 	}
 }
 
-func (a *app) checkpoint(ctx context.Context, ref string) error {
-	one, err := a.resolveAgent(ctx, ref)
-	if err != nil {
-		return err
-	}
+func (a *app) checkpoint(ctx context.Context, one *agboxv1.AgentHandle) error {
 	var newest *agboxv1.AgentEvent
-	err = a.eachStored(ctx, one, func(e *agboxv1.AgentEvent) {
+	err := a.eachStored(ctx, one, func(e *agboxv1.AgentEvent) {
 		if e.GetCheckpoint() != nil {
 			newest = e
 		}
@@ -176,12 +172,8 @@ process received the conversation, and the whole reason.`,
 	}
 	output := outputFlag(cmd, "wide", "json")
 	cmd.Flags().Uint64Var(&after, "after", 0, "only transitions with a greater number")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		one, err := a.resolveAgent(cmd.Context(), args[0])
-		if err != nil {
-			return err
-		}
-		all, err := a.conn().AgentTransitions(cmd.Context(), one.GetAgentId(), after)
+	cmd.RunE = withOne(a.resolveAgent, func(ctx context.Context, one *agboxv1.AgentHandle) error {
+		all, err := a.conn().AgentTransitions(ctx, one.GetAgentId(), after)
 		switch {
 		case err != nil:
 			return err
@@ -193,7 +185,7 @@ process received the conversation, and the whole reason.`,
 		}
 		a.printTransitions(all, "", *output == "wide")
 		return nil
-	}
+	})
 	return cmd
 }
 

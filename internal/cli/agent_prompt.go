@@ -67,7 +67,7 @@ func (a *app) agentPrompt(cmd *cobra.Command, ref, text string, o promptOptions)
 	if !utf8.ValidString(text) {
 		return usagef(cmd, "the prompt is not UTF-8 text")
 	}
-	one, err := a.fullAgent(ctx, ref)
+	one, err := a.agentKind().full(ctx, ref)
 	if err != nil {
 		return err
 	}

@@ -76,6 +76,11 @@ func (a *app) delete(cmd *cobra.Command, names []string, o deleteOptions) error 
 	} else if gone, failed, err = a.deleteNamed(ctx, names, o); err != nil {
 		return err
 	}
+	return a.awaitGone(ctx, gone, failed, o)
+}
+
+// awaitGone waits with --wait, and returns the outcome.
+func (a *app) awaitGone(ctx context.Context, gone []*agboxv1.SandboxHandle, failed bool, o deleteOptions) error {
 	if o.wait {
 		failed = waitAll(ctx, a, a.sandboxKind(), gone, string(client.Deleted), o.timeout) || failed
 	}
@@ -104,10 +109,7 @@ func (a *app) deleteDocuments(ctx context.Context, docs []document, o deleteOpti
 	if err != nil {
 		return err
 	}
-	if o.wait {
-		failed = waitAll(ctx, a, a.sandboxKind(), gone, string(client.Deleted), o.timeout) || failed
-	}
-	return outcomeOf(ctx, failed || agentsFailed != nil)
+	return a.awaitGone(ctx, gone, failed || agentsFailed != nil, o)
 }
 
 func (a *app) deleteMatching(ctx context.Context, selector map[string]string, o deleteOptions) ([]*agboxv1.SandboxHandle, error) {

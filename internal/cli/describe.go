@@ -23,22 +23,12 @@ func (a *app) describeCommand() *cobra.Command {
 		Long:    "Show one sandbox with its agents, active execs and newest events. Values of envs are left out; \"get -o yaml\" has them.",
 		Example: "  agbox describe web",
 		Args:    one("the name or ID of a sandbox"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx := cmd.Context()
-			sb, err := a.resolve(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			if sb, err = a.conn().GetSandbox(ctx, sb.GetSandboxId()); err != nil {
-				return err
-			}
-			a.warnEngine(ctx)
-			return a.describe(ctx, sb)
-		},
+		RunE:    withOne(a.sandboxKind().full, a.describe),
 	}
 }
 
 func (a *app) describe(ctx context.Context, sb *agboxv1.SandboxHandle) error {
+	a.warnEngine(ctx)
 	a.describeFacts(sb)
 	a.describeResume(ctx, sb)
 	a.describeSpec(sb)

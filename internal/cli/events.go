@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"strings"
 	"time"
 
@@ -27,17 +28,13 @@ func (a *app) eventsCommand() *cobra.Command {
 	output := outputFlag(cmd, "json")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "follow new events")
 	cmd.Flags().Uint64Var(&from, "from", 0, "only events after this sequence number")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		sb, err := a.resolve(cmd.Context(), args[0])
-		if err != nil {
-			return err
-		}
+	cmd.RunE = withOne(a.resolve, func(ctx context.Context, sb *agboxv1.SandboxHandle) error {
 		show := a.eventPrinter(*output)
 		if follow {
-			return a.followEvents(cmd.Context(), sb, from, show)
+			return a.followEvents(ctx, sb, from, show)
 		}
-		return a.printStored(cmd.Context(), sb, from, show)
-	}
+		return a.printStored(ctx, sb, from, show)
+	})
 	return cmd
 }
 
@@ -57,15 +54,17 @@ func (a *app) printStored(ctx context.Context, sb *agboxv1.SandboxHandle, from u
 	if from == last {
 		return nil
 	}
-	for e, err := range a.conn().Events(ctx, sb.GetSandboxId(), client.EventOptions{From: from}) {
-		if err != nil {
-			return err
+	return upTo(last, a.conn().Events(ctx, sb.GetSandboxId(), client.EventOptions{From: from}), show)
+}
+
+// upTo calls see with the events up to a sequence number.
+func upTo[E interface{ GetSequence() uint64 }](last uint64, events iter.Seq2[E, error], see func(E) error) error {
+	for e, err := range events {
+		if err == nil {
+			err = see(e)
 		}
-		if err := show(e); err != nil {
+		if err != nil || e.GetSequence() >= last {
 			return err
-		}
-		if e.GetSequence() >= last {
-			return nil
 		}
 	}
 	return nil

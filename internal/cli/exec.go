@@ -175,7 +175,7 @@ func (a *app) attach(ctx context.Context, execID string, paths *agboxv1.CreateEx
 	})
 	screens := screens{raw: raw, mode: termsafe.Live}
 	f := follower{tails: []*tail{{path: paths.GetStdoutLogPath(), out: screens.before(a.Out)}, {path: paths.GetStderrLogPath(), out: screens.before(a.Err)}}}
-	showErr := errors.Join(f.run(end.done), screens.close())
+	showErr := errors.Join(f.run(context.WithoutCancel(ctx), end.done), screens.close())
 	if showErr != nil {
 		a.cancelAttached(execID, giveUp)
 		<-end.done
@@ -238,17 +238,16 @@ func execResult(e *agboxv1.ExecStatus) error {
 		}
 		return &exitError{code: code, err: errors.New("the command was cancelled")}
 	}
-	switch e.GetErrorCode() {
-	case "EXEC_START_FAILED", "EXEC_LOST":
-		return &exitError{code: exitNotRun, err: fmt.Errorf("%s: %s", e.GetErrorCode(), e.GetError())}
-	case "EXEC_TIMEOUT", "EXEC_LOG_LIMIT":
-		return &exitError{code: max(code, exitFailed), err: fmt.Errorf("%s: %s", e.GetErrorCode(), e.GetError())}
+	failed := &exitError{code: max(code, exitFailed)}
+	switch why := e.GetErrorCode(); {
+	case why == "EXEC_START_FAILED", why == "EXEC_LOST":
+		failed.code, failed.err = exitNotRun, fmt.Errorf("%s: %s", why, e.GetError())
+	case why == "EXEC_TIMEOUT", why == "EXEC_LOG_LIMIT":
+		failed.err = fmt.Errorf("%s: %s", why, e.GetError())
+	case e.GetOomKilled():
+		failed.err = fmt.Errorf("the command was %s", e.GetError())
+	case e.GetOomKills() > 0:
+		failed.err = errors.New(e.GetError())
 	}
-	if e.GetOomKilled() {
-		return &exitError{code: max(code, exitFailed), err: fmt.Errorf("the command was %s", e.GetError())}
-	}
-	if e.GetOomKills() > 0 {
-		return &exitError{code: max(code, exitFailed), err: errors.New(e.GetError())}
-	}
-	return &exitError{code: max(code, exitFailed)}
+	return failed
 }

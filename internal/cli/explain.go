@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -170,13 +171,13 @@ func (a *app) list(title string, lines []string, numbered bool) {
 		a.fact(title, "none")
 		return
 	}
-	fmt.Fprintln(a.Out, title+":")
-	for i, line := range lines {
-		if numbered {
-			line = fmt.Sprintf("%d. %s", i+1, line)
+	if numbered {
+		lines = slices.Clone(lines)
+		for i := range lines {
+			lines[i] = fmt.Sprintf("%d. %s", i+1, lines[i])
 		}
-		fmt.Fprintln(a.Out, "  "+oneLine(line))
 	}
+	a.lines(title, lines)
 }
 
 func (a *app) showDeadlines(list []*agboxv1.ExplainDeadline, now time.Time) {

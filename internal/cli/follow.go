@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -23,24 +24,18 @@ const (
 )
 
 // follower prints growing log files.
-type follower struct {
-	tails []*tail
-	// quit, when closed, makes run return errQuit. It may be nil.
-	quit <-chan struct{}
-}
-
-var errQuit = errors.New("printing was ended")
+type follower struct{ tails []*tail }
 
 // run prints until ended is closed and the files are printed up to their sizes at that time. It returns the first error of
-// reading or printing.
-func (f *follower) run(ended <-chan struct{}) error {
+// reading or printing, or that of ctx once it ends.
+func (f *follower) run(ctx context.Context, ended <-chan struct{}) error {
 	defer f.close()
 	w := watch(f.tails)
 	defer w.close()
 	for {
 		more, err := f.turn()
 		if err == nil {
-			err = f.quitError()
+			err = ctx.Err()
 		}
 		if err != nil {
 			return err
@@ -50,22 +45,13 @@ func (f *follower) run(ended <-chan struct{}) error {
 		}
 		select {
 		case <-ended:
-			return f.rest()
-		case <-f.quit:
-			return errQuit
+			return f.rest(ctx)
+		case <-ctx.Done():
+			return ctx.Err()
 		case <-w.changed:
 		case <-w.errors:
 		case <-w.tick.C:
 		}
-	}
-}
-
-func (f *follower) quitError() error {
-	select {
-	case <-f.quit:
-		return errQuit
-	default:
-		return nil
 	}
 }
 
@@ -82,14 +68,14 @@ func (f *follower) turn() (more bool, err error) {
 }
 
 // rest prints the logs up to their present size. It does not wait for children of the command that still write.
-func (f *follower) rest() error {
+func (f *follower) rest(ctx context.Context) error {
 	for _, t := range f.tails {
 		size, err := t.remaining()
 		if err != nil {
 			return err
 		}
 		for size > 0 {
-			if err := f.quitError(); err != nil {
+			if err := ctx.Err(); err != nil {
 				return err
 			}
 			n, err := t.copy(min(size, turnBytes))

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"bytes"
 	"errors"
 	"fmt"
@@ -52,7 +53,7 @@ func TestFollowPrintsAsItComes(t *testing.T) {
 	out := newBuffer()
 	f := follower{tails: []*tail{{path: path, out: out}, {path: filepath.Join(dir, "never"), out: io.Discard}}}
 	ended, done := make(chan struct{}), make(chan error, 1)
-	go func() { done <- f.run(ended) }()
+	go func() { done <- f.run(t.Context(), ended) }()
 
 	log, err := os.Create(path)
 	if err != nil {
@@ -87,7 +88,7 @@ func TestFollowWithoutWatch(t *testing.T) {
 	out := newBuffer()
 	f := follower{tails: []*tail{{path: filepath.Join(dir, "log"), out: out}}}
 	ended, done := make(chan struct{}), make(chan error, 1)
-	go func() { done <- f.run(ended) }()
+	go func() { done <- f.run(t.Context(), ended) }()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +126,7 @@ func TestFollowRefusesWhatIsNoLog(t *testing.T) {
 	for _, path := range paths {
 		out := newBuffer()
 		f := follower{tails: []*tail{{path: path, out: out}}}
-		if err := f.run(ended); err == nil || !strings.Contains(err.Error(), "is not a regular file") || out.String() != "" {
+		if err := f.run(t.Context(), ended); err == nil || !strings.Contains(err.Error(), "is not a regular file") || out.String() != "" {
 			t.Errorf("%s: got %v, printed %q", path, err, out.String())
 		}
 	}
@@ -140,15 +141,15 @@ func TestFollowQuitsInTheMiddleOfAHugeLog(t *testing.T) {
 	if err := os.Truncate(path, 1<<42); err != nil {
 		t.Skip(err)
 	}
-	ended, quit := make(chan struct{}), make(chan struct{})
+	ended := make(chan struct{})
 	close(ended)
-	var once sync.Once
-	f := follower{quit: quit, tails: []*tail{{path: path, out: writerFunc(func(p []byte) (int, error) {
-		once.Do(func() { close(quit) })
+	ctx, quit := context.WithCancel(t.Context())
+	f := follower{tails: []*tail{{path: path, out: writerFunc(func(p []byte) (int, error) {
+		quit()
 		return len(p), nil
 	})}}}
-	if err := f.run(ended); !errors.Is(err, errQuit) {
-		t.Errorf("got %v, want %v", err, errQuit)
+	if err := f.run(ctx, ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want %v", err, context.Canceled)
 	}
 }
 

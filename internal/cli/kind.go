@@ -98,17 +98,28 @@ func (a *app) resolveAgent(ctx context.Context, ref string) (*agboxv1.AgentHandl
 	return a.agentKind().resolve(ctx, ref)
 }
 
-// fullAgent is resolveAgent with the spec.
-func (a *app) fullAgent(ctx context.Context, ref string) (*agboxv1.AgentHandle, error) {
-	one, err := a.resolveAgent(ctx, ref)
+// full is resolve with the spec.
+func (k kind[H]) full(ctx context.Context, ref string) (H, error) {
+	one, err := k.resolve(ctx, ref)
 	if err != nil {
-		return nil, err
+		return one, err
 	}
-	full, err := a.conn().GetAgent(ctx, one.GetAgentId())
+	one, err = k.read(ctx, k.id(one))
 	if client.IsNotFound(err) {
-		return nil, a.agentKind().notFound(ctx, ref)
+		err = k.notFound(ctx, ref)
 	}
-	return full, err
+	return one, err
+}
+
+// withOne is the RunE of a command about one object, which find finds.
+func withOne[H handle](find func(context.Context, string) (H, error), do func(context.Context, H) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		one, err := find(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		return do(cmd.Context(), one)
+	}
 }
 
 // resolve returns the object that ref names: by its name, by the name of one that is being deleted, by its ID, or by the first

@@ -139,7 +139,7 @@ func ended() *execEnd {
 
 // printLogs shows two logs until their writer ends.
 func (a *app) printLogs(ctx context.Context, stdout, stderr string, o logsOptions, end *execEnd) error {
-	f := follower{quit: ctx.Done()}
+	f := follower{}
 	screens := screens{raw: o.raw, mode: termsafe.Plain}
 	add := func(path string, out io.Writer) {
 		f.tails = append(f.tails, &tail{path: path, out: screens.before(out)})
@@ -150,10 +150,7 @@ func (a *app) printLogs(ctx context.Context, stdout, stderr string, o logsOption
 	if !o.stdout {
 		add(stderr, a.Err)
 	}
-	switch err := errors.Join(f.run(end.done), screens.close()); {
-	case errors.Is(err, errQuit):
-		return ctx.Err()
-	case err != nil:
+	if err := errors.Join(f.run(ctx, end.done), screens.close()); err != nil {
 		return err
 	}
 	return end.err

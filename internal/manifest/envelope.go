@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/goccy/go-yaml/ast"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
@@ -15,6 +16,7 @@ type envelope struct {
 	labels              []label
 	sandbox             *agboxv1.CreateSpec // at most one is set; both are nil before the kind is known
 	agent               *agboxv1.AgentSpec
+	into                protoreflect.Message // the one that is set
 }
 
 // label is one of metadata.labels.
@@ -57,7 +59,9 @@ func (e *envelope) field(f entry) (err error) {
 	case "metadata":
 		err = e.metadata(f)
 	case "spec":
-		err = e.spec(f)
+		if e.into != nil { // a spec of an unknown kind cannot be checked
+			err = e.message(f.value, f.key, e.into)
+		}
 	case "status": // "agbox get -o yaml" prints it; ignored, because only agboxd sets it
 	default:
 		err = unknown(f, "", "apiVersion, kind, metadata, spec")
@@ -70,20 +74,11 @@ func (e *envelope) begin() {
 	switch e.kind {
 	case Kind:
 		e.sandbox = &agboxv1.CreateSpec{}
+		e.into = e.sandbox.ProtoReflect()
 	case KindAgent:
 		e.agent = &agboxv1.AgentSpec{}
+		e.into = e.agent.ProtoReflect()
 	}
-}
-
-// spec reads the spec. It cannot check a spec of an unknown kind.
-func (e *envelope) spec(f entry) error {
-	switch {
-	case e.agent != nil:
-		return e.message(f.value, f.key, e.agent.ProtoReflect())
-	case e.sandbox != nil:
-		return e.message(f.value, f.key, e.sandbox.ProtoReflect())
-	}
-	return nil
 }
 
 func (e *envelope) metadata(f entry) error {
@@ -131,7 +126,7 @@ func (e *envelope) known(at int) error {
 		return &Error{Line: at, Path: "apiVersion", Text: fmt.Sprintf("%q is not known; this version reads %q", e.version, APIVersion)}
 	case e.kind == "":
 		return &Error{Line: at, Path: "kind", Text: fmt.Sprintf("is required; write %q or %q", Kind, KindAgent)}
-	case e.sandbox == nil && e.agent == nil:
+	case e.into == nil:
 		return &Error{Line: at, Path: "kind", Text: fmt.Sprintf("%q is not known; this version reads %q and %q", e.kind, Kind, KindAgent)}
 	}
 	return nil
@@ -139,33 +134,20 @@ func (e *envelope) known(at int) error {
 
 // mergeLabels copies metadata.labels into the spec. Contradictory labels in the two places are a mistake; neither takes precedence.
 func (e *envelope) mergeLabels() error {
-	if len(e.labels) == 0 || e.sandbox == nil && e.agent == nil {
+	if len(e.labels) == 0 || e.into == nil {
 		return nil
 	}
-	into := e.specLabels()
+	into := e.into.Mutable(e.into.Descriptor().Fields().ByName("labels")).Map()
 	for _, l := range e.labels {
 		var err error
-		if other, both := into[l.key]; both && other != l.value {
+		key, value := protoreflect.ValueOfString(l.key).MapKey(), protoreflect.ValueOfString(l.value)
+		if into.Has(key) && !into.Get(key).Equal(value) {
 			err = &Error{Line: l.line, Path: "metadata.labels." + l.key, Text: fmt.Sprintf("differs from spec.labels.%s; keep one of them", l.key)}
 		}
 		if err := e.keep(err); err != nil {
 			return err
 		}
-		into[l.key] = l.value
+		into.Set(key, value)
 	}
 	return nil
-}
-
-// specLabels returns the labels of the spec, for changes.
-func (e *envelope) specLabels() map[string]string {
-	var labels *map[string]string
-	if e.agent != nil {
-		labels = &e.agent.Labels
-	} else {
-		labels = &e.sandbox.Labels
-	}
-	if *labels == nil {
-		*labels = map[string]string{}
-	}
-	return *labels
 }
