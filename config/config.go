@@ -190,8 +190,6 @@ var logLevels = map[Level]slog.Level{
 	"error": slog.LevelError,
 }
 
-
-
 // Size is a number of bytes, from 0 to 1 PiB. Units are powers of 1024, with and without an "i", as in a sandbox's spec and on
 // the command line of docker: "1GiB", "1GB" and "1g" are the same.
 type Size int64

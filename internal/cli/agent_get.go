@@ -105,3 +105,21 @@ func newAgentDocument(one *agboxv1.AgentHandle) (kindDocument, error) {
 	text, err := manifest.AgentSpecJSON(spec)
 	return documentOf(manifest.KindAgent, one, one.GetAgentId(), text, err, status)
 }
+
+const oneAgent = "the name or ID of an agent"
+
+func (a *app) agentCommand() *cobra.Command {
+	cmd := group("agent", "Manage agents: programs that work in a sandbox turn by turn", `Manage agents. An agent is a program in a sandbox that takes prompts and answers them. Its state and its conversation
+survive its process, and a new process receives the conversation.
+
+  agbox agent create coder --sandbox web -- my-agent
+  agbox agent prompt coder --wait "what is in TODO.md?"
+  agbox agent list`)
+	cmd.Aliases = []string{"agents"}
+	cmd.AddCommand(
+		a.agentCreateCommand(), a.agentListCommand(), a.agentGetCommand(), a.agentDescribeCommand(), a.agentPromptCommand(), a.agentAttachCommand(),
+		a.agentConversationCommand(), a.agentCheckpointCommand(), a.agentTransitionsCommand(), a.agentInterruptCommand(), a.agentStopCommand(),
+		a.agentStartCommand(), a.agentMoveCommand(), a.agentDeleteCommand(),
+	)
+	return cmd
+}

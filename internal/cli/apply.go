@@ -80,17 +80,11 @@ func (a *app) manifests(cmd *cobra.Command, files []string) ([]document, error) 
 
 // apply handles every document even if one is refused, then waits for the others.
 func (a *app) apply(ctx context.Context, docs []document, o applyOptions) error {
-	failed := false
 	there := &applied{declared: sandboxNamesOf(docs)}
-	for _, d := range sandboxesFirst(docs) {
-		err := a.applyDocument(ctx, d, o, there)
-		if client.IsUnavailable(err) || ctx.Err() != nil {
-			return err // the next one would fail too
-		}
-		if err != nil {
-			a.complainOf(d, there.refuse(d, err))
-			failed = true
-		}
+	failed, err := forEach(ctx, sandboxesFirst(docs), func(d document) error { return a.applyDocument(ctx, d, o, there) },
+		func(d document, err error) { a.complainOf(d, there.refuse(d, err)) })
+	if err != nil {
+		return err
 	}
 	a.warnEngine(ctx)
 	if o.wait {

@@ -164,7 +164,7 @@ func (a *app) deleteNamed(ctx context.Context, names []string, o deleteOptions) 
 	if o.keepAgents {
 		remove = a.conn().DeleteSandboxKeepingAgents
 	}
-	for _, name := range names {
+	failed, err = a.each(ctx, names, func(name string) error {
 		sb, err := a.resolve(ctx, name)
 		if err == nil {
 			err = remove(ctx, sb.GetSandboxId())
@@ -174,14 +174,11 @@ func (a *app) deleteNamed(ctx context.Context, names []string, o deleteOptions) 
 			a.printDeleting(sb, housed[sb.GetSandboxId()], o)
 			gone = append(gone, sb)
 		case o.ignore && a.sandboxKind().isNotFound(err):
-		case client.IsUnavailable(err) || ctx.Err() != nil:
-			return nil, true, err
-		default:
-			a.complain(err)
-			failed = true
+			return nil
 		}
-	}
-	return gone, failed, nil
+		return err
+	})
+	return gone, failed, err
 }
 
 // printDeleting prints what happens to the agents, and that the delete was accepted unless the command waits for its end.

@@ -50,30 +50,27 @@ func diffError(ctx context.Context, err error) error {
 }
 
 func (a *app) diff(ctx context.Context, docs []document) error {
-	differ, failed := false, false
+	differ := false
 	declared := sandboxNamesOf(docs)
-	for _, d := range sandboxesFirst(docs) {
+	failed, err := forEach(ctx, sandboxesFirst(docs), func(d document) error {
 		p, err := a.previewOf(ctx, d, declared)
-		if client.IsUnavailable(err) || ctx.Err() != nil {
-			return err
-		}
-		if err != nil {
-			a.complainOf(d, err)
-			failed = true
-			continue
-		}
 		switch {
+		case err != nil:
+			return err
 		case p.absent:
 			fmt.Fprintf(a.Out, "%s/%s does not exist\n", d.kind(), d.Name)
 		case len(p.changes) > 0:
 			fmt.Fprintf(a.Out, "%s/%s\n", d.kind(), d.Name)
 		default:
-			continue
+			return nil
 		}
 		differ = true
 		a.printChanges(p)
-	}
+		return nil
+	}, a.complainOf)
 	switch {
+	case err != nil:
+		return err
 	case failed:
 		return &exitError{code: exitDiffError}
 	case differ:

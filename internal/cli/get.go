@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/client"
 )
 
 // Widths that make a table fit 80 columns; -o wide cuts nothing.
@@ -77,24 +76,18 @@ func (a *app) get(cmd *cobra.Command, refs []string, o getOptions) error {
 func get[H handle](ctx context.Context, a *app, k kind[H], refs []string, output string,
 	matching func(context.Context) ([]H, error), table func(context.Context, []H) error) error {
 	var found []H
-	var err error
-	failed := false
-	if len(refs) == 0 {
-		if found, err = matching(ctx); err != nil {
-			return err
-		}
-	}
-	for _, ref := range refs {
+	failed, err := a.each(ctx, refs, func(ref string) error {
 		one, err := k.resolve(ctx, ref)
-		switch {
-		case err == nil:
+		if err == nil {
 			found = append(found, one)
-		case client.IsUnavailable(err) || ctx.Err() != nil:
-			return err
-		default:
-			a.complain(err)
-			failed = true
 		}
+		return err
+	})
+	if len(refs) == 0 {
+		found, err = matching(ctx)
+	}
+	if err != nil {
+		return err
 	}
 	a.warnEngine(ctx)
 	if failed && len(found) == 0 {

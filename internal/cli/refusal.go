@@ -98,3 +98,21 @@ const (
 	wantPaused  = "paused"
 	wantDeleted = "deleted"
 )
+
+// agentRefused adds the present state and the next step to a refusal for the wrong state.
+func (a *app) agentRefused(ctx context.Context, verb string, one *agboxv1.AgentHandle, err error) error {
+	if !client.IsFailedPrecondition(err) {
+		return err
+	}
+	if now, again := a.conn().GetAgent(ctx, one.GetAgentId()); again == nil {
+		one = now
+	}
+	text := fmt.Sprintf("cannot %s agent %s: it is %s", verb, agentName(one), agentState(one))
+	switch {
+	case one.GetDesiredState() == wantDeleted:
+		return errors.New(text + " and being deleted")
+	case client.Reason(err) == "AGENT_INVALID_STATE" && verb == "interrupt":
+		return errors.New(text + "; only one that is BUSY has a turn to interrupt")
+	}
+	return fmt.Errorf("%s: %w; see \"agbox agent describe %s\"", text, err, agentName(one))
+}

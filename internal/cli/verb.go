@@ -124,19 +124,18 @@ func verbCommand[H handle](a *app, k kind[H], v verb[H]) *cobra.Command {
 // request sends all requests before it waits for any, so that the objects change side by side.
 func request[H handle](ctx context.Context, a *app, k kind[H], refs []string, v verb[H], o verbOptions) error {
 	var asked []H
-	failed := false
-	for _, ref := range refs {
+	failed, err := a.each(ctx, refs, func(ref string) error {
 		one, pending, err := ask(ctx, a, k, ref, v)
 		switch {
 		case err == nil && pending:
 			asked = append(asked, one)
-		case err == nil, o.ignore && k.isNotFound(err):
-		case client.IsUnavailable(err) || ctx.Err() != nil:
-			return err
-		default:
-			a.complain(err)
-			failed = true
+		case o.ignore && k.isNotFound(err):
+			return nil
 		}
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	a.warnEngine(ctx)
 	if o.wait {
@@ -146,6 +145,27 @@ func request[H handle](ctx context.Context, a *app, k kind[H], refs []string, v 
 		fmt.Fprintf(a.Out, "%s %s requested\n", k.label(one), v.name)
 	}
 	return outcomeOf(ctx, failed)
+}
+
+// each calls do for each ref. It prints an error and continues, unless the next call would fail too.
+func (a *app) each(ctx context.Context, refs []string, do func(ref string) error) (failed bool, err error) {
+	return forEach(ctx, refs, do, func(_ string, err error) { a.complain(err) })
+}
+
+// forEach is each with another way to print errors.
+func forEach[T any](ctx context.Context, items []T, do func(T) error, complain func(T, error)) (failed bool, err error) {
+	for _, item := range items {
+		err := do(item)
+		switch {
+		case err == nil:
+		case client.IsUnavailable(err) || ctx.Err() != nil:
+			return true, err
+		default:
+			complain(item, err)
+			failed = true
+		}
+	}
+	return failed, nil
 }
 
 // ask sends one request. pending is false if there is nothing to wait for, which ask has printed.

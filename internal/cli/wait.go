@@ -66,20 +66,19 @@ func parseCondition(cmd *cobra.Command, text string) (client.Condition, error) {
 func (a *app) wait(ctx context.Context, refs []string, want client.Condition, timeout time.Duration) error {
 	k := a.sandboxKind()
 	var all []*agboxv1.SandboxHandle
-	failed := false
-	for _, ref := range refs {
+	failed, err := a.each(ctx, refs, func(ref string) error {
 		sb, err := k.resolve(ctx, ref)
 		switch {
 		case err == nil:
 			all = append(all, sb)
 		case want == client.Deleted && k.isNotFound(err):
 			fmt.Fprintf(a.Err, "sandbox %q does not exist, which counts as deleted\n", ref)
-		case client.IsUnavailable(err) || ctx.Err() != nil:
-			return err
-		default:
-			a.complain(err)
-			failed = true
+			return nil
 		}
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	a.warnEngine(ctx)
 	return outcomeOf(ctx, a.waitWithoutRequest(ctx, all, want, timeout) || failed)

@@ -96,7 +96,9 @@ func (d *decoder) services(node ast.Node, path string, out protoreflect.List) er
 		return err
 	}
 	for _, e := range entries {
-		s, err := d.service(e, join(path, e.key))
+		s := &agboxv1.ServiceSpec{}
+		err := d.message(e.value, join(path, e.key), s.ProtoReflect())
+		s.Name = e.key
 		if err := d.keep(err); err != nil {
 			return err
 		}
@@ -109,13 +111,6 @@ func (d *decoder) services(node ast.Node, path string, out protoreflect.List) er
 // have to change the name in two places.
 func isServiceName(fd protoreflect.FieldDescriptor) bool {
 	return fd.Name() == "name" && fd.Parent().FullName() == serviceName
-}
-
-func (d *decoder) service(e entry, path string) (*agboxv1.ServiceSpec, error) {
-	s := &agboxv1.ServiceSpec{}
-	err := d.message(e.value, path, s.ProtoReflect())
-	s.Name = e.key
-	return s, err
 }
 
 // names returns the keys that a mapping may have.
