@@ -90,8 +90,6 @@ func New(conn grpc.ClientConnInterface) *Client {
 // Close ends the connection if Dial made it. Calls that are under way fail.
 func (c *Client) Close() error { return c.close() }
 
-
-
 // EnvHost names the environment variable that overrides DefaultSocket.
 const EnvHost = "AGBOX_HOST"
 

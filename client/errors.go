@@ -52,7 +52,7 @@ func Reason(err error) string {
 // is empty for every other error. A list too long for an error ends with "...".
 func ImmutableFields(err error) []string {
 	e, ok := errors.AsType[*Error](err)
-	if !ok || e.Reason != reasonImmutable || e.Metadata["fields"] == "" {
+	if !ok || e.Reason != "SANDBOX_FIELD_IMMUTABLE" || e.Metadata["fields"] == "" {
 		return nil
 	}
 	return strings.Split(e.Metadata["fields"], ",")
@@ -66,11 +66,6 @@ func ResumeRefusal(err error) string {
 	return ""
 }
 
-const (
-	reasonImmutable = "SANDBOX_FIELD_IMMUTABLE"
-	reasonPaused    = "SANDBOX_ALREADY_PAUSED"
-)
-
 // IsNotFound reports whether the object does not exist.
 func IsNotFound(err error) bool { return is(err, codes.NotFound) }
 
@@ -81,7 +76,7 @@ func IsAlreadyExists(err error) bool { return is(err, codes.AlreadyExists) }
 func IsFailedPrecondition(err error) bool { return is(err, codes.FailedPrecondition) }
 
 // IsAlreadyPaused reports whether a PauseSandbox was refused because the sandbox is PAUSED.
-func IsAlreadyPaused(err error) bool { return Reason(err) == reasonPaused }
+func IsAlreadyPaused(err error) bool { return Reason(err) == "SANDBOX_ALREADY_PAUSED" }
 
 // IsInvalidArgument reports whether the request broke a rule; see Error.Fields.
 func IsInvalidArgument(err error) bool { return is(err, codes.InvalidArgument) }

@@ -29,11 +29,15 @@ type talk struct {
 	// safe removes control characters, because out is a terminal.
 	safe bool
 
-	roles map[messageKey]string
-	shown map[messageKey]string // text shown so far, by part
-	part  map[messageKey]uint32
-	inRow bool // the current line has no line end yet
-	last  messageKey
+	messages map[messageKey]shown
+	inRow    bool // the current line has no line end yet
+	last     messageKey
+}
+
+// shown is how far a message is shown: the text of its last part.
+type shown struct {
+	role, text string
+	part       uint32
 }
 
 type messageKey struct {
@@ -42,10 +46,7 @@ type messageKey struct {
 }
 
 func newTalk(out, side io.Writer) *talk {
-	return &talk{
-		out: out, side: side, safe: isTerminal(out), own: map[string]bool{},
-		roles: map[messageKey]string{}, shown: map[messageKey]string{}, part: map[messageKey]uint32{},
-	}
+	return &talk{out: out, side: side, safe: isTerminal(out), own: map[string]bool{}, messages: map[messageKey]shown{}}
 }
 
 // show writes an event. Errors are those of writing.
@@ -54,17 +55,15 @@ func (t *talk) show(e *agboxv1.AgentEvent) error {
 	case agboxv1.AgentEventType_AGENT_MESSAGE_CREATED:
 		m := e.GetMessage()
 		key := messageKey{e.GetIncarnation(), m.GetMessageId()}
-		t.roles[key] = m.GetRole()
-		if m.GetRole() == roleUser && t.own[m.GetPromptId()] {
-			t.roles[key] = roleHidden
+		role := m.GetRole()
+		if role == roleUser && t.own[m.GetPromptId()] {
+			role = roleHidden
 		}
+		t.messages[key] = shown{role: role}
 	case agboxv1.AgentEventType_AGENT_MESSAGE_PART_UPDATED:
 		return t.showPart(messageKey{e.GetIncarnation(), e.GetPart().GetMessageId()}, e.GetPart())
 	case agboxv1.AgentEventType_AGENT_MESSAGE_COMPLETED:
-		key := messageKey{e.GetIncarnation(), e.GetMessage().GetMessageId()}
-		delete(t.roles, key)
-		delete(t.shown, key)
-		delete(t.part, key)
+		delete(t.messages, messageKey{e.GetIncarnation(), e.GetMessage().GetMessageId()})
 	}
 	return nil
 }
@@ -75,7 +74,7 @@ const (
 )
 
 func (t *talk) showPart(key messageKey, p *agboxv1.AgentMessagePart) error {
-	role := t.roles[key]
+	role := t.messages[key].role
 	switch {
 	case role == roleHidden, role == roleUser && !t.users:
 		return nil
@@ -98,14 +97,16 @@ func (t *talk) text(key messageKey, p *agboxv1.AgentMessagePart) error {
 			return err
 		}
 	}
-	if t.part[key] != p.GetPart() {
-		t.shown[key] = ""
+	m := t.messages[key]
+	if m.part != p.GetPart() {
+		m.text = ""
 	}
-	more, grown := strings.CutPrefix(p.GetText(), t.shown[key])
+	more, grown := strings.CutPrefix(p.GetText(), m.text)
 	if !grown {
 		more = "\n" + p.GetText() // the part was rewritten
 	}
-	t.part[key], t.shown[key], t.last = p.GetPart(), p.GetText(), key
+	m.part, m.text = p.GetPart(), p.GetText()
+	t.messages[key], t.last = m, key
 	return t.write(more)
 }
 

@@ -59,8 +59,8 @@ func TestTalkShowsWhatIsNew(t *testing.T) {
 	if want := "[sh] ls -l\n"; side.String() != want {
 		t.Errorf("beside it: got %q, want %q", side.String(), want)
 	}
-	if len(talk.roles) != 1 || len(talk.shown) != 1 {
-		t.Errorf("keeps messages that are complete: %v", talk.roles)
+	if len(talk.messages) != 1 {
+		t.Errorf("keeps messages that are complete: %v", talk.messages)
 	}
 }
 

@@ -44,7 +44,7 @@ func agentFacts(one *agboxv1.AgentHandle) string {
 // agentWaitError says how an agent is that does not meet its condition, and which command says more.
 func (a *app) agentWaitError(one, now *agboxv1.AgentHandle, want client.AgentCondition, timeout time.Duration, err error) error {
 	if now == nil && errors.Is(err, context.DeadlineExceeded) {
-		now = a.lateAgent(one.GetAgentId())
+		now = a.agentKind().late(one)
 	}
 	name, why := agentName(one), ""
 	if now != nil {
@@ -59,15 +59,4 @@ func (a *app) agentWaitError(one, now *agboxv1.AgentHandle, want client.AgentCon
 		return fmt.Errorf("agent %s will not be %s%s; see \"agbox agent describe %s\"", name, want, why, name)
 	}
 	return err
-}
-
-// lateAgent reads an agent whose wait timed out before its state was read; nil when the daemon does not answer.
-func (a *app) lateAgent(id string) *agboxv1.AgentHandle {
-	ctx, cancel := context.WithTimeout(context.Background(), lateLook)
-	defer cancel()
-	now, err := a.conn().GetAgent(ctx, id)
-	if err != nil {
-		return nil
-	}
-	return now
 }

@@ -29,33 +29,28 @@ func WithSignals(ctx context.Context, exit func(code int)) (_ context.Context, s
 	signal.Ignore(syscall.SIGPIPE)
 	ch := make(chan os.Signal, 2)
 	signal.Notify(ch, syscall.SIGINT, syscall.SIGTERM)
-	quit, gone := make(chan struct{}), make(chan struct{})
+	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		watchSignals(ch, quit, cancel, exit)
+		watchSignals(ch, cancel, exit)
 	}()
 	return ctx, func() {
-		signal.Stop(ch)
-		close(quit)
+		signal.Stop(ch) // nothing is sent any more
+		close(ch)
 		<-gone
 		cancel(nil)
 	}
 }
 
-func watchSignals(ch <-chan os.Signal, quit <-chan struct{}, cancel context.CancelCauseFunc, exit func(code int)) {
+func watchSignals(ch <-chan os.Signal, cancel context.CancelCauseFunc, exit func(code int)) {
 	var first time.Time
-	for {
-		select {
-		case <-quit:
-			return
-		case sig := <-ch:
-			i := &Interrupted{Signal: sig.(syscall.Signal)}
-			if first.IsZero() {
-				first = time.Now()
-				cancel(i)
-			} else if time.Since(first) > sameSignal {
-				exit(i.ExitCode())
-			}
+	for sig := range ch {
+		i := &Interrupted{Signal: sig.(syscall.Signal)}
+		if first.IsZero() {
+			first = time.Now()
+			cancel(i)
+		} else if time.Since(first) > sameSignal {
+			exit(i.ExitCode())
 		}
 	}
 }

@@ -11,13 +11,13 @@ import (
 
 func TestSignalThatComesTwiceAtOnceIsOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ch, quit := make(chan os.Signal), make(chan struct{})
+		ch := make(chan os.Signal)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		left := 0
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			watchSignals(ch, quit, cancel, func(code int) { left = code })
+			watchSignals(ch, cancel, func(code int) { left = code })
 		}()
 		ch <- syscall.SIGTERM
 		ch <- syscall.SIGTERM // timeout(1): to the child, then to its group
@@ -31,7 +31,7 @@ func TestSignalThatComesTwiceAtOnceIsOne(t *testing.T) {
 		if left != 130 {
 			t.Errorf("after a later second signal: exit %d, want 130", left)
 		}
-		close(quit)
+		close(ch)
 		<-done
 	})
 }

@@ -210,15 +210,23 @@ func (a *app) lateError(sb *agboxv1.SandboxHandle, want client.Condition, timeou
 		subject = "sandbox " + nameOrID(sb)
 	}
 	text := fmt.Sprintf("%s is not %s after %s; the daemon continues", subject, state, timeout)
-	ctx, cancel := context.WithTimeout(context.Background(), lateLook)
-	defer cancel()
-	if now, err := a.conn().GetSandbox(ctx, sb.GetSandboxId()); err == nil {
+	if now := a.sandboxKind().late(sb); now != nil {
 		text += ", now " + enum.Word(now.GetState())
 		if now.GetStatusMessage() != "" {
 			text += ": " + now.GetStatusMessage()
 		}
 	}
 	return errors.New(text)
+}
+
+// late reads an object whose wait timed out; the zero handle when the daemon does not answer.
+func (k kind[H]) late(one H) (now H) {
+	ctx, cancel := context.WithTimeout(context.Background(), lateLook)
+	defer cancel()
+	if read, err := k.read(ctx, k.id(one)); err == nil {
+		now = read
+	}
+	return now
 }
 
 func isInterrupt(ctx context.Context) bool {
