@@ -61,14 +61,7 @@ func (a *app) agentSpec(ctx context.Context, d document) (*agboxv1.AgentSpec, er
 
 func (a *app) createAgent(ctx context.Context, d document, spec *agboxv1.AgentSpec, done string) (*agboxv1.AgentHandle, error) {
 	one, err := a.conn().CreateAgent(ctx, &agboxv1.CreateAgentRequest{Spec: spec, AgentId: uuid.NewString(), Name: d.Name})
-	if client.Reason(err) == "AGENT_NAME_ALREADY_EXISTS" {
-		return nil, errContended
-	}
-	if err != nil {
-		return nil, err
-	}
-	fmt.Fprintf(a.Out, "agent/%s %s\n", d.Name, done)
-	return one, nil
+	return printCreated(a, d, done, one, err)
 }
 
 // Paths of the fields that can change in place.

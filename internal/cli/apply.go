@@ -125,14 +125,19 @@ func (a *app) applySandbox(ctx context.Context, d document, o applyOptions, ther
 
 func (a *app) create(ctx context.Context, d document, done string) (*agboxv1.SandboxHandle, error) {
 	sb, err := a.conn().CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{CreateSpec: d.Spec, SandboxId: uuid.NewString(), Name: d.Name})
-	if client.Reason(err) == "SANDBOX_NAME_ALREADY_EXISTS" {
-		return nil, errContended
+	return printCreated(a, d, done, sb, err)
+}
+
+// printCreated prints that a document was created as one, or returns why not; done is the word for it.
+func printCreated[H handle](a *app, d document, done string, one H, err error) (none H, _ error) {
+	switch reason := client.Reason(err); {
+	case reason == "SANDBOX_NAME_ALREADY_EXISTS", reason == "AGENT_NAME_ALREADY_EXISTS":
+		return none, errContended
+	case err != nil:
+		return none, err
 	}
-	if err != nil {
-		return nil, err
-	}
-	fmt.Fprintf(a.Out, "sandbox/%s %s\n", d.Name, done)
-	return sb, nil
+	fmt.Fprintf(a.Out, "%s/%s %s\n", d.kind(), d.Name, done)
+	return one, nil
 }
 
 // change updates a sandbox in place, or replaces it if that is needed and --replace is set.

@@ -171,7 +171,7 @@ func TestTraits(t *testing.T) {
 			t.Errorf("%s: %v, want %s", name, got, c.want)
 		}
 	}
-	if len(Live()) != 6 || Label(Live()[0]) != "pending" {
+	if len(Live()) != 6 || enum.Word(Live()[0]) != "PENDING" {
 		t.Errorf("%v", Live())
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/containerd/errdefs"
 
@@ -22,9 +21,6 @@ func of(s State) row {
 	}
 	return row{state: s}
 }
-
-// Label is the value of the label "state" of metrics.
-func Label(s State) string { return strings.ToLower(enum.Word(s)) }
 
 // Live returns the states of sandboxes that are not deleted.
 func Live() []State {
