@@ -123,17 +123,11 @@ func appendRest(dir, fd int, execID string, size int64, rest []byte) (int64, err
 	if closed {
 		return size, refusedf("the inbox of exec %s is closed", execID)
 	}
-	for len(rest) > 0 {
-		n, err := unix.Pwrite(fd, rest, size)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
-			return size, unavailablef("append to the inbox of exec %s: %w", execID, err)
-		}
-		size, rest = size+int64(n), rest[n:]
+	n, err := writeAt(fd, rest, size)
+	if err != nil {
+		err = unavailablef("append to the inbox of exec %s: %w", execID, err)
 	}
-	return size, nil
+	return size + int64(n), err
 }
 
 // InboxSize returns the offset for the next AppendInbox; 0 when there is no inbox. Errors: invalid argument; else the

@@ -18,14 +18,14 @@ func ReadFile(dirfd int, name string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
+	size, err := sizeOf(fd)
+	if err != nil {
 		return nil, fmt.Errorf("stat %s: %w", name, err)
 	}
-	if st.Size > limit {
+	if size > limit {
 		return nil, fmt.Errorf("%w: %s is larger than %d bytes", ErrMalformed, name, limit)
 	}
-	data, err := readFull(fd, int(st.Size))
+	data, err := readAt(fd, int(size), 0)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
@@ -56,24 +56,6 @@ func openRegular(dirfd int, name string) (int, error) {
 		return -1, fmt.Errorf("open %s: %w", name, err)
 	}
 	return fd, nil
-}
-
-func readFull(fd, size int) ([]byte, error) {
-	data := make([]byte, 0, size)
-	for len(data) < size {
-		n, err := unix.Read(fd, data[len(data):size])
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		if n == 0 {
-			break // truncated meanwhile
-		}
-		data = data[:len(data)+n]
-	}
-	return data, nil
 }
 
 // Exists reports whether the directory dirfd has an entry name, of any type.
@@ -140,7 +122,7 @@ func writeTemp(dirfd int, temp string, data []byte, mode uint32, durable bool) e
 	defer unix.Close(fd)
 	err = Entrust(dirfd, fd, -1, mode)
 	if err == nil {
-		err = writeFull(fd, data)
+		_, err = writeAt(fd, data, 0)
 	}
 	if err == nil && durable {
 		err = Sync(fd)
@@ -155,18 +137,19 @@ func writeTemp(dirfd int, temp string, data []byte, mode uint32, durable bool) e
 // discard removes a temporary file. If that fails, the next writer replaces it, or it is removed with the directory.
 func discard(dirfd int, temp string) { _ = unix.Unlinkat(dirfd, temp, 0) }
 
-func writeFull(fd int, data []byte) error {
-	for len(data) > 0 {
-		n, err := unix.Write(fd, data)
+// writeAt writes data at offset and returns how much of it was written.
+func writeAt(fd int, data []byte, offset int64) (written int, err error) {
+	for written < len(data) {
+		n, err := unix.Pwrite(fd, data[written:], offset+int64(written))
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
 		if err != nil {
-			return err
+			return written, err
 		}
-		data = data[n:]
+		written += n
 	}
-	return nil
+	return written, nil
 }
 
 func sizeOf(fd int) (int64, error) {

@@ -43,21 +43,14 @@ func (d *Dir) Tail(sandboxID, execID string, stderr bool, limit int) ([]byte, er
 		return nil, err
 	}
 	defer unix.Close(fd)
-	data, err := readTail(fd, int64(min(max(limit, 0), MaxTailBytes)))
+	size, err := sizeOf(fd)
+	n := min(size, int64(max(limit, 0)), MaxTailBytes)
+	var data []byte
+	if err == nil {
+		data, err = readAt(fd, int(n), size-n)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read the end of %s: %w", name, err)
 	}
 	return data, nil
-}
-
-func readTail(fd int, limit int64) ([]byte, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, err
-	}
-	size := min(st.Size, limit)
-	if _, err := unix.Seek(fd, st.Size-size, unix.SEEK_SET); err != nil {
-		return nil, err
-	}
-	return readFull(fd, int(size))
 }
