@@ -136,20 +136,15 @@ func (d *Dir) InboxSize(sandboxID, execID string) (int64, error) {
 	if err := checkIDs(sandboxID, execID); err != nil {
 		return 0, err
 	}
-	dir, err := openDir(d.execDir(sandboxID))
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	defer unix.Close(dir)
 	var st unix.Stat_t
-	err = unix.Fstatat(dir, InboxName(execID), &st, unix.AT_SYMLINK_NOFOLLOW)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return 0, fmt.Errorf("stat the inbox of exec %s: %w", execID, err)
-	}
-	return st.Size, nil
+	err := inDir(d.execDir(sandboxID), func(dir int) error {
+		err := unix.Fstatat(dir, InboxName(execID), &st, unix.AT_SYMLINK_NOFOLLOW)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("stat the inbox of exec %s: %w", execID, err)
+		}
+		return nil
+	})
+	return st.Size, err
 }
 
 // CloseInbox ends standard input after the whole inbox was written to it. Idempotent. Errors: invalid argument; not found

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"sync"
@@ -204,4 +205,43 @@ func openDir(path string) (int, error) {
 		return -1, refusedf("%s is not a directory", path)
 	}
 	return -1, fmt.Errorf("open %s: %w", path, err)
+}
+
+// inDir calls fn with the directory at path, opened as by openDir. A missing directory is no error, and fn is not called.
+func inDir(path string, fn func(fd int) error) error {
+	fd, err := openDir(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return fn(fd)
+}
+
+// entries yields the names in a directory from the descriptor's position on. After an error it yields no more.
+func entries(fd int) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		buf := make([]byte, 32<<10)
+		for {
+			n, err := unix.ReadDirent(fd, buf)
+			if errors.Is(err, unix.EINTR) {
+				continue
+			}
+			if err != nil {
+				yield("", err)
+				return
+			}
+			if n <= 0 {
+				return
+			}
+			_, _, names := unix.ParseDirent(buf[:n], -1, nil)
+			for _, name := range names {
+				if !yield(name, nil) {
+					return
+				}
+			}
+		}
+	}
 }

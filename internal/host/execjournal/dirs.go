@@ -53,16 +53,9 @@ func (d *Dir) Dirs() ([]SandboxDir, error) {
 // RemoveDir removes one of Dirs with its content, as Remove does. Idempotent. Errors: invalid argument for any
 // other path; otherwise as Remove.
 func (d *Dir) RemoveDir(path string) error {
-	root, name := filepath.Split(filepath.Clean(path))
-	switch filepath.Clean(root) {
-	case filepath.Clean(d.outputRoot):
-		if ValidExecID(name) {
-			return removeTree(path, time.Now().Add(removeBudget))
-		}
-	case filepath.Clean(d.runRoot):
-		if isRunName.MatchString(name) {
-			return removeTree(path, time.Now().Add(removeBudget))
-		}
+	root, name := filepath.Dir(filepath.Clean(path)), filepath.Base(path)
+	if root == filepath.Clean(d.outputRoot) && ValidExecID(name) || root == filepath.Clean(d.runRoot) && isRunName.MatchString(name) {
+		return removeTree(path, time.Now().Add(removeBudget))
 	}
 	return invalidf("%s is not a directory of a sandbox", path)
 }

@@ -7,37 +7,15 @@ import (
 	"os"
 	"path/filepath"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
-// Prepared reports whether files exist for sandboxID that only a container needs, such as ctl and out. Records do not count.
+// Prepared reports whether anything exists that RemoveInputs removes, also what a crash left partly created or removed.
 func (d *Dir) Prepared(sandboxID string) (bool, error) {
-	ctl := d.Paths(sandboxID).Ctl
-	_, err := os.Lstat(ctl)
-	if errors.Is(err, fs.ErrNotExist) {
-		return halfPrepared(filepath.Dir(ctl))
+	_, err := os.Lstat(filepath.Dir(d.Paths(sandboxID).Ctl))
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return err == nil, nil
 	}
-	if err != nil {
-		return false, fmt.Errorf("stat the run directory: %w", err)
-	}
-	return true, nil
-}
-
-// halfPrepared distinguishes a directory that a crash left partly created or removed from one that exists for its records only.
-func halfPrepared(run string) (bool, error) {
-	fd, err := openDir(run)
-	var refused refusedError
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return false, nil
-	case errors.As(err, &refused): // not a directory: something exists, and the removal will report it
-		return true, nil
-	case err != nil:
-		return false, err
-	}
-	defer unix.Close(fd)
-	return true, nil
+	return false, fmt.Errorf("stat the run directory: %w", err)
 }
 
 // RemoveInputs removes ctl and out, and keeps logs. The container must have been removed. Idempotent. Errors: as Remove.

@@ -186,19 +186,11 @@ func (d *Dir) forgetProof(sandboxID string) error {
 	if err := d.Forget(sandboxID, execid.Runtime); err != nil {
 		return err
 	}
-	logs, err := openDir(d.Paths(sandboxID).Logs)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer unix.Close(logs)
-	names := []string{JournalName(execid.Runtime), StdoutName(execid.Runtime), StderrName(execid.Runtime), LostName(execid.Runtime), LockName(execid.Runtime)}
-	for _, name := range names {
-		if err := unix.Unlinkat(logs, name, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return unavailablef("remove %s: %w", name, err)
+	const id = execid.Runtime
+	return inDir(d.Paths(sandboxID).Logs, func(logs int) error {
+		if err := unlinkAll(logs, JournalName(id), StdoutName(id), StderrName(id), LostName(id), LockName(id)); err != nil {
+			return unavailablef("%w", err)
 		}
-	}
-	return nil
+		return nil
+	})
 }

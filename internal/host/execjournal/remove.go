@@ -42,32 +42,22 @@ func (d *Dir) Remove(sandboxID string) error {
 	return removeTree(filepath.Dir(p.Ctl), deadline)
 }
 
-// removeTree empties path and removes it.
+// removeTree removes path and everything in it, if path exists.
 func removeTree(path string, deadline time.Time) error {
-	if err := emptyTree(path, deadline); err != nil {
+	err := inDir(path, func(fd int) (err error) {
+		f := flattener{top: fd, deadline: deadline, prefix: ".rm-" + strconv.FormatInt(time.Now().UnixNano(), 36) + "-"}
+		for more := true; more; {
+			if more, err = f.sweep(fd); err != nil {
+				return fmt.Errorf("empty %s: %w", path, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
 		return err
 	}
 	if err := unix.Rmdir(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove %s: %w", path, err)
-	}
-	return nil
-}
-
-// emptyTree removes everything in path, if path exists.
-func emptyTree(path string, deadline time.Time) error {
-	fd, err := openDir(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	f := flattener{top: fd, deadline: deadline, prefix: ".rm-" + strconv.FormatInt(time.Now().UnixNano(), 36) + "-"}
-	for more := true; more; {
-		if more, err = f.sweep(fd); err != nil {
-			return fmt.Errorf("empty %s: %w", path, err)
-		}
 	}
 	return nil
 }
@@ -145,19 +135,13 @@ func readNames(fd int) ([]string, error) {
 		return nil, fmt.Errorf("rewind: %w", err)
 	}
 	var names []string
-	buf := make([]byte, 32<<10)
-	for len(names) < 4096 {
-		n, err := unix.ReadDirent(fd, buf)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
+	for name, err := range entries(fd) {
 		if err != nil {
 			return nil, fmt.Errorf("list: %w", err)
 		}
-		if n <= 0 {
+		if names = append(names, name); len(names) == 4096 {
 			break
 		}
-		_, _, names = unix.ParseDirent(buf[:n], -1, names)
 	}
 	return names, nil
 }

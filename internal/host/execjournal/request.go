@@ -85,16 +85,13 @@ func (d *Dir) Forget(sandboxID, execID string) error {
 
 // unlink removes files of ctl/exec; missing ones are ignored.
 func (d *Dir) unlink(sandboxID string, names ...string) error {
-	fd, err := openDir(d.execDir(sandboxID))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
+	return inDir(d.execDir(sandboxID), func(fd int) error { return unlinkAll(fd, names...) })
+}
+
+// unlinkAll removes files of a directory; missing ones are ignored.
+func unlinkAll(dirfd int, names ...string) error {
 	for _, name := range names {
-		if err := unix.Unlinkat(fd, name, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := unix.Unlinkat(dirfd, name, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove %s: %w", name, err)
 		}
 	}

@@ -26,15 +26,12 @@ func (d *Dir) Status(sandboxID, execID, nonce string) (Status, error) {
 	if err := checkIDs(sandboxID, execID); err != nil {
 		return Status{}, err
 	}
-	fd, err := openDir(d.Paths(sandboxID).Logs)
-	if errors.Is(err, fs.ErrNotExist) {
-		return Status{Phase: execphase.NotStarted}, nil
-	}
-	if err != nil {
-		return Status{}, err
-	}
-	defer unix.Close(fd)
-	return d.statusIn(fd, sandboxID, execID, nonce)
+	s := Status{Phase: execphase.NotStarted}
+	err := inDir(d.Paths(sandboxID).Logs, func(fd int) (err error) {
+		s, err = d.statusIn(fd, sandboxID, execID, nonce)
+		return err
+	})
+	return s, err
 }
 
 // statusIn reads the journal, probes for life, and reads the journal again. The supervisor records the end before it exits, so

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/internal/execphase"
 )
@@ -65,36 +63,22 @@ type traces struct {
 
 // within calls visit with each name in the directory at path.
 func (t *traces) within(path string, visit func(dirfd int, name string) error) error {
-	fd, err := openDir(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	buf := make([]byte, 32<<10)
-	for seen := 0; seen < maxEntries; {
-		n, err := unix.ReadDirent(fd, buf)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("list %s: %w", path, err)
-		}
-		if n <= 0 {
-			return nil
-		}
-		_, _, names := unix.ParseDirent(buf[:n], -1, nil)
-		seen += len(names)
-		for _, name := range names {
+	return inDir(path, func(fd int) error {
+		seen := 0
+		for name, err := range entries(fd) {
+			if err != nil {
+				return fmt.Errorf("list %s: %w", path, err)
+			}
+			if seen++; seen > maxEntries {
+				t.unread++
+				return nil
+			}
 			if err := visit(fd, name); err != nil {
 				return err
 			}
 		}
-	}
-	t.unread++
-	return nil
+		return nil
+	})
 }
 
 // trace returns the Trace of an exec; nil when there are too many.

@@ -37,17 +37,16 @@ func (d *Dir) Usage(sandboxID string) (Usage, error) {
 	left := maxUsageEntries
 	var u Usage
 	for _, path := range []string{p.Logs, p.Out} {
-		fd, err := openDir(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
+		err := inDir(path, func(fd int) error {
+			n, err := usage(fd, maxUsageDepth, &left)
+			u.Bytes += n
+			if err != nil {
+				return fmt.Errorf("measure %s: %w", path, err)
+			}
+			return nil
+		})
 		if err != nil {
 			return u, err
-		}
-		n, err := usage(fd, maxUsageDepth, &left)
-		u.Bytes += n
-		if err != nil {
-			return u, fmt.Errorf("measure %s: %w", path, err)
 		}
 	}
 	var st unix.Statfs_t
@@ -57,29 +56,17 @@ func (d *Dir) Usage(sandboxID string) (Usage, error) {
 	return u, nil
 }
 
-// usage sums a directory, which it closes. Entries removed meanwhile count nothing.
+// usage sums a directory. Entries removed meanwhile count nothing.
 func usage(fd, depth int, left *int) (sum int64, err error) {
-	defer unix.Close(fd)
-	buf := make([]byte, 32<<10)
-	for *left > 0 {
-		n, err := unix.ReadDirent(fd, buf)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil || n <= 0 {
+	for name, err := range entries(fd) {
+		if *left--; err != nil || *left < 0 {
 			return sum, err
 		}
-		_, _, names := unix.ParseDirent(buf[:n], -1, nil)
-		for _, name := range names {
-			if *left--; *left < 0 {
-				return sum, nil
-			}
-			more, err := entryUsage(fd, name, depth, left)
-			if err != nil {
-				return sum, err
-			}
-			sum += more
+		more, err := entryUsage(fd, name, depth, left)
+		if err != nil {
+			return sum, err
 		}
+		sum += more
 	}
 	return sum, nil
 }
@@ -97,6 +84,7 @@ func entryUsage(dirfd int, name string, depth int, left *int) (int64, error) {
 	if err != nil {
 		return own, ignoreMissing(err)
 	}
+	defer unix.Close(sub)
 	sum, err := usage(sub, depth-1, left)
 	return own + sum, err
 }
