@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -15,12 +16,12 @@ import (
 // ValidExecID reports whether id can name the files of an exec: 1 to 200 of [0-9A-Za-z_.-], no leading dot. It accepts more
 // than the API, so that internal execs have reserved names; see Internal.
 func ValidExecID(id string) bool {
-	return len(id) >= 1 && len(id) <= 200 && id[0] != '.' && all(id, func(c byte) bool { return idByte(c) || c == '.' })
+	return len(id) >= 1 && len(id) <= 200 && id[0] != '.' && consistsOf(id, idChars+".")
 }
 
 // ValidNonce reports whether n is 16 to 128 of [0-9A-Za-z_-].
 func ValidNonce(n string) bool {
-	return len(n) >= 16 && len(n) <= 128 && all(n, idByte)
+	return len(n) >= 16 && len(n) <= 128 && consistsOf(n, idChars)
 }
 
 // RequestID parses the name of a file in ctl/exec; ok is false for temporary and unknown files.
@@ -93,9 +94,9 @@ func (r Request) problem() string {
 		return "exec ID " + execid.Main + " is the main process's"
 	case len(r.Command) == 0 || r.Command[0] == "":
 		return "command is empty"
-	case !all2(r.Command, cleanString):
+	case slices.ContainsFunc(r.Command, unclean):
 		return "an argument holds a NUL byte or is not UTF-8"
-	case r.Cwd != "" && (!path.IsAbs(r.Cwd) || !cleanString(r.Cwd)):
+	case r.Cwd != "" && (!path.IsAbs(r.Cwd) || unclean(r.Cwd)):
 		return "cwd is not an absolute path"
 	case len(r.User) > 256 || !printable(r.User):
 		return "user is not a name or a number"
@@ -109,7 +110,7 @@ func (r Request) problem() string {
 		return "an inbox needs a higher version"
 	}
 	for k, v := range r.Env {
-		if k == "" || strings.Contains(k, "=") || !cleanString(k) || !cleanString(v) {
+		if k == "" || strings.Contains(k, "=") || unclean(k) || unclean(v) {
 			return "env holds an invalid key, or a value with a NUL byte or that is not UTF-8"
 		}
 	}
@@ -138,7 +139,7 @@ func (j Journal) problem(execID string) string {
 		return "journal whose exit code does not match its signal"
 	case len(j.BootID) > 64 || !printable(j.BootID):
 		return "journal with an invalid boot ID"
-	case len(j.ErrorCode) > 64 || !all(j.ErrorCode, codeByte):
+	case len(j.ErrorCode) > 64 || !consistsOf(j.ErrorCode, upper+"_"):
 		return "journal with an invalid error code"
 	case len(j.Error) > MaxErrorBytes || !printable(j.Error):
 		return "journal with an invalid error text"
@@ -161,33 +162,18 @@ func Sentence(s string) string {
 	return s
 }
 
-func idByte(c byte) bool {
-	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '-' || c == '_'
-}
+// Characters of nonces and, with a dot, of exec IDs; characters of error codes, with an underscore.
+const (
+	upper   = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	idChars = "0123456789abcdefghijklmnopqrstuvwxyz" + upper + "-_"
+)
 
-func codeByte(c byte) bool { return c >= 'A' && c <= 'Z' || c == '_' }
+// consistsOf reports whether s has only characters of chars.
+func consistsOf(s, chars string) bool { return strings.Trim(s, chars) == "" }
 
-func all(s string, ok func(byte) bool) bool {
-	for i := range len(s) {
-		if !ok(s[i]) {
-			return false
-		}
-	}
-	return true
-}
-
-func all2(list []string, ok func(string) bool) bool {
-	for _, s := range list {
-		if !ok(s) {
-			return false
-		}
-	}
-	return true
-}
-
-// cleanString reports whether both JSON and execve preserve s.
-func cleanString(s string) bool { return utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 }
+// unclean reports whether JSON or execve does not preserve s.
+func unclean(s string) bool { return !utf8.ValidString(s) || strings.Contains(s, "\x00") }
 
 func printable(s string) bool {
-	return utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
