@@ -124,60 +124,54 @@ func secureRoot(root string) error {
 	if err := os.MkdirAll(filepath.Dir(root), 0o755); err != nil {
 		return fmt.Errorf("make parents of %s: %w", root, err)
 	}
-	if err := os.Mkdir(root, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("make %s: %w", root, err)
-	}
-	fd, err := openDir(root)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return fmt.Errorf("stat %s: %w", root, err)
-	}
-	if int(st.Uid) != os.Geteuid() {
-		return refusedf("%s belongs to user %d, not to agboxd's user %d; change its owner or configure another directory", root, st.Uid, os.Geteuid())
-	}
-	return setMode(fd, root, st.Mode, 0o700)
+	_, err := makeDir(root, 0o700, func(_ int, owner uint32) error {
+		return refusedf("%s belongs to user %d, not to agboxd's user %d; change its owner or configure another directory", root, owner, os.Geteuid())
+	})
+	return err
 }
 
 // ensureDir creates path below a secure root. The container's root can change the owner and mode of its mounted directories;
 // ensureDir restores them if permitted, and otherwise returns failed precondition.
 func ensureDir(path string, mode uint32) error {
-	err := os.Mkdir(path, 0o700)
-	created := err == nil
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("make %s: %w", path, err)
-	}
-	fd, err := openDir(path)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return fmt.Errorf("stat %s: %w", path, err)
-	}
-	if int(st.Uid) != os.Geteuid() {
+	created, err := makeDir(path, mode, func(fd int, owner uint32) error {
 		if err := unix.Fchown(fd, os.Geteuid(), os.Getegid()); err != nil {
-			return refusedf("%s belongs to user %d, not to agboxd's user %d: change its owner: %v", path, st.Uid, os.Geteuid(), err)
+			return refusedf("%s belongs to user %d, not to agboxd's user %d: change its owner: %v", path, owner, os.Geteuid(), err)
 		}
-	}
-	if err := setMode(fd, path, st.Mode, mode); err != nil || !created {
+		return nil
+	})
+	if err != nil || !created {
 		return err
 	}
 	return syncParent(path)
 }
 
-func setMode(fd int, path string, have, want uint32) error {
-	if have&0o7777 == want {
-		return nil
+// makeDir creates path if it is missing and sets its mode. It calls foreign if the directory belongs to another user than the daemon's.
+func makeDir(path string, mode uint32, foreign func(fd int, owner uint32) error) (created bool, err error) {
+	err = os.Mkdir(path, 0o700)
+	created = err == nil
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return false, fmt.Errorf("make %s: %w", path, err)
 	}
-	if err := unix.Fchmod(fd, want); err != nil {
-		return fmt.Errorf("set mode of %s: %w", path, err)
+	fd, err := openDir(path)
+	if err != nil {
+		return created, err
 	}
-	return nil
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return created, fmt.Errorf("stat %s: %w", path, err)
+	}
+	if int(st.Uid) != os.Geteuid() {
+		if err := foreign(fd, st.Uid); err != nil {
+			return created, err
+		}
+	}
+	if st.Mode&0o7777 != mode {
+		if err := unix.Fchmod(fd, mode); err != nil {
+			return created, fmt.Errorf("set mode of %s: %w", path, err)
+		}
+	}
+	return created, nil
 }
 
 // syncParent makes a new directory durable; an fsync of files in it does not.
