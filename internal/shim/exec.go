@@ -89,7 +89,7 @@ func prepare(at Places, o options, sig *signals) (*supervisor, error) {
 		return nil, errSettled
 	}
 	s := &supervisor{ctl: ctl, logDir: logs, sig: sig}
-	s.request, err = readRequest(ctl, id)
+	s.request, err = execjournal.ReadRequest(ctl, id)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errSettled // agboxd removed the request
 	}

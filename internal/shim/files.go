@@ -11,20 +11,8 @@ import (
 )
 
 func cancelled(ctl int, r execjournal.Request) bool {
-	data, err := execjournal.ReadFile(ctl, execjournal.CancelName(r.ExecID), execjournal.MaxRequestBytes)
-	if err != nil {
-		return false
-	}
-	c, err := execjournal.DecodeCancel(data)
-	return err == nil && c.Nonce == r.Nonce
-}
-
-func readRequest(ctl int, id string) (execjournal.Request, error) {
-	data, err := execjournal.ReadFile(ctl, execjournal.RequestName(id), execjournal.MaxRequestBytes)
-	if err != nil {
-		return execjournal.Request{}, err
-	}
-	return execjournal.DecodeRequest(data, id)
+	is, _ := execjournal.Cancelled(ctl, r.ExecID, r.Nonce)
+	return is
 }
 
 // openLog opens a log for appending. Other users may not read it until shareLog. It returns ErrMalformed if name is not a regular file.

@@ -174,7 +174,7 @@ func (p *initProcess) refuse(id string, file fileID, why string) {
 		return
 	}
 	defer unix.Close(ctl)
-	r, err := readRequest(ctl, id)
+	r, err := execjournal.ReadRequest(ctl, id)
 	if r.Nonce == "" {
 		say("exec %s: read its request: %v", id, err)
 		return

@@ -150,8 +150,5 @@ func (d *Dir) InboxSize(sandboxID, execID string) (int64, error) {
 // CloseInbox ends standard input after the whole inbox was written to it. Idempotent. Errors: invalid argument; not found
 // before Prepare; unavailable.
 func (d *Dir) CloseInbox(sandboxID, execID string) error {
-	if err := checkIDs(sandboxID, execID); err != nil {
-		return err
-	}
 	return d.put(sandboxID, execID, "closed", ClosedName(execID), nil)
 }

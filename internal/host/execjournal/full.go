@@ -28,12 +28,8 @@ func (d *Dir) cancelWithoutSpace(sandboxID, execID, nonce string, full error) er
 	defer unix.Close(fd)
 	err = unix.Linkat(fd, RequestName(execID), fd, CancelName(execID), 0)
 	if errors.Is(err, fs.ErrExist) {
-		data, err := ReadFile(fd, CancelName(execID), MaxRequestBytes)
-		if err != nil {
+		if cancelled, err := Cancelled(fd, execID, nonce); err != nil || cancelled {
 			return err
-		}
-		if c, err := DecodeCancel(data); err == nil && c.Nonce == nonce {
-			return nil
 		}
 		return full
 	}

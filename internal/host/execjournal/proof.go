@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
-	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -173,11 +171,8 @@ func printed(logs int, word string) (printed, names bool, err error) {
 
 // Nameless reports whether the present or last run of a sandbox's container failed to reach the engine's DNS server during the proof.
 func (d *Dir) Nameless(sandboxID string) bool {
-	if checkSandboxID(sandboxID) != nil {
-		return false
-	}
-	_, err := os.Lstat(filepath.Join(d.execDir(sandboxID), NamelessName))
-	return err == nil
+	nameless, _ := marked(sandboxID, d.execDir(sandboxID), NamelessName)
+	return nameless
 }
 
 // forgetProof removes the files of a proof: the request first, since without a journal it would run again, then the journal,

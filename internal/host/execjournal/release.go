@@ -12,25 +12,24 @@ import (
 // Release lets PID 1 start the main process and execs, in this run. Idempotent. Errors: invalid argument; not found
 // before Prepare; unavailable.
 func (d *Dir) Release(sandboxID string) error {
-	if err := checkSandboxID(sandboxID); err != nil {
-		return err
-	}
 	return d.put(sandboxID, execid.Main, "release", ReleaseName, nil)
 }
 
 // Released reports whether PID 1 was released in this run. Errors: invalid argument; unavailable.
 func (d *Dir) Released(sandboxID string) (bool, error) {
+	return marked(sandboxID, d.execDir(sandboxID), ReleaseName)
+}
+
+// marked reports whether a file of a sandbox exists. Errors: invalid argument; unavailable.
+func marked(sandboxID, dir, name string) (bool, error) {
 	if err := checkSandboxID(sandboxID); err != nil {
 		return false, err
 	}
-	_, err := os.Lstat(filepath.Join(d.execDir(sandboxID), ReleaseName))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+	_, err := os.Lstat(filepath.Join(dir, name))
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return err == nil, nil
 	}
-	if err != nil {
-		return false, unavailablef("stat %s: %w", ReleaseName, err)
-	}
-	return true, nil
+	return false, unavailablef("stat %s: %w", name, err)
 }
 
 // Withhold reverts Release, so that PID 1 of the next run waits for another one, and clears Terminated. Call it
@@ -52,12 +51,5 @@ func (d *Dir) Withhold(sandboxID string) error {
 // Terminated reports whether PID 1 recorded a TERM in its present or last run. The sandbox's root can forge it.
 // Errors: invalid argument; unavailable.
 func (d *Dir) Terminated(sandboxID string) (bool, error) {
-	if err := checkSandboxID(sandboxID); err != nil {
-		return false, err
-	}
-	_, err := os.Lstat(filepath.Join(d.Paths(sandboxID).Logs, TerminatedName))
-	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		return err == nil, nil
-	}
-	return false, unavailablef("stat %s: %w", TerminatedName, err)
+	return marked(sandboxID, d.Paths(sandboxID).Logs, TerminatedName)
 }

@@ -15,9 +15,6 @@ import (
 // the file. Errors: invalid argument; not found before Prepare.
 func (d *Dir) Start(sandboxID string, r Request) error {
 	defer d.polls.pollSoon(sandboxID)
-	if err := checkIDs(sandboxID, r.ExecID); err != nil {
-		return err
-	}
 	r.Version = r.version()
 	if !ValidNonce(r.Nonce) {
 		return invalidf("nonce of exec %s is not valid", r.ExecID)
@@ -39,9 +36,6 @@ func (d *Dir) Start(sandboxID string, r Request) error {
 // never acts on a cancel of an exec without a journal: Close it as well.
 func (d *Dir) Cancel(sandboxID, execID, nonce string) error {
 	defer d.polls.pollSoon(sandboxID)
-	if err := checkIDs(sandboxID, execID); err != nil {
-		return err
-	}
 	if !ValidNonce(nonce) {
 		return invalidf("nonce of exec %s is not valid", execID)
 	}
@@ -63,7 +57,22 @@ func (d *Dir) cancelled(sandboxID, execID, nonce string) (bool, error) {
 		return false, err
 	}
 	defer unix.Close(fd)
-	data, err := ReadFile(fd, CancelName(execID), MaxRequestBytes)
+	return Cancelled(fd, execID, nonce)
+}
+
+// ReadRequest reads the Request of an exec. Errors: as for ReadFile and DecodeRequest.
+func ReadRequest(dirfd int, execID string) (Request, error) {
+	data, err := ReadFile(dirfd, RequestName(execID), MaxRequestBytes)
+	if err != nil {
+		return Request{}, err
+	}
+	return DecodeRequest(data, execID)
+}
+
+// Cancelled reports whether the directory has a Cancel with that nonce. What does not decode is none: Cancel replaces it. Errors: as for
+// ReadFile.
+func Cancelled(dirfd int, execID, nonce string) (bool, error) {
+	data, err := ReadFile(dirfd, CancelName(execID), MaxRequestBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -71,7 +80,7 @@ func (d *Dir) cancelled(sandboxID, execID, nonce string) (bool, error) {
 		return false, err
 	}
 	c, err := DecodeCancel(data)
-	return err == nil && c.Nonce == nonce, nil // Cancel replaces what does not decode
+	return err == nil && c.Nonce == nonce, nil
 }
 
 // Forget removes the request, the cancel and the inbox of a terminal exec, with the secrets in them. Idempotent.
@@ -98,8 +107,12 @@ func unlinkAll(dirfd int, names ...string) error {
 	return nil
 }
 
-// put writes a file of ctl/exec unless it already has that content.
+// put writes a file of ctl/exec unless it already has that content. Errors: invalid argument for the IDs; not found before Prepare;
+// unavailable.
 func (d *Dir) put(sandboxID, execID, what, name string, data []byte) error {
+	if err := checkIDs(sandboxID, execID); err != nil {
+		return err
+	}
 	fd, err := openDir(d.execDir(sandboxID))
 	if err != nil {
 		return err

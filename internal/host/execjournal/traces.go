@@ -106,11 +106,7 @@ func (t *traces) input(dirfd int, name string) error {
 		}
 		return nil
 	}
-	data, err := ReadFile(dirfd, name, MaxRequestBytes)
-	var r Request
-	if err == nil {
-		r, err = DecodeRequest(data, id)
-	}
+	r, err := ReadRequest(dirfd, id)
 	if err == nil {
 		one.Request = &r
 	}
