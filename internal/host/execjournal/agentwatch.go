@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io/fs"
 	"iter"
+	"maps"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,15 +17,13 @@ import (
 // continuously; the first line after a pause is notified at once.
 const agentPause = 2 * time.Millisecond
 
-// agentKey names an exec whose files are watched.
-type agentKey struct{ sandboxID, execID string }
-
 // agentWatches are the execs to watch, and the inotify instance while WatchAgents runs. The instance is separate from Watch's,
-// so that an agent's output does not wake the reconciliation of execs.
+// so that an agent's output does not wake the reconciliation of execs. For each sandbox it watches two directories, for new files, and for
+// each exec its two files, for writes. It does not watch writes through the directories, which contain the logs of all execs.
 type agentWatches struct {
 	mu      sync.Mutex
-	wanted  map[string]map[string]bool // exec IDs by sandbox ID
-	watcher *agentWatcher
+	wanted  map[execKey]bool
+	watcher *inotify
 }
 
 // WatchAgents calls notify, from one goroutine, whenever the stdout log, the outbox or the acknowledged offset of an exec
@@ -35,18 +35,16 @@ func (d *Dir) WatchAgents(ctx context.Context, notify func(sandboxID, execID str
 	if err != nil {
 		return err
 	}
-	w := &agentWatcher{inotify: i, dirs: map[int32]string{}, files: map[int32]agentKey{}}
 	defer i.file.Close()
-	if err := d.installAgents(w); err != nil {
+	if err := d.installAgents(i); err != nil {
 		return err
 	}
 	defer d.uninstallAgents()
-	notify("", "")
-	return i.dispatch(ctx, func(all iter.Seq[event]) {
-		for k := range d.changedAgents(w, all) {
+	return i.dispatch(ctx, notify, func(all iter.Seq[event]) {
+		for k := range d.changedAgents(i, all) {
 			notify(k.sandboxID, k.execID)
 		}
-	}, func() { notify("", "") }, func(int) time.Duration { return agentPause })
+	}, func(int) time.Duration { return agentPause })
 }
 
 // AddAgentWatch starts watching the files of an exec; they need not exist. Idempotent. Read them after the call: earlier
@@ -59,46 +57,41 @@ func (d *Dir) AddAgentWatch(sandboxID, execID string) error {
 	a := &d.agents
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.wanted == nil {
-		a.wanted = map[string]map[string]bool{}
-	}
-	if a.wanted[sandboxID] == nil {
-		a.wanted[sandboxID] = map[string]bool{}
-	}
-	a.wanted[sandboxID][execID] = true
+	k := execKey{sandboxID, execID}
+	a.wanted[k] = true
 	if a.watcher == nil {
 		return nil
 	}
-	return d.addAgent(a.watcher, agentKey{sandboxID, execID})
+	return d.addAgent(a.watcher, k)
 }
 
-// DropAgentWatch reverts AddAgentWatch. Idempotent. A notification may still be in progress.
+// DropAgentWatch reverts AddAgentWatch. Idempotent. A notification may still be in progress. A removed watch may be of a file that another
+// exec shares by a hard link, which only its own sandbox can have created.
 func (d *Dir) DropAgentWatch(sandboxID, execID string) {
 	a := &d.agents
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.wanted[sandboxID], execID)
-	last := len(a.wanted[sandboxID]) == 0
-	if last {
-		delete(a.wanted, sandboxID)
+	dropped := execKey{sandboxID, execID}
+	delete(a.wanted, dropped)
+	last := true // of its sandbox: the directories need no watches either
+	for k := range a.wanted {
+		last = last && k.sandboxID != sandboxID
 	}
 	if a.watcher != nil {
-		a.watcher.drop(agentKey{sandboxID, execID}, last)
+		a.watcher.remove(func(k execKey) bool { return k == dropped || last && k == execKey{sandboxID: sandboxID} })
 	}
 }
 
-func (d *Dir) installAgents(w *agentWatcher) error {
+func (d *Dir) installAgents(w *inotify) error {
 	a := &d.agents
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.watcher != nil {
 		return refusedf("a watch of agents is already running")
 	}
-	for sandboxID, execs := range a.wanted {
-		for execID := range execs {
-			if err := d.addAgent(w, agentKey{sandboxID, execID}); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
-			}
+	for k := range a.wanted {
+		if err := d.addAgent(w, k); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
 		}
 	}
 	a.watcher = w
@@ -115,15 +108,15 @@ func (d *Dir) uninstallAgents() {
 func (a *agentWatches) forget(sandboxID string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.wanted, sandboxID)
+	maps.DeleteFunc(a.wanted, func(k execKey, _ bool) bool { return k.sandboxID == sandboxID })
 }
 
 // created watches a new file and reports whether its exec is watched. The watch precedes the first read, so no change is
 // missed. When no inotify watch is available, the caller still polls.
-func (d *Dir) created(w *agentWatcher, k agentKey) bool {
+func (d *Dir) created(w *inotify, k execKey) bool {
 	d.agents.mu.Lock()
 	defer d.agents.mu.Unlock()
-	if !d.agents.wanted[k.sandboxID][k.execID] {
+	if !d.agents.wanted[k] {
 		return false
 	}
 	_ = d.addAgent(w, k)
@@ -131,7 +124,7 @@ func (d *Dir) created(w *agentWatcher, k agentKey) bool {
 }
 
 // addAgent watches both directories before their files, so that it finds files created before and gets events for later ones.
-func (d *Dir) addAgent(w *agentWatcher, k agentKey) error {
+func (d *Dir) addAgent(w *inotify, k execKey) error {
 	d.makeAgentsDir(k.sandboxID)
 	for _, src := range []Source{Stdout, Outbox} {
 		dir, err := d.openAgentDir(k.sandboxID, src)
@@ -141,10 +134,10 @@ func (d *Dir) addAgent(w *agentWatcher, k agentKey) error {
 		if err != nil {
 			return err
 		}
-		err = w.addDir(dir, k.sandboxID)
+		err = w.add(pathOf(dir), unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_ONLYDIR, execKey{sandboxID: k.sandboxID})
 		for _, name := range sourceNames(k.execID, src) {
 			if err == nil {
-				err = w.addFile(dir, name, k)
+				err = addFile(w, dir, name, k)
 			}
 		}
 		unix.Close(dir)
@@ -166,14 +159,48 @@ func (d *Dir) makeAgentsDir(sandboxID string) {
 	_ = unix.Mkdirat(out, AgentsDir, 0o755)
 }
 
+// addFile watches name if it is a regular file; anything else is ignored.
+func addFile(w *inotify, dir int, name string, k execKey) error {
+	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil
+	}
+	err = w.add(pathOf(fd), unix.IN_MODIFY, k)
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
+		return nil // not readable by the daemon, or removed
+	}
+	return err
+}
+
 // changedAgents returns the execs that events concern.
-func (d *Dir) changedAgents(w *agentWatcher, all iter.Seq[event]) map[agentKey]bool {
-	changed := map[agentKey]bool{}
+func (d *Dir) changedAgents(w *inotify, all iter.Seq[event]) map[execKey]bool {
+	changed := map[execKey]bool{}
 	for ev := range all {
-		k, created := w.lookup(ev)
-		if k.execID != "" && (!created || d.created(w, k)) {
+		k := w.lookup(ev)
+		if k.sandboxID != "" && k.execID == "" { // a new file in a directory
+			id, ok := agentOwner(ev.name)
+			if k.execID = id; !ok || !d.created(w, k) {
+				continue
+			}
+		}
+		if k.execID != "" {
 			changed[k] = true
 		}
 	}
 	return changed
+}
+
+// agentOwner returns the exec whose output or outbox a file of that name is.
+func agentOwner(name string) (string, bool) {
+	for _, suffix := range []string{StdoutName(""), wordsSuffix, outboxSuffix} {
+		if id, ok := strings.CutSuffix(name, suffix); ok {
+			return id, ValidExecID(id)
+		}
+	}
+	return "", false
 }

@@ -29,7 +29,7 @@ type Dir struct {
 
 	mu      sync.Mutex
 	watched map[string]bool // sandboxes to watch, by ID
-	watcher *watcher        // nil while Watch does not run, or has no instance
+	watcher *inotify        // nil while Watch does not run, or has no instance
 	polls   *poller
 
 	agents agentWatches
@@ -38,7 +38,10 @@ type Dir struct {
 // New returns the Dir with logs below outputRoot and requests below runRoot, both absolute paths. It does no I/O. Keep runRoot
 // short: future releases place sockets there, whose paths are limited to 107 characters.
 func New(outputRoot, runRoot string) *Dir {
-	return &Dir{outputRoot: outputRoot, runRoot: runRoot, watched: make(map[string]bool), polls: newPoller()}
+	return &Dir{
+		outputRoot: outputRoot, runRoot: runRoot, watched: make(map[string]bool), polls: newPoller(),
+		agents: agentWatches{wanted: make(map[execKey]bool)},
+	}
 }
 
 // Paths returns the paths of sandboxID's directories. They need not exist.

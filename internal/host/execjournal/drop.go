@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -58,7 +57,7 @@ func truncate(dirfd int, name string) (int64, error) {
 	if err := unix.Fstat(h, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Blocks == 0 {
 		return 0, err
 	}
-	if err := unix.Truncate("/proc/self/fd/"+strconv.Itoa(h), 0); err != nil {
+	if err := unix.Truncate(pathOf(h), 0); err != nil {
 		return 0, fmt.Errorf("truncate %s: %w", name, err)
 	}
 	return st.Blocks * 512, nil

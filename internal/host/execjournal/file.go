@@ -48,7 +48,7 @@ func openRegular(dirfd int, name string) (int, error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return -1, fmt.Errorf("%w: %s is not a regular file", ErrMalformed, name)
 	}
-	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(h), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(pathOf(h), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if errors.Is(err, fs.ErrPermission) {
 		return -1, fmt.Errorf("%w: %s may not be read", ErrMalformed, name)
 	}
@@ -57,6 +57,9 @@ func openRegular(dirfd int, name string) (int, error) {
 	}
 	return fd, nil
 }
+
+// pathOf returns a path to the inode that fd refers to, without another lookup of its name.
+func pathOf(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
 // Exists reports whether the directory dirfd has an entry name, of any type.
 func Exists(dirfd int, name string) (bool, error) {

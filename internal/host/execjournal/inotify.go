@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"maps"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,8 +24,16 @@ const (
 	overflowPause = 100 * time.Millisecond
 )
 
-// inotify is one inotify instance. Safe for concurrent use.
-type inotify struct{ file *os.File }
+// inotify is one inotify instance with its watches. Safe for concurrent use.
+type inotify struct {
+	file *os.File
+
+	mu      sync.Mutex
+	watches map[int32]execKey // by watch descriptor
+}
+
+// execKey is what a watch is for: a file of an exec, or, without an execID, a directory of a sandbox.
+type execKey struct{ sandboxID, execID string }
 
 // event is one inotify event.
 type event struct {
@@ -38,28 +48,48 @@ func newInotify() (*inotify, error) {
 	if err != nil {
 		return nil, unavailablef("create an inotify instance: %w", err)
 	}
-	return &inotify{os.NewFile(uintptr(fd), "inotify")}, nil
+	return &inotify{file: os.NewFile(uintptr(fd), "inotify"), watches: map[int32]execKey{}}, nil
 }
 
-// add watches path. The descriptor that it returns is never reused by the instance. Errors: not found; else unavailable.
-func (i *inotify) add(path string, mask uint32) (int32, error) {
+// add watches path for k. Errors: not found; else unavailable.
+func (i *inotify) add(path string, mask uint32, k execKey) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	var wd int
 	var err error
 	if controlErr := i.control(func(fd int) { wd, err = unix.InotifyAddWatch(fd, path, mask) }); controlErr != nil {
-		return 0, fmt.Errorf("watch %s: %w", path, controlErr)
+		return fmt.Errorf("watch %s: %w", path, controlErr)
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return 0, notFoundf("watch %s: %w", path, err)
+		return notFoundf("watch %s: %w", path, err)
 	case err != nil:
-		return 0, unavailablef("watch %s: %w", path, err)
+		return unavailablef("watch %s: %w", path, err)
 	}
-	return int32(wd), nil
+	i.watches[int32(wd)] = k // the instance never uses a descriptor again
+	return nil
 }
 
-// remove stops a watch. It fails only for one that the kernel removed with its file.
-func (i *inotify) remove(wd int32) {
-	_ = i.control(func(fd int) { _, _ = unix.InotifyRmWatch(fd, uint32(wd)) })
+// remove stops the watches of all keys for which gone is true. The kernel refuses that only for those that it removed with their files.
+func (i *inotify) remove(gone func(execKey) bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	maps.DeleteFunc(i.watches, func(wd int32, k execKey) bool {
+		if gone(k) {
+			_ = i.control(func(fd int) { _, _ = unix.InotifyRmWatch(fd, uint32(wd)) })
+		}
+		return gone(k)
+	})
+}
+
+// lookup returns what the watch of an event is for; zero if it is over.
+func (i *inotify) lookup(ev event) execKey {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if ev.mask&unix.IN_IGNORED != 0 {
+		delete(i.watches, ev.wd)
+	}
+	return i.watches[ev.wd]
 }
 
 func (i *inotify) control(fn func(fd int)) error {
@@ -70,9 +100,13 @@ func (i *inotify) control(fn func(fd int)) error {
 	return conn.Control(func(fd uintptr) { fn(int(fd)) })
 }
 
-// dispatch calls handle for the events of each read until ctx ends; then it closes the instance and returns nil. After an overflow of the
-// kernel's queue it calls overflow. pause returns for how long later events stay in that queue, by the number of bytes that were read.
-func (i *inotify) dispatch(ctx context.Context, handle func(iter.Seq[event]), overflow func(), pause func(n int) time.Duration) error {
+// dispatch calls handle for the events of each read until ctx ends; then it closes the instance and returns nil. At its start, and after an
+// overflow of the kernel's queue, it calls notify with empty IDs. pause returns for how long later events stay in that queue, by the number
+// of bytes that were read.
+func (i *inotify) dispatch(
+	ctx context.Context, notify func(sandboxID, execID string), handle func(iter.Seq[event]), pause func(n int) time.Duration,
+) error {
+	notify("", "")
 	stop := context.AfterFunc(ctx, func() { i.file.Close() })
 	defer stop()
 	buf := make([]byte, watchBuffer)
@@ -96,7 +130,7 @@ func (i *inotify) dispatch(ctx context.Context, handle func(iter.Seq[event]), ov
 		})
 		d := pause(n)
 		if lost {
-			overflow()
+			notify("", "")
 			d = overflowPause
 		}
 		if d > 0 && wait.For(ctx, d) != nil {

@@ -18,14 +18,6 @@ import (
 // floodPause follows a read that filled half of the buffer, so that the kernel's queue absorbs or drops the rest of a flood.
 const floodPause = 10 * time.Millisecond
 
-// watcher is one inotify instance over the log directories.
-type watcher struct {
-	inotify *inotify
-
-	mu      sync.Mutex
-	sandbox map[int32]string // by watch descriptor
-}
-
 // Watch calls notify, from at most two goroutines, whenever a journal or a .lost marker was created in a watched log
 // directory, until ctx ends; it then returns nil. An empty execID means any exec of the sandbox; both empty, any exec:
 // once at the start, and after an overflow. A notification only means that Status should be called: the exec may not exist.
@@ -59,9 +51,8 @@ func (d *Dir) watchOnce(ctx context.Context, notify func(sandboxID, execID strin
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNoInstance, err)
 	}
-	w := &watcher{inotify: i, sandbox: make(map[int32]string)}
 	defer i.file.Close()
-	if err := d.install(w); err != nil {
+	if err := d.install(i); err != nil {
 		return err
 	}
 	defer d.uninstall()
@@ -70,8 +61,14 @@ func (d *Dir) watchOnce(ctx context.Context, notify func(sandboxID, execID strin
 	retry, cancel := context.WithCancel(ctx)
 	defer cancel()
 	retrying.Go(func() { d.watchPolled(retry, notify) })
-	notify("", "")
-	return i.dispatch(ctx, func(all iter.Seq[event]) { w.dispatch(all, notify) }, func() { notify("", "") }, func(n int) time.Duration {
+	return i.dispatch(ctx, notify, func(all iter.Seq[event]) {
+		for ev := range all {
+			k := i.lookup(ev)
+			if execID, ok := journalOwner(ev.name); ok && k.sandboxID != "" {
+				notify(k.sandboxID, execID)
+			}
+		}
+	}, func(n int) time.Duration {
 		if n > watchBuffer/2 {
 			return floodPause
 		}
@@ -98,7 +95,8 @@ func (d *Dir) watchOrPoll(sandboxID string) error {
 		d.polls.add(sandboxID, logs) // until a Watch installs its instance
 		return nil
 	}
-	err := d.watcher.add(logs, sandboxID)
+	const mask = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW
+	err := d.watcher.add(logs, mask, execKey{sandboxID: sandboxID})
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		d.polls.remove(sandboxID)
@@ -145,7 +143,7 @@ func (d *Dir) forgetWatch(sandboxID string) {
 	d.agents.forget(sandboxID)
 }
 
-func (d *Dir) install(w *watcher) error {
+func (d *Dir) install(w *inotify) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.watcher != nil {
@@ -162,36 +160,6 @@ func (d *Dir) uninstall() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.watcher = nil
-}
-
-func (w *watcher) add(path, sandboxID string) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	wd, err := w.inotify.add(path, unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_ONLYDIR|unix.IN_DONT_FOLLOW)
-	if err == nil {
-		w.sandbox[wd] = sandboxID
-	}
-	return err
-}
-
-// dispatch calls notify for each event that may concern an exec.
-func (w *watcher) dispatch(all iter.Seq[event], notify func(sandboxID, execID string)) {
-	for ev := range all {
-		sandboxID := w.lookup(ev.wd, ev.mask)
-		if execID, ok := journalOwner(ev.name); ok && sandboxID != "" {
-			notify(sandboxID, execID)
-		}
-	}
-}
-
-func (w *watcher) lookup(wd int32, mask uint32) string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	id := w.sandbox[wd]
-	if mask&unix.IN_IGNORED != 0 {
-		delete(w.sandbox, wd)
-	}
-	return id
 }
 
 // journalOwner returns the exec whose status a new file of that name may have changed.
