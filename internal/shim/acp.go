@@ -63,10 +63,7 @@ func runACP(args []string) int {
 		return exitNoSession
 	}
 	_ = cmd.Wait() // ProcessState has the result
-	if ws := cmd.ProcessState.Sys().(syscall.WaitStatus); ws.Signaled() {
-		return 128 + int(ws.Signal())
-	}
-	return cmd.ProcessState.ExitCode()
+	return exitCode(unix.WaitStatus(cmd.ProcessState.Sys().(syscall.WaitStatus)))
 }
 
 // startBetween starts cmd and returns its standard input and output.

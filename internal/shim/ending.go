@@ -20,19 +20,14 @@ func (s *supervisor) endable() bool {
 // finish stores and syncs the command's output, then records the end. If the disk is full, it schedules a retry.
 func (s *supervisor) finish(buf []byte) {
 	j := s.result()
-	for _, st := range s.copied() {
-		stored := st.drain(buf)
-		if err := st.sync(); err != nil {
-			stored = false
-		}
-		if !stored && !s.giveUp {
-			s.later()
-			return
-		}
-		j.LogLost = j.LogLost || !stored
+	done, lost := s.store(buf)
+	if !done {
+		return
 	}
+	j.LogLost = lost
 	j.LogLimit = j.LogLimit || s.over()
-	if out, errOut := s.streams[0], s.streams[1]; out != nil && errOut != nil {
+	if len(s.streams) == 2 {
+		out, errOut := s.streams[0], s.streams[1]
 		j.StdoutBytes, j.StderrBytes = out.written, errOut.written
 		j.StdoutDroppedBytes, j.StderrDroppedBytes = out.dropped, errOut.dropped
 	}
@@ -43,8 +38,6 @@ func (s *supervisor) finish(buf []byte) {
 	}
 	s.recorded, s.retryAt = true, time.Time{}
 }
-
-func (s *supervisor) later() { s.retryAt = time.Now().Add(retryEvery) }
 
 // result returns the journal's end, without the fields that finish fills in from the logs.
 func (s *supervisor) result() execjournal.Journal {
@@ -59,25 +52,12 @@ func (s *supervisor) result() execjournal.Journal {
 	if kills := oomKills() - s.oom; kills > 0 {
 		j.OOMKills, j.OOMLimitBytes = kills, memoryLimit()
 	}
+	j.ExitCode = exitCode(s.status)
 	if s.status.Signaled() {
 		j.Signal = int(s.status.Signal())
-		j.ExitCode = 128 + j.Signal
 		j.OOM = s.status.Signal() == unix.SIGKILL && !s.kill.killed && j.OOMKills > 0
-	} else {
-		j.ExitCode = s.status.ExitStatus()
 	}
 	return j
-}
-
-// retry flushes output that a full disk refused, once retryAt has passed.
-func (s *supervisor) retry(now time.Time) {
-	if s.retryAt.IsZero() || now.Before(s.retryAt) {
-		return
-	}
-	s.retryAt = time.Time{}
-	for _, st := range s.copied() {
-		st.flush()
-	}
 }
 
 // idle reports whether no more output can come: no descendant is left and all output is stored. A stop, and a cancel while the disk is
@@ -87,7 +67,7 @@ func (s *supervisor) idle() bool {
 		return true
 	}
 	for _, st := range s.streams {
-		if st != nil && (st.pipe >= 0 || len(st.pending) > 0) {
+		if st.pipe >= 0 || len(st.pending) > 0 {
 			return false
 		}
 	}

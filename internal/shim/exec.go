@@ -88,7 +88,7 @@ func prepare(at Places, o options, sig *signals) (*supervisor, error) {
 		say("exec %s: the lock was not handed over; only init starts supervisors", id)
 		return nil, errSettled
 	}
-	s := &supervisor{ctl: ctl, logDir: logs, sig: sig}
+	s := &supervisor{ctl: ctl, job: job{logDir: logs, sig: sig}}
 	s.request, err = execjournal.ReadRequest(ctl, id)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errSettled // agboxd removed the request
@@ -172,16 +172,10 @@ func (s *supervisor) launch(at Places, o options) {
 		s.neverRan(128+int(unix.SIGTERM), int(unix.SIGTERM), "")
 		return
 	}
-	who, err := identify("/etc", cmp.Or(s.request.User, o.user), o.defaultUser)
+	who, err := o.become(cmp.Or(s.request.User, o.user))
 	if err != nil {
 		s.neverRan(exitCannotRun, 0, err.Error())
 		return
-	}
-	if o.hardened {
-		if err := startUnprivileged(); err != nil {
-			s.neverRan(exitCannotRun, 0, "give up privileges: "+err.Error())
-			return
-		}
 	}
 	if why := s.spawn(at, who); why != nil {
 		s.in.hangUp()

@@ -18,14 +18,7 @@ import (
 //   - On a stop it sends TERM to the whole tree. The engine sends KILL; its grace period started with the same stop.
 type mainSupervisor struct {
 	options
-	sig      *signals
-	logDir   int
-	streams  [2]*stream
-	pid      int
-	exited   bool
-	status   unix.WaitStatus
-	stopping bool
-	retryAt  time.Time // next retry of a write after a full disk; zero: none
+	job
 }
 
 // runMain is the main function of the main process's supervisor. It returns the main process's exit code, 128 + signal if a signal killed
@@ -57,11 +50,12 @@ func (s *mainSupervisor) prepare(at Places) error {
 	if s.logDir, err = openDir(at.Logs); err != nil {
 		return err
 	}
-	names := [2]string{execjournal.StdoutName(execid.Main), execjournal.StderrName(execid.Main)}
-	for i, name := range names {
-		if s.streams[i], err = continueLog(s.logDir, name, s.logLimit); err != nil {
+	for _, name := range []string{execjournal.StdoutName(execid.Main), execjournal.StderrName(execid.Main)} {
+		st, err := continueLog(s.logDir, name, s.logLimit)
+		if err != nil {
 			return err
 		}
+		s.streams = append(s.streams, st)
 	}
 	return nil
 }
@@ -81,34 +75,15 @@ func continueLog(logs int, name string, limit int64) (*stream, error) {
 
 // launch opens the main process's three descriptors and starts it.
 func (s *mainSupervisor) launch() *startError {
-	who, err := identify("/etc", s.user, s.defaultUser)
+	who, err := s.become(s.user)
 	if err != nil {
 		return cannotRun("%v", err)
-	}
-	if s.hardened {
-		if err := startUnprivileged(); err != nil {
-			return cannotRun("give up privileges: %v", err)
-		}
 	}
 	null, why := openNull()
 	if why != nil {
 		return why
 	}
-	defer unix.Close(null)
-	files := [3]int{null}
-	for i, st := range s.streams {
-		if err := shareLog(s.logDir, st.log, who); err != nil {
-			return cannotRun("%v", err)
-		}
-		end, err := st.open(who)
-		if err != nil {
-			return cannotRun("%v", err)
-		}
-		defer unix.Close(end)
-		files[i+1] = end
-	}
-	s.pid, why = start(s.command, s.dir, who, environment(os.Environ(), who, nil), files)
-	return why
+	return s.start(s.command, s.dir, who, environment(os.Environ(), who, nil), null)
 }
 
 // refuse writes to the main process's stderr log and to the container's log why the main process was not started.
@@ -123,65 +98,25 @@ func (s *mainSupervisor) refuse(why *startError) {
 func (s *mainSupervisor) loop() int {
 	buf := make([]byte, 64<<10)
 	for {
-		s.reap()
+		deadChildren(func(pid int, ws unix.WaitStatus) {
+			if pid == s.pid {
+				s.exited, s.status = true, ws
+			}
+		})
 		if s.sig.consume(sandboxStops) {
-			s.stopping, s.retryAt = true, time.Time{}
+			s.giveUp, s.retryAt = true, time.Time{}
 			tree{root: os.Getpid()}.terminate()
 		}
 		s.retry(time.Now())
-		if s.exited && s.retryAt.IsZero() && s.stored(buf) {
-			return s.code()
+		if s.exited && s.retryAt.IsZero() {
+			done, lost := s.store(buf)
+			if lost {
+				say("the disk is full: the last output of the main process is missing")
+			}
+			if done {
+				return exitCode(s.status)
+			}
 		}
-		if s.retryAt.IsZero() && anyPending(s.streams[:]) {
-			s.later()
-		}
-		copyOutput(s.sig, nil, s.streams[:], s.retryAt, buf)
+		s.wait(time.Time{}, buf)
 	}
-}
-
-func (s *mainSupervisor) reap() {
-	for pid, ws := range deadChildren {
-		if pid == s.pid {
-			s.exited, s.status = true, ws
-		}
-	}
-}
-
-// stored stores and syncs the output of the main process and reports whether that is done. On a full disk it schedules a retry, unless the
-// container stops.
-func (s *mainSupervisor) stored(buf []byte) bool {
-	for _, st := range s.streams {
-		ok := st.drain(buf)
-		if err := st.sync(); err != nil {
-			ok = false
-		}
-		if !ok && !s.stopping {
-			s.later()
-			return false
-		}
-		if !ok {
-			say("the disk is full: the last output of the main process is missing")
-		}
-	}
-	return true
-}
-
-func (s *mainSupervisor) later() { s.retryAt = time.Now().Add(retryEvery) }
-
-// retry flushes output that a full disk refused, once retryAt has passed.
-func (s *mainSupervisor) retry(now time.Time) {
-	if s.retryAt.IsZero() || now.Before(s.retryAt) {
-		return
-	}
-	s.retryAt = time.Time{}
-	for _, st := range s.streams {
-		st.flush()
-	}
-}
-
-func (s *mainSupervisor) code() int {
-	if s.status.Signaled() {
-		return 128 + int(s.status.Signal())
-	}
-	return s.status.ExitStatus()
 }

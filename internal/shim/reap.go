@@ -1,7 +1,6 @@
 package shim
 
 import (
-	"errors"
 	"os"
 	"time"
 
@@ -12,35 +11,21 @@ import (
 
 // reap reaps every dead child: supervisors, and orphans that no other process waits for.
 func (p *initProcess) reap() {
-	for pid, ws := range deadChildren {
+	deadChildren(func(pid int, ws unix.WaitStatus) {
 		if pid == p.mainPid {
 			p.mainEnded(ws)
-			continue
+			return
 		}
 		if p.reserve.ended(pid) {
-			continue
+			return
 		}
 		for _, c := range p.children {
 			if c.pid == pid {
 				p.ended(c, ws)
-				break
+				return
 			}
 		}
-	}
-}
-
-// deadChildren reaps and yields the children that are dead by now.
-func deadChildren(yield func(pid int, ws unix.WaitStatus) bool) {
-	for {
-		var ws unix.WaitStatus
-		pid, err := unix.Wait4(-1, &ws, unix.WNOHANG|unix.WALL, nil)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil || pid == 0 || !yield(pid, ws) {
-			return
-		}
-	}
+	})
 }
 
 // ended handles the exit of a supervisor. It releases the lock if the exit code says that the supervisor has left no processes; otherwise

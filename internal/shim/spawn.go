@@ -16,28 +16,17 @@ func (s *supervisor) spawn(at Places, who passwd.Identity) *startError {
 	if why != nil {
 		return why
 	}
-	defer unix.Close(stdin)
-	files := [3]int{stdin}
-	for i, log := range s.logs {
-		st := &stream{
+	for _, log := range s.logs {
+		s.streams = append(s.streams, &stream{
 			pipe: -1, log: log, dir: s.logDir, limit: s.request.LogLimitBytes,
 			mark: s.request.LogLimitAction == execjournal.LogLimitDrop,
-		}
-		if err := shareLog(s.logDir, log, who); err != nil {
-			return cannotRun("%v", err)
-		}
-		end, err := st.open(who)
-		if err != nil {
-			return cannotRun("%v", err)
-		}
-		defer unix.Close(end)
-		s.streams[i], files[i+1] = st, end
+		})
 	}
 	s.applyQuota()
 	if s.in != nil {
 		env = withShim(env)
 	}
-	s.pid, why = start(s.request.Command, s.request.Cwd, who, env, files)
+	why = s.start(s.request.Command, s.request.Cwd, who, env, stdin)
 	s.in.observe()
 	return why
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -31,8 +30,11 @@ type stream struct {
 	yields  bool   // pending waits until outputRoom bytes are free
 }
 
-// open creates a pipe owned by who, so that "> /dev/stdout" works, and returns its write end.
+// open lets who read the log. It creates a pipe owned by who, so that "> /dev/stdout" works, and returns its write end.
 func (s *stream) open(who passwd.Identity) (int, error) {
+	if err := shareLog(s.dir, s.log, who); err != nil {
+		return -1, err
+	}
 	p, err := newPipe(who, 0)
 	if err != nil {
 		return -1, err
@@ -156,53 +158,6 @@ func (s *stream) drain(buf []byte) bool {
 		left -= n
 	}
 	return len(s.pending) == 0
-}
-
-// anyPending reports whether a stream has output that the disk did not accept.
-func anyPending(streams []*stream) bool {
-	for _, st := range streams {
-		if len(st.pending) > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// copyOutput blocks until a signal, output, space for input, or due (zero: never), and copies what is available: one piece per stream, so
-// that continuous output delays no signal.
-func copyOutput(sig *signals, in *feeder, streams []*stream, due time.Time, buf []byte) {
-	fds := []unix.PollFd{{Fd: int32(sig.fd), Events: unix.POLLIN}}
-	polled := []*stream{nil}
-	for _, st := range streams {
-		if st.readable() {
-			fds = append(fds, unix.PollFd{Fd: int32(st.pipe), Events: unix.POLLIN})
-			polled = append(polled, st)
-		}
-	}
-	input, feeds := in.interest()
-	if feeds {
-		fds = append(fds, input)
-	}
-	if n, err := unix.Poll(fds, pollTimeout(due)); n <= 0 || err != nil {
-		return
-	}
-	sig.clear()
-	if last := fds[len(fds)-1]; feeds && last.Revents != 0 {
-		in.feed(last.Revents)
-	}
-	for i, st := range polled {
-		if st != nil && fds[i].Revents != 0 {
-			st.pump(buf)
-		}
-	}
-}
-
-// pollTimeout returns the time until due in milliseconds, rounded up; -1, forever, for a zero due.
-func pollTimeout(due time.Time) int {
-	if due.IsZero() {
-		return -1
-	}
-	return int(max(0, time.Until(due)+time.Millisecond-1) / time.Millisecond)
 }
 
 // sync makes the log durable.
