@@ -1,11 +1,9 @@
 package shim
 
 import (
-	"encoding/binary"
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -77,13 +75,9 @@ func (b *inbox) read() (names []string, all bool) {
 	if err != nil || n <= 0 {
 		return nil, false
 	}
-	for buf = buf[:n]; len(buf) >= unix.SizeofInotifyEvent; {
-		mask := binary.NativeEndian.Uint32(buf[4:])
-		end := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(buf[12:]))
-		name := strings.TrimRight(string(buf[unix.SizeofInotifyEvent:end]), "\x00")
-		buf = buf[end:]
-		all = all || mask&unix.IN_Q_OVERFLOW != 0 || name == execjournal.ExecDir && mask&unix.IN_ISDIR != 0
-		names = append(names, name)
+	for ev := range execjournal.Events(buf[:n]) {
+		all = all || ev.Mask&unix.IN_Q_OVERFLOW != 0 || ev.Name == execjournal.ExecDir && ev.Mask&unix.IN_ISDIR != 0
+		names = append(names, ev.Name)
 	}
 	return names, all
 }

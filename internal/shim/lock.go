@@ -2,7 +2,6 @@ package shim
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 
@@ -39,15 +38,11 @@ func (p *initProcess) lock(id string) (int, error) {
 
 // newLock creates a locked file.
 func newLock(dir int, temp string) (int, error) {
-	if err := unix.Unlinkat(dir, temp, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return -1, fmt.Errorf("remove old %s: %w", temp, err)
-	}
-	const flags = unix.O_RDWR | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	fd, err := unix.Openat(dir, temp, flags, execjournal.PrivateMode)
+	fd, err := execjournal.CreateTemp(dir, temp, execjournal.PrivateMode)
 	if err != nil {
-		return -1, fmt.Errorf("create %s: %w", temp, err)
+		return -1, err
 	}
-	if err = flock(fd); err == nil { // before agboxd's user gets access and the file has its final name
+	if err = execjournal.Flock(fd, unix.LOCK_EX); err == nil { // before agboxd's user gets access and the file has its final name
 		err = execjournal.Entrust(dir, fd, -1, execjournal.PrivateMode)
 	}
 	if err != nil {
@@ -73,7 +68,7 @@ func oldLock(dir int, name string) (int, error) {
 		unix.Close(fd)
 		return -1, nil
 	}
-	if err = flock(fd); err == nil && !sameFile(fd, dir, name) {
+	if err = execjournal.Flock(fd, unix.LOCK_EX); err == nil && !sameFile(fd, dir, name) {
 		err = unix.EWOULDBLOCK // another process replaced the file before flock
 	}
 	if err != nil {
@@ -91,12 +86,4 @@ func private(dir, fd int) bool {
 	}
 	ours := f.Uid == d.Uid || int(f.Uid) == os.Geteuid()
 	return ours && f.Mode&unix.S_IFMT == unix.S_IFREG && f.Mode&0o077 == 0
-}
-
-func flock(fd int) error {
-	for {
-		if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
 }

@@ -111,8 +111,8 @@ const speakTime = 20 * time.Second
 
 var errShut = errors.New("the outbox of this agent takes nothing more: the sandbox has used up what it may store (artifacts.exec_log_max_bytes, artifacts.sandbox_max_bytes)")
 
-// appendOutbox writes a line into the outbox of an exec. Lines of concurrent calls do not mix. It writes a newline first, because a program
-// that writes to the FIFO directly may have left an unterminated line; the daemon ignores empty lines.
+// appendOutbox writes a line, which ends in a newline, into the outbox of an exec. Lines of concurrent calls do not mix. It writes a newline
+// first, because a program that writes to the FIFO directly may have left an unterminated line; the daemon ignores empty lines.
 func appendOutbox(out, id string, line []byte) error {
 	path := out + "/" + execjournal.AgentsDir + "/" + execjournal.OutboxName(id)
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -135,7 +135,7 @@ func appendOutbox(out, id string, line []byte) error {
 	deadline := time.Now().Add(speakTime)
 	err = lockUntil(fd, deadline)
 	if err == nil {
-		err = writeUntil(fd, append(append([]byte{'\n'}, line...), '\n'), deadline)
+		err = writeUntil(fd, append([]byte{'\n'}, line...), deadline)
 	}
 	if err != nil {
 		return fmt.Errorf("write to %s: %w", path, err)

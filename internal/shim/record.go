@@ -64,13 +64,9 @@ func (r *recorder) create() error {
 }
 
 func (r *recorder) reserve() error {
-	if err := unix.Unlinkat(r.dir, r.endTemp(), 0); err != nil && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("remove old %s: %w", r.endTemp(), err)
-	}
-	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	fd, err := unix.Openat(r.dir, r.endTemp(), flags, execjournal.PrivateMode)
+	fd, err := execjournal.CreateTemp(r.dir, r.endTemp(), execjournal.PrivateMode)
 	if err != nil {
-		return fmt.Errorf("create %s: %w", r.endTemp(), err)
+		return err
 	}
 	err = execjournal.Entrust(r.dir, fd, -1, execjournal.PrivateMode)
 	if err == nil {

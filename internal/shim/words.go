@@ -1,8 +1,6 @@
 package shim
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -70,11 +68,9 @@ func speak(at Places, w word) error {
 	if !execjournal.ValidExecID(id) {
 		return fmt.Errorf("this is no agent: %s is not set", execjournal.ExecIDEnv)
 	}
-	var line bytes.Buffer
-	e := json.NewEncoder(&line)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(w); err != nil {
+	line, err := execjournal.Encode(w)
+	if err != nil {
 		return err
 	}
-	return appendOutbox(at.Out, id, bytes.TrimSuffix(line.Bytes(), []byte("\n")))
+	return appendOutbox(at.Out, id, line)
 }

@@ -40,7 +40,7 @@ func (d *Dir) WatchAgents(ctx context.Context, notify func(sandboxID, execID str
 		return err
 	}
 	defer d.uninstallAgents()
-	return i.dispatch(ctx, notify, func(all iter.Seq[event]) {
+	return i.dispatch(ctx, notify, func(all iter.Seq[Event]) {
 		for k := range d.changedAgents(i, all) {
 			notify(k.sandboxID, k.execID)
 		}
@@ -178,12 +178,12 @@ func addFile(w *inotify, dir int, name string, k execKey) error {
 }
 
 // changedAgents returns the execs that events concern.
-func (d *Dir) changedAgents(w *inotify, all iter.Seq[event]) map[execKey]bool {
+func (d *Dir) changedAgents(w *inotify, all iter.Seq[Event]) map[execKey]bool {
 	changed := map[execKey]bool{}
 	for ev := range all {
 		k := w.lookup(ev)
 		if k.sandboxID != "" && k.execID == "" { // a new file in a directory
-			id, ok := agentOwner(ev.name)
+			id, ok := agentOwner(ev.Name)
 			if k.execID = id; !ok || !d.created(w, k) {
 				continue
 			}

@@ -33,8 +33,8 @@ func RequestID(name string) (execID string, cancel, ok bool) {
 	return id, true, found && ValidExecID(id)
 }
 
-// Encode returns the content of a file.
-func Encode[T Request | Cancel | Journal](v T) ([]byte, error) {
+// Encode returns the content of a file, or a line of one: JSON with a newline.
+func Encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)

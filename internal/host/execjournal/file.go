@@ -113,14 +113,32 @@ func Sync(fd int) error {
 	}
 }
 
-// writeTemp creates a new file and replaces the leftover of a killed writer. Each temporary name has one writer at a time.
-func writeTemp(dirfd int, temp string, data []byte, mode uint32, durable bool) error {
-	if err := unix.Unlinkat(dirfd, temp, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove old %s: %w", temp, err)
+// Flock is flock(2) without waiting: EWOULDBLOCK if another process holds the lock.
+func Flock(fd, how int) error {
+	for {
+		if err := unix.Flock(fd, how|unix.LOCK_NB); !errors.Is(err, unix.EINTR) {
+			return err
+		}
 	}
-	fd, err := unix.Openat(dirfd, temp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
+}
+
+// CreateTemp creates and opens a new file, and replaces the leftover of a killed writer. Each temporary name has one writer at a time. The
+// file belongs to this process's user until Entrust.
+func CreateTemp(dirfd int, temp string, mode uint32) (fd int, err error) {
+	if err := unix.Unlinkat(dirfd, temp, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return -1, fmt.Errorf("remove old %s: %w", temp, err)
+	}
+	fd, err = unix.Openat(dirfd, temp, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
 	if err != nil {
-		return fmt.Errorf("create %s: %w", temp, err)
+		return -1, fmt.Errorf("create %s: %w", temp, err)
+	}
+	return fd, nil
+}
+
+func writeTemp(dirfd int, temp string, data []byte, mode uint32, durable bool) error {
+	fd, err := CreateTemp(dirfd, temp, mode)
+	if err != nil {
+		return err
 	}
 	defer unix.Close(fd)
 	err = Entrust(dirfd, fd, -1, mode)

@@ -49,8 +49,3 @@ func closeWithoutSpace(dirfd int, name string) error {
 	unix.Close(fd)
 	return Sync(dirfd)
 }
-
-// emptyJournal is the meaning of an empty journal file.
-func emptyJournal(execID, nonce string) Journal {
-	return Journal{Version: Version, ExecID: execID, Nonce: nonce, State: StateClosed}
-}

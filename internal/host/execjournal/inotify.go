@@ -35,11 +35,11 @@ type inotify struct {
 // execKey is what a watch is for: a file of an exec, or, without an execID, a directory of a sandbox.
 type execKey struct{ sandboxID, execID string }
 
-// event is one inotify event.
-type event struct {
-	wd   int32
-	mask uint32
-	name string
+// Event is one inotify event.
+type Event struct {
+	Watch int32 // descriptor
+	Mask  uint32
+	Name  string
 }
 
 // newInotify creates an instance. Errors: unavailable when the kernel has none left.
@@ -83,13 +83,13 @@ func (i *inotify) remove(gone func(execKey) bool) {
 }
 
 // lookup returns what the watch of an event is for; zero if it is over.
-func (i *inotify) lookup(ev event) execKey {
+func (i *inotify) lookup(ev Event) execKey {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if ev.mask&unix.IN_IGNORED != 0 {
-		delete(i.watches, ev.wd)
+	if ev.Mask&unix.IN_IGNORED != 0 {
+		delete(i.watches, ev.Watch)
 	}
-	return i.watches[ev.wd]
+	return i.watches[ev.Watch]
 }
 
 func (i *inotify) control(fn func(fd int)) error {
@@ -104,7 +104,7 @@ func (i *inotify) control(fn func(fd int)) error {
 // overflow of the kernel's queue, it calls notify with empty IDs. pause returns for how long later events stay in that queue, by the number
 // of bytes that were read.
 func (i *inotify) dispatch(
-	ctx context.Context, notify func(sandboxID, execID string), handle func(iter.Seq[event]), pause func(n int) time.Duration,
+	ctx context.Context, notify func(sandboxID, execID string), handle func(iter.Seq[Event]), pause func(n int) time.Duration,
 ) error {
 	notify("", "")
 	stop := context.AfterFunc(ctx, func() { i.file.Close() })
@@ -119,9 +119,9 @@ func (i *inotify) dispatch(
 			return fmt.Errorf("read inotify: %w", err)
 		}
 		lost := false
-		handle(func(yield func(event) bool) {
-			for ev := range events(buf[:n]) {
-				if ev.mask&unix.IN_Q_OVERFLOW != 0 {
+		handle(func(yield func(Event) bool) {
+			for ev := range Events(buf[:n]) {
+				if ev.Mask&unix.IN_Q_OVERFLOW != 0 {
 					lost = true
 				} else if !yield(ev) {
 					return
@@ -139,13 +139,13 @@ func (i *inotify) dispatch(
 	}
 }
 
-// events decodes the result of one read from an inotify instance.
-func events(buf []byte) iter.Seq[event] {
-	return func(yield func(event) bool) {
+// Events decodes the result of one read from an inotify instance.
+func Events(buf []byte) iter.Seq[Event] {
+	return func(yield func(Event) bool) {
 		for len(buf) >= unix.SizeofInotifyEvent {
-			ev := event{wd: int32(binary.NativeEndian.Uint32(buf)), mask: binary.NativeEndian.Uint32(buf[4:])}
+			ev := Event{Watch: int32(binary.NativeEndian.Uint32(buf)), Mask: binary.NativeEndian.Uint32(buf[4:])}
 			end := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(buf[12:]))
-			ev.name = strings.TrimRight(string(buf[unix.SizeofInotifyEvent:end]), "\x00")
+			ev.Name = strings.TrimRight(string(buf[unix.SizeofInotifyEvent:end]), "\x00")
 			buf = buf[end:]
 			if !yield(ev) {
 				return

@@ -129,7 +129,7 @@ func TestProveResumesFromTheFiles(t *testing.T) {
 	lock, err := os.Create(filepath.Join(p.Logs, LockName(execid.Runtime)))
 	must(t, err)
 	defer lock.Close()
-	must(t, flock(int(lock.Fd()), unix.LOCK_EX))
+	must(t, Flock(int(lock.Fd()), unix.LOCK_EX))
 	for range 2 {
 		wants("held", prove(), Proof{Awaited: "the host does not see the end of the cancelled probe command"})
 	}
@@ -169,7 +169,7 @@ func TestProveWaitsForNamesWhereTheyAreNeeded(t *testing.T) {
 	lock, err := os.Create(filepath.Join(p.Logs, LockName(execid.Runtime)))
 	must(t, err)
 	defer lock.Close()
-	must(t, flock(int(lock.Fd()), unix.LOCK_EX))
+	must(t, Flock(int(lock.Fd()), unix.LOCK_EX))
 	data, err = Encode(Journal{Version: Version, ExecID: execid.Runtime, Nonce: r.Nonce, State: StateStarted})
 	must(t, err)
 	write(t, p.Logs, JournalName(execid.Runtime), string(data))

@@ -56,22 +56,17 @@ func (d *Dir) statusIn(dirfd int, sandboxID, execID, nonce string) (Status, erro
 
 // readStatus reads only the journal: a started one is Running.
 func readStatus(dirfd int, execID, nonce string) (Status, error) {
-	data, err := ReadFile(dirfd, JournalName(execID), MaxJournalBytes)
-	if errors.Is(err, fs.ErrNotExist) {
-		return Status{Phase: execphase.NotStarted}, nil
-	}
-	var j Journal
-	if err == nil && len(data) == 0 {
-		return Status{Phase: execphase.Closed, Journal: emptyJournal(execID, nonce)}, nil
-	}
-	if err == nil {
-		j, err = DecodeJournal(data, execID)
-	}
+	j, err := readJournal(dirfd, execID)
 	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return Status{Phase: execphase.NotStarted}, nil
 	case errors.Is(err, ErrMalformed):
 		return Status{Phase: execphase.Foreign, Problem: err.Error()}, nil
 	case err != nil:
 		return Status{}, err
+	case j == Journal{}:
+		closed := Journal{Version: Version, ExecID: execID, Nonce: nonce, State: StateClosed}
+		return Status{Phase: execphase.Closed, Journal: closed}, nil
 	case j.Nonce != nonce:
 		return Status{Phase: execphase.Foreign, Problem: "the journal has another nonce"}, nil
 	}
@@ -80,6 +75,16 @@ func readStatus(dirfd int, execID, nonce string) (Status, error) {
 	}
 	phases := map[string]execphase.Phase{StateStarted: execphase.Running, StateEnded: execphase.Ended, StateClosed: execphase.Closed}
 	return Status{Phase: phases[j.State], Journal: j}, nil
+}
+
+// readJournal reads the Journal of an exec; zero for an empty file, which the daemon creates to close an exec on a full disk. Errors: as for
+// ReadFile and DecodeJournal.
+func readJournal(dirfd int, execID string) (Journal, error) {
+	data, err := ReadFile(dirfd, JournalName(execID), MaxJournalBytes)
+	if err != nil || len(data) == 0 {
+		return Journal{}, err
+	}
+	return DecodeJournal(data, execID)
 }
 
 // lockHeld probes the lock. A lock file that is missing or not regular is free: no shim can hold it.
@@ -92,7 +97,7 @@ func lockHeld(dirfd int, execID string) (bool, error) {
 		return false, err
 	}
 	defer unix.Close(fd) // releases the shared lock
-	err = flock(fd, unix.LOCK_SH)
+	err = Flock(fd, unix.LOCK_SH)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return true, nil
 	}
@@ -100,14 +105,6 @@ func lockHeld(dirfd int, execID string) (bool, error) {
 		return false, fmt.Errorf("probe %s: %w", LockName(execID), err)
 	}
 	return false, nil
-}
-
-func flock(fd, how int) error {
-	for {
-		if err := unix.Flock(fd, how|unix.LOCK_NB); !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
 }
 
 // Close closes an exec without a journal so that it never runs, and then reads its status: Closed if the fence is the caller's

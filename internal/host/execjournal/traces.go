@@ -123,15 +123,8 @@ func (t *traces) output(dirfd int, name string) error {
 	if one == nil {
 		return nil
 	}
-	data, err := ReadFile(dirfd, name, MaxJournalBytes)
-	var j Journal
-	if err == nil && len(data) == 0 {
-		return nil // closed on a full disk; Status returns Closed for it
-	}
-	if err == nil {
-		j, err = DecodeJournal(data, id)
-	}
-	if err != nil {
+	j, err := readJournal(dirfd, id)
+	if err != nil || j == (Journal{}) { // of an exec closed on a full disk, for which Status returns Closed
 		return t.record(err)
 	}
 	s, err := t.dir.statusIn(dirfd, t.sandboxID, id, j.Nonce)

@@ -61,10 +61,10 @@ func (d *Dir) watchOnce(ctx context.Context, notify func(sandboxID, execID strin
 	retry, cancel := context.WithCancel(ctx)
 	defer cancel()
 	retrying.Go(func() { d.watchPolled(retry, notify) })
-	return i.dispatch(ctx, notify, func(all iter.Seq[event]) {
+	return i.dispatch(ctx, notify, func(all iter.Seq[Event]) {
 		for ev := range all {
 			k := i.lookup(ev)
-			if execID, ok := journalOwner(ev.name); ok && k.sandboxID != "" {
+			if execID, ok := journalOwner(ev.Name); ok && k.sandboxID != "" {
 				notify(k.sandboxID, execID)
 			}
 		}
