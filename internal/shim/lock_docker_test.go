@@ -16,14 +16,14 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// testPrograms returns a directory with the static programs of testdata, which attack the shim from inside.
+// testPrograms returns a directory with the static program lockgrabber, which attacks the shim from inside.
 var testPrograms = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "shim-programs-")
 	if err != nil {
 		return "", err
 	}
 	atExit(func() { os.RemoveAll(dir) })
-	build := exec.Command("go", "build", "-trimpath", "-o", dir, "./testdata/lockgrabber", "./testdata/keeper")
+	build := exec.Command("go", "build", "-trimpath", "-o", dir, "./testdata/lockgrabber")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the test programs: %w: %s", err, out)
@@ -31,7 +31,7 @@ var testPrograms = sync.OnceValues(func() (string, error) {
 	return dir, os.Chmod(dir, 0o755)
 })
 
-// newContainerWithPrograms returns a container with the test programs in /programs.
+// newContainerWithPrograms returns a container with that program in /programs.
 func newContainerWithPrograms(t testing.TB, options ...string) *container {
 	t.Helper()
 	dir, err := testPrograms()
