@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,8 +21,6 @@ import (
 //
 // The shim reads an inbox once, from start to end, into a pipe. When the supervisor dies, the pipe is closed and the process
 // tree is killed; the inbox is not read again. So an inbox need not survive a crash of the host, and is never flushed.
-//
-// Shims of the first releases write no .words: there the .ndjson is a regular file with mode 0666, and it is the outbox.
 
 // AgentsDir is the directory of outboxes inside out.
 const AgentsDir = "agents"
@@ -55,11 +52,7 @@ func WordsName(execID string) string { return execID + wordsSuffix }
 
 // InboxID returns the exec that a file of ctl/exec is the inbox or closed marker of.
 func InboxID(name string) (execID string, ok bool) {
-	id, ok := strings.CutSuffix(name, closedSuffix)
-	if !ok {
-		id, ok = strings.CutSuffix(name, inboxSuffix)
-	}
-	return id, ok && ValidExecID(id)
+	return ownerOf(name, closedSuffix, inboxSuffix)
 }
 
 // AppendInbox writes data at offset to the inbox of an exec, where offset must be the inbox's end, and returns the new size.

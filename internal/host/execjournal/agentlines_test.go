@@ -45,7 +45,7 @@ func agentFiles(t testing.TB, p Paths) map[Source]string {
 	must(t, os.Mkdir(dir, 0o755))
 	return map[Source]string{
 		Stdout: filepath.Join(p.Logs, StdoutName("a.1")),
-		Outbox: filepath.Join(dir, OutboxName("a.1")),
+		Outbox: filepath.Join(dir, WordsName("a.1")),
 	}
 }
 

@@ -54,21 +54,14 @@ func (d *Dir) openAgentFile(sandboxID, execID string, src Source) (int, error) {
 		return -1, err
 	}
 	defer unix.Close(dir)
-	fd := -1
-	for _, name := range sourceNames(execID, src) {
-		if fd, err = openRegular(dir, name); !errors.Is(err, fs.ErrNotExist) {
-			break
-		}
-	}
-	return fd, err
+	return openRegular(dir, sourceName(execID, src))
 }
 
-// sourceNames returns the possible names of a source: the first that exists is used.
-func sourceNames(execID string, src Source) []string {
+func sourceName(execID string, src Source) string {
 	if src == Outbox {
-		return []string{WordsName(execID), OutboxName(execID)}
+		return WordsName(execID)
 	}
-	return []string{StdoutName(execID)}
+	return StdoutName(execID)
 }
 
 // openAgentDir opens the directory of a source. The container can replace the directory of the outboxes by a symlink, so no

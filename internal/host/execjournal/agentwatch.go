@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"iter"
 	"maps"
-	"strings"
 	"sync"
 	"time"
 
@@ -135,10 +134,8 @@ func (d *Dir) addAgent(w *inotify, k execKey) error {
 			return err
 		}
 		err = w.add(pathOf(dir), unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_ONLYDIR, execKey{sandboxID: k.sandboxID})
-		for _, name := range sourceNames(k.execID, src) {
-			if err == nil {
-				err = addFile(w, dir, name, k)
-			}
+		if err == nil {
+			err = addFile(w, dir, sourceName(k.execID, src), k)
 		}
 		unix.Close(dir)
 		if err != nil {
@@ -183,7 +180,7 @@ func (d *Dir) changedAgents(w *inotify, all iter.Seq[Event]) map[execKey]bool {
 	for ev := range all {
 		k := w.lookup(ev)
 		if k.sandboxID != "" && k.execID == "" { // a new file in a directory
-			id, ok := agentOwner(ev.Name)
+			id, ok := ownerOf(ev.Name, stdoutSuffix, wordsSuffix)
 			if k.execID = id; !ok || !d.created(w, k) {
 				continue
 			}
@@ -193,14 +190,4 @@ func (d *Dir) changedAgents(w *inotify, all iter.Seq[Event]) map[execKey]bool {
 		}
 	}
 	return changed
-}
-
-// agentOwner returns the exec whose output or outbox a file of that name is.
-func agentOwner(name string) (string, bool) {
-	for _, suffix := range []string{StdoutName(""), wordsSuffix, outboxSuffix} {
-		if id, ok := strings.CutSuffix(name, suffix); ok {
-			return id, ValidExecID(id)
-		}
-	}
-	return "", false
 }

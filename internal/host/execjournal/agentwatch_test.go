@@ -64,7 +64,7 @@ func TestWatchAgentsNotifiesOfWrites(t *testing.T) {
 	}
 	for _, id := range []string{"before.1", "a.1", "b.1"} {
 		for _, path := range []string{
-			filepath.Join(p.Logs, StdoutName(id)), filepath.Join(p.Out, AgentsDir, OutboxName(id)), filepath.Join(p.Out, AgentsDir, WordsName(id)),
+			filepath.Join(p.Logs, StdoutName(id)), filepath.Join(p.Out, AgentsDir, WordsName(id)),
 		} {
 			for range 3 { // it is created, and then it grows
 				appendTo(t, path, "x\n")
@@ -104,9 +104,9 @@ func TestWatchAgentsNotifiesOfNothingElse(t *testing.T) {
 	for _, name := range []string{"e1.stdout.log", "e1.stdout.log", "a.1.stderr.log", "a.1.lock", "a.1.journal", "x"} {
 		appendTo(t, filepath.Join(p.Logs, name), "x")
 	}
-	appendTo(t, filepath.Join(p.Out, AgentsDir, "c.1.ndjson"), "x")
+	appendTo(t, filepath.Join(p.Out, AgentsDir, "c.1.words"), "x")
 	quiet()
-	outbox := filepath.Join(p.Out, AgentsDir, OutboxName("a.1"))
+	outbox := filepath.Join(p.Out, AgentsDir, WordsName("a.1"))
 	appendTo(t, outbox, "x")
 	expectNews(t, news, "box1 a.1")
 	mark("box1 a.1") // the file and its content are two changes, seen by one or two reads
@@ -124,7 +124,7 @@ func TestWatchAgentsWithHostileFiles(t *testing.T) {
 	news := agentNews(t, d)
 	must(t, d.AddAgentWatch("box1", "a.1"))
 	dir := filepath.Join(p.Out, AgentsDir)
-	must(t, syscall.Mkfifo(filepath.Join(dir, OutboxName("a.1")), 0o666))
+	must(t, syscall.Mkfifo(filepath.Join(dir, WordsName("a.1")), 0o666))
 	expectNews(t, news, "box1 a.1")
 	must(t, os.RemoveAll(dir))
 	must(t, os.Symlink("/", dir))

@@ -33,6 +33,16 @@ func RequestID(name string) (execID string, cancel, ok bool) {
 	return id, true, found && ValidExecID(id)
 }
 
+// ownerOf returns the exec that a file with one of these suffixes belongs to.
+func ownerOf(name string, suffixes ...string) (execID string, ok bool) {
+	for _, suffix := range suffixes {
+		if id, ok := strings.CutSuffix(name, suffix); ok && ValidExecID(id) {
+			return id, true
+		}
+	}
+	return "", false
+}
+
 // Encode returns the content of a file, or a line of one: JSON with a newline.
 func Encode(v any) ([]byte, error) {
 	var b bytes.Buffer

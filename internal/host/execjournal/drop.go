@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,7 +18,7 @@ func (d *Dir) DropLogs(sandboxID string, keep func(execID string) bool) (freed i
 	}
 	t := traces{}
 	walkErr := t.within(d.Paths(sandboxID).Logs, func(dirfd int, name string) error {
-		id, ok := logOf(name)
+		id, ok := ownerOf(name, stdoutSuffix, stderrSuffix)
 		if !ok || keep(id) {
 			return nil
 		}
@@ -31,16 +30,6 @@ func (d *Dir) DropLogs(sandboxID string, keep func(execID string) bool) (freed i
 		return nil
 	})
 	return freed, errors.Join(walkErr, err)
-}
-
-// logOf returns the exec that a log belongs to; ok is false for other files.
-func logOf(name string) (execID string, ok bool) {
-	for _, suffix := range []string{StdoutName(""), StderrName("")} {
-		if id, found := strings.CutSuffix(name, suffix); found {
-			return id, ValidExecID(id)
-		}
-	}
-	return "", false
 }
 
 // truncate empties a regular file and returns the disk space that it used, in bytes.

@@ -71,15 +71,13 @@ type Request struct {
 	User string `json:"user,omitempty"`
 	// LogLimitBytes bounds each of the two logs; 0 means no limit.
 	LogLimitBytes int64 `json:"log_limit_bytes,omitempty"`
-	// LogLimitAction is the action when the limit is exceeded: LogLimitKill, also for empty, or LogLimitDrop. A shim of the
-	// first release ignores the field and kills: a container keeps the shim it was created with.
+	// LogLimitAction is the action when the limit is exceeded: LogLimitKill, also for empty, or LogLimitDrop.
 	LogLimitAction string `json:"log_limit_action,omitempty"`
 	// CancelGraceMillis is the time between TERM and KILL; 0 to one hour.
 	CancelGraceMillis int64 `json:"cancel_grace_ms"`
 	// Inbox: standard input is the exec's inbox, to which the daemon appends, instead of empty; and there is an outbox.
 	Inbox bool `json:"inbox,omitempty"`
-	// OutboxLimitBytes bounds the outbox; 0 means no limit. The excess is dropped, regardless of LogLimitAction. Shims of the
-	// first releases ignore the field.
+	// OutboxLimitBytes bounds the outbox; 0 means no limit. The excess is dropped, regardless of LogLimitAction.
 	OutboxLimitBytes int64 `json:"outbox_limit_bytes,omitempty"`
 }
 
@@ -117,7 +115,6 @@ type Journal struct {
 	// OOM: the kernel's OOM killer ended the command: it died of a KILL that the shim did not send while OOMKills rose.
 	OOM bool `json:"oom,omitempty"`
 	// OOMKills is how many processes of the container, of any exec, the kernel killed for memory while the command ran.
-	// Shims of the first releases do not report it.
 	OOMKills int64 `json:"oom_kills,omitempty"`
 	// OOMLimitBytes is the container's memory limit when the command ended, where OOMKills is not 0; 0: no limit of its own.
 	OOMLimitBytes int64 `json:"oom_limit_bytes,omitempty"`
@@ -170,10 +167,10 @@ func LockName(execID string) string { return execID + ".lock" }
 func LostName(execID string) string { return execID + lostSuffix }
 
 // StdoutName is the log of standard output.
-func StdoutName(execID string) string { return execID + ".stdout.log" }
+func StdoutName(execID string) string { return execID + stdoutSuffix }
 
 // StderrName is the log of standard error.
-func StderrName(execID string) string { return execID + ".stderr.log" }
+func StderrName(execID string) string { return execID + stderrSuffix }
 
 // TempName is a temporary file of one exec; what distinguishes concurrent writers.
 func TempName(execID, what string) string { return "." + execID + "." + what + ".tmp" }
@@ -183,6 +180,8 @@ const (
 	cancelSuffix  = ".cancel"
 	journalSuffix = ".journal"
 	lostSuffix    = ".lost"
+	stdoutSuffix  = ".stdout.log"
+	stderrSuffix  = ".stderr.log"
 	// ExecDir is the directory of requests and cancels inside ctl.
 	ExecDir = "exec"
 )

@@ -163,7 +163,7 @@ func TestFileNamesOfTwoExecsNeverCollide(t *testing.T) {
 			}
 		}
 		for _, file := range []string{JournalName(id), LostName(id)} {
-			if got, ok := journalOwner(file); got != id || !ok {
+			if got, ok := ownerOf(file, journalSuffix, lostSuffix); got != id || !ok {
 				t.Errorf("%q is read as of %q, %v", file, got, ok)
 			}
 		}

@@ -11,8 +11,7 @@ import (
 // On a full disk an exec can still be cancelled and closed: both have forms that need a directory entry, and at most an inode,
 // but no block.
 //
-//   - A Cancel may be a second link to the exec's Request, which has the same nonce and decodes as a Cancel. Shims of earlier
-//     releases refuse the link for a request with an inbox, or above 64 KiB; such execs end with the container.
+//   - A Cancel may be a second link to the exec's Request, which has the same nonce and decodes as a Cancel.
 //   - A closed Journal may be an empty file.
 
 // isFull reports whether err means that the disk or quota is full.

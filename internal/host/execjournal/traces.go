@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/internal/execphase"
@@ -115,8 +114,8 @@ func (t *traces) input(dirfd int, name string) error {
 
 // output reads a file of the log directory.
 func (t *traces) output(dirfd int, name string) error {
-	id, ok := strings.CutSuffix(name, journalSuffix)
-	if !ok || !ValidExecID(id) || id == execid.Main {
+	id, ok := ownerOf(name, journalSuffix)
+	if !ok || id == execid.Main {
 		return nil
 	}
 	one := t.trace(id)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
-	"strings"
 	"sync"
 	"time"
 
@@ -64,7 +63,7 @@ func (d *Dir) watchOnce(ctx context.Context, notify func(sandboxID, execID strin
 	return i.dispatch(ctx, notify, func(all iter.Seq[Event]) {
 		for ev := range all {
 			k := i.lookup(ev)
-			if execID, ok := journalOwner(ev.Name); ok && k.sandboxID != "" {
+			if execID, ok := ownerOf(ev.Name, journalSuffix, lostSuffix); ok && k.sandboxID != "" {
 				notify(k.sandboxID, execID)
 			}
 		}
@@ -160,13 +159,4 @@ func (d *Dir) uninstall() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.watcher = nil
-}
-
-// journalOwner returns the exec whose status a new file of that name may have changed.
-func journalOwner(name string) (string, bool) {
-	id, ok := strings.CutSuffix(name, journalSuffix)
-	if !ok {
-		id, ok = strings.CutSuffix(name, lostSuffix)
-	}
-	return id, ok && ValidExecID(id)
 }
