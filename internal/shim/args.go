@@ -1,9 +1,10 @@
 package shim
 
 import (
+	"flag"
+	"io"
 	"path/filepath"
 	"strconv"
-	"strings"
 
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
@@ -35,54 +36,35 @@ func parse(args []string) (o options, ok bool) {
 		o.members, err = strconv.Atoi(args[1])
 		return o, err == nil && o.members > 0
 	}
-	for i, arg := range args[1:] {
-		if arg == "--" {
-			o.command = args[i+2:]
-			break
-		}
-		if !o.set(arg) {
-			return o, false
-		}
+	f := flag.NewFlagSet(o.verb, flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	f.BoolVar(&o.gated, "gated", false, "")
+	f.BoolVar(&o.hardened, "hardened", false, "")
+	f.BoolVar(&o.probe, "probe", false, "")
+	f.StringVar(&o.defaultUser, "default-user", "", "")
+	f.StringVar(&o.user, "user", "", "")
+	f.StringVar(&o.run, "run", "", "")
+	f.StringVar(&o.dir, "dir", "", "")
+	f.Int64Var(&o.logLimit, "log-limit", 0, "")
+	if f.Parse(args[1:]) != nil || o.dir != "" && !filepath.IsAbs(o.dir) || o.logLimit < 0 {
+		return o, false
+	}
+	rest := f.Args()
+	if o.verb == "exec" {
+		o.execID = f.Arg(0)
+		return o, len(rest) == 1 && execjournal.ValidExecID(o.execID)
+	}
+	terminated := args[len(args)-len(rest)-1] == "--"
+	if terminated {
+		o.command = rest
 	}
 	switch o.verb {
 	case "init":
-		return o, o.execID == "" && (len(o.command) > 0 || args[len(args)-1] != "--")
+		return o, terminated == (len(rest) > 0)
 	case "main":
-		return o, o.execID == "" && len(o.command) > 0
-	case "exec":
-		return o, execjournal.ValidExecID(o.execID) && o.command == nil
+		return o, terminated && len(rest) > 0
 	}
 	return o, false
-}
-
-func (o *options) set(arg string) (ok bool) {
-	name, value, isFlag := strings.Cut(arg, "=")
-	switch {
-	case arg == "--gated":
-		o.gated = true
-	case arg == "--hardened":
-		o.hardened = true
-	case arg == "--probe":
-		o.probe = true
-	case isFlag && name == "--default-user":
-		o.defaultUser = value
-	case isFlag && name == "--user":
-		o.user = value
-	case isFlag && name == "--run":
-		o.run = value
-	case isFlag && name == "--dir":
-		o.dir = value
-		return value == "" || filepath.IsAbs(value)
-	case isFlag && name == "--log-limit":
-		var err error
-		o.logLimit, err = strconv.ParseInt(value, 10, 64)
-		return err == nil && o.logLimit >= 0
-	case o.execID == "" && !strings.HasPrefix(arg, "-"):
-		o.execID = arg
-	default:
-		return false
-	}
-	return true
 }
 
 // args returns the arguments with which init starts a helper process with the given verb.
