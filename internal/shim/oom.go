@@ -66,13 +66,7 @@ func memoryHeld() (anonymous, cache int64) {
 // memoryUse parses memory.stat of cgroup v1 or v2 and returns the bytes of anonymous memory and of page cache. In v1, lines with the prefix
 // total_ include the child groups.
 func memoryUse(text string) (anonymous, cache int64, ok bool) {
-	use := make(map[string]int64)
-	for line := range strings.Lines(text) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if n, err := strconv.ParseInt(value, 10, 64); err == nil {
-			use[name] = n
-		}
-	}
+	use := numbers(text)
 	if anonymous, ok = use["total_rss"]; ok {
 		return anonymous, use["total_inactive_file"] + use["total_active_file"], true
 	}
@@ -119,13 +113,20 @@ func memoryFile(v1, v2 string, parse func(string) (int64, bool)) (int64, bool) {
 }
 
 func oomCount(text string) (int64, bool) {
+	n, ok := numbers(text)["oom_kill"]
+	return n, ok
+}
+
+// numbers parses lines of a name and a number.
+func numbers(text string) map[string]int64 {
+	all := make(map[string]int64)
 	for line := range strings.Lines(text) {
-		if v, ok := strings.CutPrefix(strings.TrimSpace(line), "oom_kill "); ok {
-			n, err := strconv.ParseInt(v, 10, 64)
-			return n, err == nil
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if n, err := strconv.ParseInt(value, 10, 64); err == nil {
+			all[name] = n
 		}
 	}
-	return 0, false
+	return all
 }
 
 // unlimited is larger than the memory of any machine. For no limit v1 writes the largest multiple of the page size.

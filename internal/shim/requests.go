@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -203,21 +204,12 @@ func (p *initProcess) openLogs() bool {
 
 // prune deletes the state of requests that agboxd removed.
 func (p *initProcess) prune(present map[string]bool) {
-	for _, m := range []map[string]int{p.failures, p.busy} {
-		for id := range m {
-			if !present[execjournal.RequestName(id)] {
-				delete(m, id)
-			}
-		}
-	}
-	for id := range p.starting.since {
-		if !present[execjournal.RequestName(id)] {
-			delete(p.starting.since, id)
-		}
-	}
-	for id := range p.settled {
-		if !present[execjournal.RequestName(id)] {
-			delete(p.settled, id)
-		}
-	}
+	pruneMap(p.failures, present)
+	pruneMap(p.busy, present)
+	pruneMap(p.starting.since, present)
+	pruneMap(p.settled, present)
+}
+
+func pruneMap[V any](byID map[string]V, present map[string]bool) {
+	maps.DeleteFunc(byID, func(id string, _ V) bool { return !present[execjournal.RequestName(id)] })
 }
