@@ -5,9 +5,11 @@ package fault
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -76,11 +78,7 @@ func Arm(point string, a Action) {
 func Hits() []string {
 	points.mu.Lock()
 	defer points.mu.Unlock()
-	var list []string
-	for p := range points.hit {
-		list = append(list, p)
-	}
-	return list
+	return slices.Collect(maps.Keys(points.hit))
 }
 
 // Point is one failpoint. It returns the error of its armed action.

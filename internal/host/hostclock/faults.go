@@ -3,6 +3,7 @@
 package hostclock
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -32,10 +33,10 @@ type Change struct {
 	Synced *bool `json:"synced,omitempty"`
 }
 
+// change is a Change with its durations parsed.
 type change struct {
+	Change
 	step, slept time.Duration
-	bootID      string
-	synced      *bool
 }
 
 func injected() change {
@@ -49,28 +50,20 @@ func injected() change {
 	}
 	c, err := parse(data)
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", path, err)
+		fmt.Fprintf(os.Stderr, "%s: parse the clock's change: %v\n", path, err)
+		return change{}
 	}
 	return c
 }
 
-func parse(data []byte) (change, error) {
-	var f Change
-	if err := json.Unmarshal(data, &f); err != nil {
-		return change{}, fmt.Errorf("parse the clock's change: %w", err)
+func parse(data []byte) (c change, err error) {
+	if err = json.Unmarshal(data, &c.Change); err == nil {
+		c.step, err = time.ParseDuration(cmp.Or(c.Step, "0"))
 	}
-	c := change{bootID: f.BootID, synced: f.Synced}
-	for text, to := range map[*string]*time.Duration{&f.Step: &c.step, &f.Slept: &c.slept} {
-		if *text == "" {
-			continue
-		}
-		d, err := time.ParseDuration(*text)
-		if err != nil {
-			return change{}, fmt.Errorf("parse the clock's change: %w", err)
-		}
-		*to = d
+	if err == nil {
+		c.slept, err = time.ParseDuration(cmp.Or(c.Slept, "0"))
 	}
-	return c, nil
+	return c, err
 }
 
 // now drops the monotonic part when the clock was changed, so that differences are those of the changed clock.
@@ -83,11 +76,11 @@ func (c change) now(t time.Time) time.Time {
 
 func (c change) times(t Times) Times {
 	t.Wall, t.SinceBoot = t.Wall.Add(c.step+c.slept), t.SinceBoot+c.slept
-	if c.bootID != "" {
-		t.BootID = c.bootID
+	if c.BootID != "" {
+		t.BootID = c.BootID
 	}
-	if c.synced != nil {
-		t.Synced = *c.synced
+	if c.Synced != nil {
+		t.Synced = *c.Synced
 	}
 	return t
 }

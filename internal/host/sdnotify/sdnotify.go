@@ -30,10 +30,11 @@ func Notify(state string) error {
 		return fmt.Errorf("notify the supervisor: %w", err)
 	}
 	defer conn.Close()
-	if err := conn.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
-		return fmt.Errorf("notify the supervisor: %w", err)
+	err = conn.SetWriteDeadline(time.Now().Add(sendTimeout))
+	if err == nil {
+		_, err = conn.Write([]byte(state))
 	}
-	if _, err := conn.Write([]byte(state)); err != nil {
+	if err != nil {
 		return fmt.Errorf("notify the supervisor: %w", err)
 	}
 	return nil
