@@ -3,40 +3,22 @@ package faultlist
 import (
 	"fmt"
 	"go/ast"
-	"go/parser"
 	"go/token"
-	"io/fs"
-	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 )
 
 // Disk returns the operations of the failpoints of a kind, such as "Disk" for fault.Disk, in the Go package in dir. It also returns the
 // calls that change files outside every failpoint of that kind, each as "FILE:LINE: CALL". A function counts as inside a failpoint if each
 // call of it is.
 func Disk(dir, kind string) (ops, uncovered []string, err error) {
-	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	s := scan{kind: kind, set: token.NewFileSet(), calledBy: map[string][]string{}}
+	funcs, err := functions(s.set, dir)
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(files) == 0 {
-		return nil, nil, fmt.Errorf("no Go package in %s: %w", dir, fs.ErrNotExist)
-	}
-	s := scan{kind: kind, set: token.NewFileSet(), calledBy: map[string][]string{}}
-	for _, path := range files {
-		if strings.HasSuffix(path, "_test.go") {
-			continue
-		}
-		file, err := parser.ParseFile(s.set, path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			return nil, nil, err
-		}
-		for _, d := range file.Decls {
-			if fn, ok := d.(*ast.FuncDecl); ok && fn.Body != nil {
-				s.calls(fn.Body, fn.Name.Name)
-			}
-		}
+	for _, fn := range funcs {
+		s.calls(fn.Body, fn.Name.Name)
 	}
 	if s.err != nil {
 		return nil, nil, s.err

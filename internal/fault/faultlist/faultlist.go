@@ -25,27 +25,13 @@ func Points(kind string, ops []string) []string {
 // Commits returns the exported methods of *Store, in the Go package in dir, that may enqueue a request to the writer. It lists no method
 // that cannot; callees describes which calls are followed.
 func Commits(dir string) ([]string, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	funcs, err := functions(token.NewFileSet(), dir)
 	if err != nil {
 		return nil, err
 	}
-	if len(files) == 0 {
-		return nil, fmt.Errorf("no Go package in %s: %w", dir, fs.ErrNotExist)
-	}
 	calls := map[string][]string{}
-	for _, path := range files {
-		if strings.HasSuffix(path, "_test.go") {
-			continue
-		}
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			return nil, err
-		}
-		for _, d := range file.Decls {
-			if fn, ok := d.(*ast.FuncDecl); ok && fn.Body != nil {
-				calls[nameOf(fn)] = callees(fn)
-			}
-		}
+	for _, fn := range funcs {
+		calls[nameOf(fn)] = callees(fn)
 	}
 	var list []string
 	for name := range calls {
@@ -54,6 +40,32 @@ func Commits(dir string) ([]string, error) {
 		}
 	}
 	slices.Sort(list)
+	return list, nil
+}
+
+// functions parses the functions and methods of the Go package in dir, without its tests.
+func functions(set *token.FileSet, dir string) (list []*ast.FuncDecl, err error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		return nil, err
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("no Go package in %s: %w", dir, fs.ErrNotExist)
+	}
+	for _, path := range files {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(set, path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range file.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Body != nil {
+				list = append(list, fn)
+			}
+		}
+	}
 	return list, nil
 }
 
