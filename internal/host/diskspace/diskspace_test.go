@@ -1,7 +1,6 @@
 package diskspace
 
 import (
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -15,7 +14,7 @@ import (
 const mib = 1 << 20
 
 func TestDecide(t *testing.T) {
-	marks := Marks{Low: 100, Inodes: inodesLow, Ballast: 40}
+	marks := Marks{Low: 100, Ballast: 40}
 	roomy := Reading{Total: 2000, Free: 1000, Inodes: 100_000, FreeInodes: 90_000, Ballast: 40}
 	for _, c := range []struct {
 		name    string
@@ -78,7 +77,8 @@ func must(t *testing.T, err error) {
 func newWatcher(dir string) *Watcher {
 	return New(Options{
 		Places:  []Place{{Name: "data", Words: "of the data directory", Path: dir}},
-		Ballast: filepath.Join(dir, "ballast"), Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Ballast: filepath.Join(dir, "ballast"), Logger: slog.New(slog.DiscardHandler),
+		Observe: func(string, int64, bool) {}, Released: func() {},
 	})
 }
 

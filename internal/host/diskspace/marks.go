@@ -4,8 +4,6 @@ package diskspace
 type Marks struct {
 	// Low is the free space below which new work is refused.
 	Low int64
-	// Inodes is the number of free inodes below which new work is refused.
-	Inodes int64
 	// Ballast is the intended size of the ballast; 0: none on this file system.
 	Ballast int64
 }
@@ -17,7 +15,7 @@ const (
 	reserveShare = 32
 	reserveLeast = 512 << 10 // a few hundred commits
 	reserveMost  = 64 << 20  // tens of thousands of commits
-	inodesLow    = 256
+	inodesLow    = 256       // free inodes below which new work is refused
 )
 
 // LowWater is the default of disk.low_water on a file system of total bytes: 5 %, at most 512 MiB.
@@ -54,7 +52,7 @@ type Verdict struct {
 func Decide(m Marks, r Reading, wasLow bool) Verdict {
 	missing := max(0, m.Ballast-r.Ballast)
 	left, mark := r.Free-missing, m.Low
-	noInodes := r.Inodes > 0 && r.FreeInodes < min(m.Inodes, r.Inodes/lowShare)
+	noInodes := r.Inodes > 0 && r.FreeInodes < min(inodesLow, r.Inodes/lowShare)
 	if wasLow {
 		mark += m.Low / 4
 	}

@@ -44,9 +44,9 @@ type Options struct {
 	Reserve int64
 	// LowWater is the mark in bytes; 0: the default for the size of each file system. See SetLowWater.
 	LowWater int64
-	// Observe is called after each reading of a place. May be nil.
+	// Observe is called after each reading of a place.
 	Observe func(place string, free int64, low bool)
-	// Released is called whenever a piece of the ballast was released. May be nil.
+	// Released is called whenever a piece of the ballast was released.
 	Released func()
 	Logger   *slog.Logger
 }
@@ -66,15 +66,6 @@ type Watcher struct {
 // New returns a Watcher after a first reading, with the ballast created if there is room. It never fails: a disk that can't be
 // read counts as not low.
 func New(o Options) *Watcher {
-	if o.Observe == nil {
-		o.Observe = func(string, int64, bool) {}
-	}
-	if o.Released == nil {
-		o.Released = func() {}
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
 	w := &Watcher{o: o, ballast: ballast{path: o.Ballast}, lowWater: o.LowWater, noRoom: map[string]string{}}
 	w.Check()
 	return w
@@ -127,17 +118,12 @@ func (w *Watcher) MakeRoom() bool {
 		return false
 	}
 	w.mu.Lock()
-	first := w.o.Places[0]
-	known := w.noRoom[first.Name] != ""
-	if !known {
-		w.noRoom[first.Name] = "the disk " + first.Words + " is full: " + remedy
+	first, level := w.o.Places[0], slog.LevelDebug
+	if w.noRoom[first.Name] == "" {
+		w.noRoom[first.Name], level = "the disk "+first.Words+" is full: "+remedy, slog.LevelWarn
 	}
 	w.mu.Unlock()
 	w.o.Released()
-	level := slog.LevelWarn
-	if known {
-		level = slog.LevelDebug
-	}
 	w.o.Logger.Log(context.Background(), level, "the disk is full; released a piece of the ballast", "disk", first.Name, "path", w.o.Ballast)
 	return true
 }
@@ -163,13 +149,10 @@ func (w *Watcher) Check() {
 	before := w.NoRoom()
 	seen := map[uint64]bool{}
 	for i, p := range w.o.Places {
-		if p.Path = p.path(); p.Path == "" {
-			w.set(p, "")
-			continue
-		}
+		p.Path = p.path()
 		r, device, err := read(p.Path)
 		if err != nil || seen[device] {
-			w.set(p, "") // a missing directory, or a second place on one file system
+			w.set(p, "") // an unknown or missing directory, or a second place on one file system
 			continue
 		}
 		seen[device] = true
@@ -185,7 +168,7 @@ func (w *Watcher) Check() {
 
 func (w *Watcher) judge(p Place, r Reading, withBallast bool) {
 	w.mu.Lock()
-	m := Marks{Low: w.lowWater, Inodes: inodesLow}
+	m := Marks{Low: w.lowWater}
 	wasLow := w.noRoom[p.Name] != ""
 	withBallast = withBallast && !w.useless
 	w.mu.Unlock()
@@ -243,7 +226,7 @@ func sentence(p Place, m Marks, r Reading) string {
 	switch {
 	case r.Free < m.Low:
 		fmt.Fprintf(&b, ", less than disk.low_water (%s)", units.BytesSize(float64(m.Low)))
-	case r.Inodes > 0 && r.FreeInodes < m.Inodes:
+	case r.Inodes > 0 && r.FreeInodes < inodesLow:
 		fmt.Fprintf(&b, " and %d inodes", r.FreeInodes)
 	case r.Ballast < m.Ballast:
 		fmt.Fprintf(&b, ", not enough for disk.low_water (%s) and disk.reserve (%s)", units.BytesSize(float64(m.Low)), units.BytesSize(float64(m.Ballast)))
