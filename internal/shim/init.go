@@ -130,13 +130,9 @@ func (p *initProcess) loop() int {
 
 // noteTerm creates a file which records that PID 1 received TERM or INT. agboxd uses it to distinguish docker stop from a crash.
 func (p *initProcess) noteTerm() {
-	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
-	fd, err := unix.Open(filepath.Join(p.places.Logs, execjournal.TerminatedName), flags, 0o600)
-	if err != nil {
+	if err := touch(unix.AT_FDCWD, filepath.Join(p.places.Logs, execjournal.TerminatedName)); err != nil {
 		say("note the TERM: %v", err)
-		return
 	}
-	unix.Close(fd)
 }
 
 // drain notifies every supervisor, once, that the container stops. A supervisor that has not installed its signal handler yet either dies

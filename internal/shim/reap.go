@@ -102,8 +102,15 @@ func (p *initProcess) lose(c *child) {
 		return
 	}
 	unix.Close(c.lock)
+	_ = touch(p.logs, execjournal.LostName(c.id))
+}
+
+// touch creates an empty file.
+func touch(dir int, name string) error {
 	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
-	if fd, err := unix.Openat(p.logs, execjournal.LostName(c.id), flags, execjournal.PrivateMode); err == nil {
-		unix.Close(fd)
+	fd, err := unix.Openat(dir, name, flags, execjournal.PrivateMode)
+	if err != nil {
+		return err
 	}
+	return unix.Close(fd)
 }

@@ -62,9 +62,6 @@ func (d *Dir) ReadLines(sandboxID, execID string, src Source, from int64, maxByt
 		return nil, next, err
 	}
 	defer unix.Close(f.fd)
-	if err := f.skipLine(); err != nil || f.skipping {
-		return nil, f.pos, err
-	}
 	room := int64(min(max(maxBytes, MaxLineBytes+1), maxReadBytes))
 	data, err := f.read(room)
 	if err != nil {
@@ -82,8 +79,8 @@ func (d *Dir) ReadRest(sandboxID, execID string, src Source, from int64) (line L
 		return Line{}, false, next, err
 	}
 	defer unix.Close(f.fd)
-	if err := f.skipLine(); err != nil || f.skipping || f.pos == f.size {
-		return Line{}, false, f.pos, err
+	if f.pos == f.size {
+		return Line{}, false, f.pos, nil
 	}
 	data, err := readAt(f.fd, int(min(f.size-f.pos, MaxLineBytes)), f.pos)
 	if err != nil {

@@ -16,7 +16,8 @@ type source struct {
 	skipping  bool // inside a cut line whose end was not found yet
 }
 
-// openSource opens a file for reading at from; otherwise it returns nil and the results for ReadLines.
+// openSource opens a file for reading at the first line that starts at from or after it; otherwise it returns nil and the results for
+// ReadLines.
 func (d *Dir) openSource(sandboxID, execID string, src Source, from int64) (f *source, next int64, err error) {
 	if err := checkIDs(sandboxID, execID); err != nil {
 		return nil, from, err
@@ -36,7 +37,12 @@ func (d *Dir) openSource(sandboxID, execID string, src Source, from int64) (f *s
 	}
 	size, err := sizeOf(fd)
 	if err == nil && size > from {
-		return &source{fd: fd, pos: from, size: size}, from, nil
+		f := &source{fd: fd, pos: from, size: size}
+		if err = f.skipLine(); err == nil && !f.skipping {
+			return f, f.pos, nil
+		}
+		unix.Close(fd)
+		return nil, f.pos, err
 	}
 	unix.Close(fd)
 	if err != nil {

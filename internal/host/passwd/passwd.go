@@ -5,6 +5,7 @@ package passwd
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -84,14 +85,8 @@ func memberships(group []byte, name string) []uint32 {
 	var list []uint32
 	for g := range rows(group, 4) {
 		gid, ok := parseID(g[2])
-		if !ok || name == "" || len(list) == maxGroups {
-			continue
-		}
-		for member := range strings.SplitSeq(g[3], ",") {
-			if member == name {
-				list = append(list, gid)
-				break
-			}
+		if ok && name != "" && len(list) < maxGroups && slices.Contains(strings.Split(g[3], ","), name) {
+			list = append(list, gid)
 		}
 	}
 	return list
