@@ -5,11 +5,16 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/internal/host/passwd"
 )
 
@@ -57,4 +62,113 @@ func readRegular(path string, limit int64) ([]byte, error) {
 		return nil, fmt.Errorf("%s is not a regular file of at most %d bytes", path, limit)
 	}
 	return io.ReadAll(io.LimitReader(f, limit)) // files of /proc and /sys have size 0
+}
+
+// defaultPath is the engine's default PATH, for an image that sets none.
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// environment returns the container's variables, overridden by the user's own (HOME, USER, LOGNAME) and then by those of the request.
+func environment(container []string, who passwd.Identity, request map[string]string) []string {
+	env := make(map[string]string)
+	for _, pair := range container {
+		if k, v, ok := strings.Cut(pair, "="); ok && k != "" {
+			env[k] = v
+		}
+	}
+	if env["PATH"] == "" {
+		env["PATH"] = defaultPath
+	}
+	if engineHome(env["HOME"]) {
+		env["HOME"] = who.Home
+	}
+	if env["HOME"] == "" {
+		env["HOME"] = "/"
+	}
+	if who.Name != "" {
+		env["USER"], env["LOGNAME"] = who.Name, who.Name
+	}
+	maps.Copy(env, request)
+	list := make([]string, 0, len(env))
+	for k, v := range env {
+		list = append(list, k+"="+v)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// withShim appends the directory of agbox-shim to PATH, so that programs of an agent find it after all other programs.
+func withShim(env []string) []string {
+	for i, pair := range env {
+		if strings.HasPrefix(pair, "PATH=") {
+			env[i] = pair + ":" + filepath.Dir(execjournal.ContainerShim)
+		}
+	}
+	return env
+}
+
+// engineHome reports whether HOME has a value that the engine sets for root, and thus is not the image's choice.
+func engineHome(home string) bool { return home == "" || home == "/" || home == "/root" }
+
+// ownWorkspace changes the owner of the working directory to the user that runs commands, if the directory looks like one that the engine
+// created because the image lacks it: owned by root, mode 0755, on the container's own file system, and empty except for mount points. It
+// changes no other directory: a world-writable /tmp stays root's.
+func ownWorkspace(who passwd.Identity) error {
+	dir, err := os.Getwd()
+	if err != nil {
+		return fmt.Errorf("find the working directory: %w", err)
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return fmt.Errorf("find the mounts: %w", err)
+	}
+	if who.UID == 0 || dir == "/" || mounted(string(mounts), dir, false) {
+		return nil
+	}
+	f, err := os.Open(".")
+	if err != nil {
+		return fmt.Errorf("open the working directory: %w", err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("stat the working directory: %w", err)
+	}
+	if owner := st.Sys().(*syscall.Stat_t); owner.Uid != 0 || owner.Gid != 0 || st.Mode() != os.ModeDir|0o755 {
+		return nil
+	}
+	if fresh, err := onlyMounts(f, string(mounts), dir); err != nil || !fresh {
+		return err
+	}
+	return f.Chown(int(who.UID), int(who.GID))
+}
+
+// onlyMounts reports whether all entries of the directory are mount points or parents of mount points.
+func onlyMounts(f *os.File, mounts, dir string) (bool, error) {
+	const most = 256 // more entries than this cannot all be mounts
+	names, err := f.Readdirnames(most)
+	if errors.Is(err, io.EOF) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("list the working directory: %w", err)
+	}
+	for _, name := range names {
+		if !mounted(mounts, dir+"/"+name, true) {
+			return false, nil
+		}
+	}
+	return len(names) < most, nil
+}
+
+// mounted reports whether dir, or with within also any path below it, is a mount point: the fifth field of a line of mountinfo, where
+// special characters are written as \ooo.
+func mounted(mountinfo, dir string, within bool) bool {
+	escaped := strings.NewReplacer(`\`, `\134`, " ", `\040`, "\t", `\011`, "\n", `\012`).Replace(dir)
+	for line := range strings.Lines(mountinfo) {
+		f := strings.Fields(line)
+		if len(f) > 4 && (f[4] == escaped || within && strings.HasPrefix(f[4], escaped+"/")) {
+			return true
+		}
+	}
+	return false
 }
