@@ -5,11 +5,9 @@ package fault
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -35,51 +33,13 @@ const (
 // ErrInjected is the error of an armed point. Its class is errdefs.ErrUnavailable: an unknown outcome.
 var ErrInjected = fmt.Errorf("injected by a failpoint: %w", errdefs.ErrUnavailable)
 
-// Action is called at an armed point.
-type Action func(point string) error
-
-// Kill sends SIGKILL to this process.
-func Kill(string) error {
-	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-	select {} // waits for the signal
-}
-
-// Fail returns ErrInjected.
-func Fail(string) error { return ErrInjected }
-
-// Delay returns an action that waits for d.
-func Delay(d time.Duration) Action {
-	return func(string) error {
-		time.Sleep(d)
-		return nil
-	}
-}
-
 var points = struct {
 	mu    sync.Mutex
 	once  sync.Once
 	dir   string
-	armed map[string]Action
-	hit   map[string]bool
-}{armed: map[string]Action{}, hit: map[string]bool{}}
-
-// Arm sets the action at the next hit of a point in this process; nil disarms the point.
-func Arm(point string, a Action) {
-	points.mu.Lock()
-	defer points.mu.Unlock()
-	if a == nil {
-		delete(points.armed, point)
-		return
-	}
-	points.armed[point] = a
-}
-
-// Hits returns the points that this process reached.
-func Hits() []string {
-	points.mu.Lock()
-	defer points.mu.Unlock()
-	return slices.Collect(maps.Keys(points.hit))
-}
+	armed map[string]func() error // actions for the next hit, by point
+	hit   map[string]bool         // points that this process reached
+}{armed: map[string]func() error{}, hit: map[string]bool{}}
 
 // Point is one failpoint. It returns the error of its armed action.
 func Point(kind, op, when string) error {
@@ -100,7 +60,7 @@ func Point(kind, op, when string) error {
 	if act == nil {
 		return nil
 	}
-	return act(point)
+	return act()
 }
 
 // Around calls f between the two points of an operation. After an error at the first point it does not call f; an error at the second point
@@ -131,16 +91,19 @@ func load(dir string) {
 	}
 }
 
-func action(words []string) Action {
+func action(words []string) func() error {
 	switch words[0] {
 	case "kill":
-		return Kill
+		return func() error {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {} // waits for the signal
+		}
 	case "error":
-		return Fail
+		return func() error { return ErrInjected }
 	case "delay":
 		if len(words) == 2 {
 			if d, err := time.ParseDuration(words[1]); err == nil {
-				return Delay(d)
+				return func() error { time.Sleep(d); return nil }
 			}
 		}
 	}

@@ -13,19 +13,19 @@ import (
 func TestAnArmedPointActsOnce(t *testing.T) {
 	ran := 0
 	around := func() error { return Around(Engine, "op", func() error { ran++; return nil }) }
-	Arm("engine.op.before", Fail)
+	points.armed["engine.op.before"] = action([]string{"error"})
 	if err := around(); !errors.Is(err, ErrInjected) || ran != 0 {
 		t.Errorf("before: %v, ran %d times", err, ran)
 	}
 	if err := around(); err != nil || ran != 1 {
 		t.Errorf("disarmed: %v, ran %d times", err, ran)
 	}
-	Arm("engine.op.after", Fail)
+	points.armed["engine.op.after"] = action([]string{"error"})
 	if err := around(); !errors.Is(err, ErrInjected) || ran != 2 {
 		t.Errorf("after: %v, ran %d times", err, ran)
 	}
-	if hits := Hits(); !slices.Contains(hits, "engine.op.before") || !slices.Contains(hits, "engine.op.after") {
-		t.Errorf("hit are %v", hits)
+	if !points.hit["engine.op.before"] || !points.hit["engine.op.after"] {
+		t.Errorf("hit are %v", points.hit)
 	}
 }
 
