@@ -17,7 +17,7 @@ func (b *box) agent(script string) execjournal.Request {
 	r := b.sh(script)
 	r.ExecID = "agent-" + r.Nonce[len(r.Nonce)-4:] + ".1"
 	r.Inbox = true
-	r.Env = map[string]string{execjournal.AgentIDEnv: strings.TrimSuffix(r.ExecID, ".1"), execjournal.ExecIDEnv: r.ExecID}
+	r.Env = map[string]string{"AGBOX_AGENT_ID": strings.TrimSuffix(r.ExecID, ".1"), execjournal.ExecIDEnv: r.ExecID}
 	return r
 }
 

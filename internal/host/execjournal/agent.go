@@ -25,11 +25,8 @@ import (
 // AgentsDir is the directory of outboxes inside out.
 const AgentsDir = "agents"
 
-// Environment variables that identify a program's agent and exec.
-const (
-	AgentIDEnv = "AGBOX_AGENT_ID"
-	ExecIDEnv  = "AGBOX_EXEC_ID"
-)
+// ExecIDEnv is the environment variable with the exec ID of a program's agent.
+const ExecIDEnv = "AGBOX_EXEC_ID"
 
 const (
 	inboxSuffix  = ".inbox"

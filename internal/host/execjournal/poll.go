@@ -2,7 +2,9 @@ package execjournal
 
 import (
 	"context"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
 )
@@ -82,25 +84,15 @@ func (p *poller) pollSoon(sandboxID string) {
 func (p *poller) ids() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var ids []string
-	for id := range p.boxes {
-		ids = append(ids, id)
-	}
-	return ids
-}
-
-// changedAt returns when a directory entry was last added or removed; zero when unknown.
-func changedAt(path string) time.Time {
-	info, err := os.Lstat(path)
-	if err != nil {
-		return time.Time{}
-	}
-	return info.ModTime()
+	return slices.Collect(maps.Keys(p.boxes))
 }
 
 // poll reads the mtime of the directory and reports whether it may have changed since the last poll. now is a time before the call.
 func (b *polled) poll(now time.Time) (changed bool) {
-	mtime := changedAt(b.path)
+	var mtime time.Time // when an entry was last added or removed; zero when unknown
+	if info, err := os.Lstat(b.path); err == nil {
+		mtime = info.ModTime()
+	}
 	changed = b.fresh || !mtime.Equal(b.mtime)
 	age := now.Sub(mtime)
 	b.mtime, b.fresh = mtime, age < pollFresh && age > -pollAhead

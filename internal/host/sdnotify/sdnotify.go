@@ -10,9 +10,8 @@ import (
 
 // States for Notify; several may be joined with a newline.
 const (
-	Ready     = "READY=1"
-	Reloading = "RELOADING=1"
-	Stopping  = "STOPPING=1"
+	Ready    = "READY=1"
+	Stopping = "STOPPING=1"
 )
 
 // sendTimeout bounds one message: a supervisor that does not read must not block the daemon.
