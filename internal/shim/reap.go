@@ -2,6 +2,7 @@ package shim
 
 import (
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -47,12 +48,7 @@ func (p *initProcess) ended(c *child, ws unix.WaitStatus) {
 }
 
 func (p *initProcess) isDead(id string) bool {
-	for _, c := range p.dead {
-		if c.id == id {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.dead, func(c *child) bool { return c.id == id })
 }
 
 // purge kills the process trees of dead supervisors: every descendant of PID 1 that is not below a living supervisor or the reserve. This
