@@ -8,7 +8,7 @@
 //	agbox-shim status TEXT|-                         called by a program of an agent: sets its status text
 //	agbox-shim done [OUTCOME]                        called by a program of an agent: ends the turn
 //	agbox-shim probe WORD                            command that probes a runtime: prints WORD and waits for TERM
-//	agbox-shim reserve MEMBERS                       memory reserve; init starts it
+//	agbox-shim reserve                               memory reserve; init starts it
 //
 //	--gated                init: starts nothing before agboxd's release (see internal/host/execjournal)
 //	--hardened             commands start without any capability, also as root, and gain none

@@ -23,7 +23,6 @@ type options struct {
 	run         string   // random ID of this run of the container, set by init if it probes the runtime
 	command     []string // the main process
 	execID      string
-	members     int // number of members of the memory reserve
 }
 
 func parse(args []string) (o options, ok bool) {
@@ -31,11 +30,6 @@ func parse(args []string) (o options, ok bool) {
 		return o, false
 	}
 	o.verb = args[0]
-	if o.verb == reserveVerb && len(args) == 2 {
-		var err error
-		o.members, err = strconv.Atoi(args[1])
-		return o, err == nil && o.members > 0
-	}
 	f := flag.NewFlagSet(o.verb, flag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	f.BoolVar(&o.gated, "gated", false, "")

@@ -128,7 +128,7 @@ func (s *supervisor) claim(logs int, id, user, defaultUser string) error {
 	if s.sig.consume(sandboxStops) {
 		return errSettled // no command starts after the container has started to stop
 	}
-	err := s.rec.begin(time.Now().UnixNano())
+	err := s.rec.begin()
 	if errors.Is(err, fs.ErrExist) {
 		return errSettled // another supervisor, or agboxd, created the journal first
 	}
@@ -149,11 +149,7 @@ func (s *supervisor) refuse(why error) error {
 	if s.rec.journal.Nonce == "" {
 		return errSettled
 	}
-	err := s.rec.refuse(time.Now().UnixNano(), exitCannotRun, why.Error())
-	if err == nil || errors.Is(err, fs.ErrExist) {
-		return errSettled
-	}
-	return err
+	return cmp.Or(s.rec.refuse(why.Error()), errSettled)
 }
 
 // launch starts the command, unless it was cancelled before, and sets the end if the start fails.

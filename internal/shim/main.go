@@ -45,6 +45,9 @@ func Run(args []string, at Places) int {
 	// Garbage counts against the sandbox's memory limit. With the default of 100 % each shim process grows to 4 MiB before its first
 	// collection; with 25 % it grows to 1 MiB.
 	debug.SetGCPercent(25)
+	if len(args) == 1 && args[0] == reserveVerb {
+		return runReserve()
+	}
 	o, ok := parse(args)
 	switch {
 	case ok && o.verb == "init":
@@ -53,8 +56,6 @@ func Run(args []string, at Places) int {
 		return runMain(at, o)
 	case ok && o.verb == "exec":
 		return runExec(at, o)
-	case ok && o.verb == reserveVerb:
-		return runReserve(o.members)
 	}
 	say("usage: agbox-shim init [--gated] [--probe] [--hardened] [--default-user=USER] [--user=USER] [--dir=/PATH] [--log-limit=BYTES] [-- PROGRAM [ARGS]]")
 	return 2

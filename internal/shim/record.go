@@ -3,8 +3,10 @@ package shim
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -34,11 +36,11 @@ func newRecorder(dir int, execID, nonce string) *recorder {
 
 // begin reserves the space for the end, so that a full disk cannot lose a result, and creates the journal. It returns fs.ErrExist if
 // another process created the journal: then the command must not run.
-func (r *recorder) begin(now int64) error {
+func (r *recorder) begin() error {
 	if err := r.reserve(); err != nil {
 		return err
 	}
-	r.journal.State, r.journal.StartedAtNanos = execjournal.StateStarted, now
+	r.journal.State, r.journal.StartedAtNanos = execjournal.StateStarted, time.Now().UnixNano()
 	err := r.create()
 	if err != nil {
 		_ = unix.Unlinkat(r.dir, r.endTemp(), 0)
@@ -46,12 +48,15 @@ func (r *recorder) begin(now int64) error {
 	return err
 }
 
-// refuse creates the journal of a command that could not be started.
-func (r *recorder) refuse(now int64, exitCode int, why string) error {
-	r.journal.State, r.journal.EndedAtNanos = execjournal.StateEnded, now
-	r.journal.ExitCode, r.journal.ErrorCode = exitCode, execjournal.ErrorStartFailed
+// refuse creates the journal of a command that could not be started, unless it exists.
+func (r *recorder) refuse(why string) error {
+	r.journal.State, r.journal.EndedAtNanos = execjournal.StateEnded, time.Now().UnixNano()
+	r.journal.ExitCode, r.journal.ErrorCode = exitCannotRun, execjournal.ErrorStartFailed
 	r.journal.Error = execjournal.Sentence(why)
-	return r.create()
+	if err := r.create(); !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
 }
 
 func (r *recorder) create() error {

@@ -3,7 +3,6 @@ package shim
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"time"
 
@@ -99,7 +98,7 @@ func (p *initProcess) start(id string) {
 		return
 	}
 	file, ok := p.inbox.identify(id)
-	if seen, known := p.settled[id]; !ok || known && seen == file {
+	if !ok || p.settled[id] == file {
 		return
 	}
 	begun, err := execjournal.Exists(p.logs, execjournal.JournalName(id))
@@ -180,8 +179,7 @@ func (p *initProcess) refuse(id string, file fileID, why string) {
 		say("exec %s: read its request: %v", id, err)
 		return
 	}
-	err = newRecorder(p.logs, id, r.Nonce).refuse(time.Now().UnixNano(), exitCannotRun, why)
-	if err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := newRecorder(p.logs, id, r.Nonce).refuse(why); err != nil {
 		say("exec %s: record that: %v", id, err)
 		return
 	}

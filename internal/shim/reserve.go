@@ -3,7 +3,6 @@ package shim
 import (
 	"os"
 	"runtime"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -42,14 +41,6 @@ const (
 	reserveRest = 500 * time.Millisecond
 )
 
-// reserveMembers returns the number of members for a memory limit in bytes; 0 is no limit.
-func reserveMembers(limit int64) int {
-	if limit < reserveLimit {
-		return 0
-	}
-	return reserveSize
-}
-
 // reserve is PID 1's record of the keeper. A container without a memory limit, or with a small one, has no keeper.
 type reserve struct {
 	pid int // process ID of the keeper; 0: none
@@ -60,11 +51,10 @@ func (r *reserve) keep(score oomScore) {
 	if r.pid != 0 {
 		return
 	}
-	members := reserveMembers(memoryLimit())
-	if members == 0 || memoryUnused() < startRoom+int64(members+1)*reserveProcess {
+	if memoryLimit() < reserveLimit || memoryUnused() < startRoom+(reserveSize+1)*reserveProcess {
 		return
 	}
-	pid, err := syscall.ForkExec("/proc/self/exe", []string{"agbox-shim", reserveVerb, strconv.Itoa(members)},
+	pid, err := syscall.ForkExec("/proc/self/exe", []string{"agbox-shim", reserveVerb},
 		&syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 2, 2}})
 	if err != nil {
 		say("start the memory reserve: %v", err)
@@ -91,7 +81,7 @@ func (r *reserve) release() {
 }
 
 // runReserve is the main function of the keeper. It runs until a signal kills it.
-func runReserve(members int) int {
+func runReserve() int {
 	parent := os.Getppid()
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil || os.Getppid() != parent {
 		return 1
@@ -99,7 +89,7 @@ func runReserve(members int) int {
 	score := startingOOMScore()
 	runtime.LockOSThread() // Pdeathsig of the members fires when the thread that forked them exits
 	for alive := 0; ; time.Sleep(reserveRest) {
-		for alive < members && memoryUnused() >= startRoom+reserveProcess {
+		for alive < reserveSize && memoryUnused() >= startRoom+reserveProcess {
 			pid, err := forkMember()
 			if err != nil {
 				say("fork a member of the memory reserve: %v", err)
@@ -109,7 +99,7 @@ func runReserve(members int) int {
 			alive++
 		}
 		wait := 0
-		if alive < members {
+		if alive < reserveSize {
 			wait = unix.WNOHANG
 		}
 		if pid, err := unix.Wait4(-1, nil, wait, nil); err == nil && pid > 0 {

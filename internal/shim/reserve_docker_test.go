@@ -51,7 +51,7 @@ func TestContainerKeepsItsReserve(t *testing.T) {
 	const keeper, member = startingScore, reserveScore
 	for _, limit := range []int{64, 128} {
 		c := newContainer(t, bounded(limit)...)
-		want := map[int]int{keeper: 1, member: reserveMembers(int64(limit) << 20)}
+		want := map[int]int{keeper: 1, member: reserveSize}
 		c.until("the reserve", func() bool { return fmt.Sprint(c.reserve()) == fmt.Sprint(want) })
 		for _, score := range []int{member, keeper} {
 			before := c.reservePids(score)

@@ -170,10 +170,6 @@ func read(path string) (r Reading, device uint64, err error) {
 	if err := unix.Statfs(path, &f); err != nil {
 		return r, 0, fmt.Errorf("statfs %s: %w", path, err)
 	}
-	block := f.Frsize
-	if block == 0 {
-		block = f.Bsize
-	}
-	r = Reading{Total: int64(f.Blocks) * block, Free: int64(f.Bavail) * block, Inodes: int64(f.Files), FreeInodes: int64(f.Ffree)}
+	r = Reading{Total: int64(f.Blocks) * f.Frsize, Free: int64(f.Bavail) * f.Frsize, Inodes: int64(f.Files), FreeInodes: int64(f.Ffree)}
 	return r, st.Dev, nil
 }
