@@ -89,7 +89,7 @@ func prepare(at Places, o options, sig *signals) (*supervisor, error) {
 		say("exec %s: the lock was not handed over; only init starts supervisors", id)
 		return nil, errSettled
 	}
-	s := &supervisor{ctl: ctl, job: job{logDir: logs, sig: sig}}
+	s := &supervisor{ctl: ctl, job: job{sig: sig}}
 	s.request, err = execjournal.ReadRequest(ctl, id)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errSettled // agboxd removed the request
@@ -109,7 +109,7 @@ func prepare(at Places, o options, sig *signals) (*supervisor, error) {
 // failing it. A user that cannot be identified fails the start later, in launch.
 func (s *supervisor) claim(logs int, id, user, defaultUser string) error {
 	who, unknown := identify("/etc", user, defaultUser)
-	for i, name := range []string{execjournal.StdoutName(id), execjournal.StderrName(id)} {
+	for _, name := range []string{execjournal.StdoutName(id), execjournal.StderrName(id)} {
 		fd, err := openLog(logs, name)
 		if errors.Is(err, execjournal.ErrMalformed) {
 			return s.refuse(err)
@@ -117,7 +117,10 @@ func (s *supervisor) claim(logs int, id, user, defaultUser string) error {
 		if err != nil {
 			return err
 		}
-		s.logs[i] = fd
+		s.streams = append(s.streams, &stream{
+			pipe: -1, log: fd, dir: logs, limit: s.request.LogLimitBytes,
+			mark: s.request.LogLimitAction == execjournal.LogLimitDrop,
+		})
 		if unknown != nil {
 			continue
 		}
@@ -135,8 +138,8 @@ func (s *supervisor) claim(logs int, id, user, defaultUser string) error {
 	if err != nil {
 		return fmt.Errorf("create the journal: %w", err)
 	}
-	for _, fd := range s.logs { // output of this exec is not in the logs yet
-		if err := unix.Ftruncate(fd, 0); err != nil {
+	for _, st := range s.streams { // output of this exec is not in the logs yet
+		if err := unix.Ftruncate(st.log, 0); err != nil {
 			say("exec %s: truncate a log: %v", id, err)
 		}
 	}
@@ -197,12 +200,6 @@ func (s *supervisor) spawn(at Places, who passwd.Identity) *startError {
 	stdin, why := s.input(at, who)
 	if why != nil {
 		return why
-	}
-	for _, log := range s.logs {
-		s.streams = append(s.streams, &stream{
-			pipe: -1, log: log, dir: s.logDir, limit: s.request.LogLimitBytes,
-			mark: s.request.LogLimitAction == execjournal.LogLimitDrop,
-		})
 	}
 	s.applyQuota()
 	if s.in != nil {

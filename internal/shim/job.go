@@ -17,8 +17,7 @@ const retryEvery = 500 * time.Millisecond
 // job is the command of a supervisor with its input and output.
 type job struct {
 	sig     *signals
-	logDir  int
-	streams []*stream // of stdout and stderr; none before the start of the command
+	streams []*stream // stdout and stderr
 	in      *feeder   // nil without an inbox
 	words   *outbox   // nil without an inbox
 
@@ -57,7 +56,7 @@ func (j *job) start(command []string, cwd string, who passwd.Identity, env []str
 	return why
 }
 
-// copied returns the streams that are copied into files: stdout and stderr, if the command was started, and the outbox, if there is one.
+// copied returns the streams that are copied into files: stdout, stderr and the outbox, if there is one.
 func (j *job) copied() []*stream {
 	if j.words == nil {
 		return j.streams

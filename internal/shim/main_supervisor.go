@@ -47,11 +47,12 @@ func (s *mainSupervisor) prepare(at Places) error {
 	if s.sig, err = becomeSupervisor(); err != nil {
 		return err
 	}
-	if s.logDir, err = openDir(at.Logs); err != nil {
+	logs, err := openDir(at.Logs)
+	if err != nil {
 		return err
 	}
 	for _, name := range []string{execjournal.StdoutName(execid.Main), execjournal.StderrName(execid.Main)} {
-		st, err := continueLog(s.logDir, name, s.logLimit)
+		st, err := continueLog(logs, name, s.logLimit)
 		if err != nil {
 			return err
 		}

@@ -18,7 +18,6 @@ import (
 type supervisor struct {
 	job
 	ctl     int
-	logs    [2]int
 	rec     *recorder
 	request execjournal.Request
 	kill    killer
@@ -149,11 +148,9 @@ func (s *supervisor) finish(buf []byte) {
 	}
 	j.LogLost = lost
 	j.LogLimit = j.LogLimit || s.over()
-	if len(s.streams) == 2 {
-		out, errOut := s.streams[0], s.streams[1]
-		j.StdoutBytes, j.StderrBytes = out.written, errOut.written
-		j.StdoutDroppedBytes, j.StderrDroppedBytes = out.dropped, errOut.dropped
-	}
+	out, errOut := s.streams[0], s.streams[1]
+	j.StdoutBytes, j.StderrBytes = out.written, errOut.written
+	j.StdoutDroppedBytes, j.StderrDroppedBytes = out.dropped, errOut.dropped
 	if err := s.rec.end(j); err != nil {
 		say("exec %s: record the end: %v", j.ExecID, err)
 		s.later()
