@@ -1,8 +1,6 @@
 package execjournal
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -46,8 +44,7 @@ func New(outputRoot, runRoot string) *Dir {
 
 // Paths returns the paths of sandboxID's directories. They need not exist.
 func (d *Dir) Paths(sandboxID string) Paths {
-	sum := sha256.Sum256([]byte(sandboxID))
-	run := filepath.Join(d.runRoot, hex.EncodeToString(sum[:8]))
+	run := filepath.Join(d.runRoot, RunName(sandboxID))
 	return Paths{
 		Logs: filepath.Join(d.outputRoot, sandboxID),
 		Ctl:  filepath.Join(run, "ctl"),

@@ -2,12 +2,13 @@ package execjournal
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"time"
@@ -176,11 +177,12 @@ type SandboxDir struct {
 
 // RunName is the name of a sandbox's directory below runRoot.
 func RunName(sandboxID string) string {
-	return filepath.Base(filepath.Dir((&Dir{}).Paths(sandboxID).Ctl))
+	sum := sha256.Sum256([]byte(sandboxID))
+	return hex.EncodeToString(sum[:8])
 }
 
 // isRunName matches the names that RunName returns.
-var isRunName = regexp.MustCompile(`^[0-9a-f]{16}$`)
+func isRunName(name string) bool { return len(name) == 16 && consistsOf(name, "0123456789abcdef") }
 
 // Dirs lists the directories below both roots with names of sandboxes, live or not, sorted by path. All other entries are
 // left out, including links. A missing root has none.
@@ -189,17 +191,14 @@ func (d *Dir) Dirs() ([]SandboxDir, error) {
 	if err != nil {
 		return nil, err
 	}
-	runs, err := directories(d.runRoot, isRunName.MatchString)
+	for i := range logs {
+		logs[i].SandboxID = filepath.Base(logs[i].Path)
+	}
+	runs, err := directories(d.runRoot, isRunName)
 	if err != nil {
 		return nil, err
 	}
-	var all []SandboxDir
-	for _, name := range logs {
-		all = append(all, SandboxDir{Path: filepath.Join(d.outputRoot, name), SandboxID: name})
-	}
-	for _, name := range runs {
-		all = append(all, SandboxDir{Path: filepath.Join(d.runRoot, name)})
-	}
+	all := append(logs, runs...)
 	slices.SortFunc(all, func(a, b SandboxDir) int { return cmp.Compare(a.Path, b.Path) })
 	return all, nil
 }
@@ -208,26 +207,25 @@ func (d *Dir) Dirs() ([]SandboxDir, error) {
 // other path; otherwise as Remove.
 func (d *Dir) RemoveDir(path string) error {
 	root, name := filepath.Dir(filepath.Clean(path)), filepath.Base(path)
-	if root == filepath.Clean(d.outputRoot) && ValidExecID(name) || root == filepath.Clean(d.runRoot) && isRunName.MatchString(name) {
+	if root == filepath.Clean(d.outputRoot) && ValidExecID(name) || root == filepath.Clean(d.runRoot) && isRunName(name) {
 		return removeTree(path, time.Now().Add(removeBudget))
 	}
 	return invalidf("%s is not a directory of a sandbox", path)
 }
 
-// directories returns the names of the real directories in root for which fits is true.
-func directories(root string, fits func(string) bool) ([]string, error) {
-	entries, err := os.ReadDir(root)
+// directories returns the real directories in root with names for which fits is true.
+func directories(root string, fits func(string) bool) (dirs []SandboxDir, err error) {
+	all, err := os.ReadDir(root)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", root, err)
 	}
-	var names []string
-	for _, e := range entries {
+	for _, e := range all {
 		if e.IsDir() && fits(e.Name()) { // the entry's own type, so a link does not match
-			names = append(names, e.Name())
+			dirs = append(dirs, SandboxDir{Path: filepath.Join(root, e.Name())})
 		}
 	}
-	return names, nil
+	return dirs, nil
 }
