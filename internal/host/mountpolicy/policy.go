@@ -32,35 +32,24 @@ type Use struct {
 
 // area is a part of the host's system.
 type area struct {
-	path string
+	what string
 	// readable: a read-only mount is accepted.
 	readable bool
-	what     string
+	paths    []string
 }
 
-// system lists the areas; everything else on a host is user data. A source that contains an area, such as "/", counts as that area.
+// system lists the areas; everything else on a host is user data. A source that contains an area, such as "/", counts as that area. The
+// first match decides.
 var system = []area{
-	{"/proc", false, "the kernel's"},
-	{"/sys", false, "the kernel's"},
-	{"/dev", false, "the host's devices"},
-	{"/boot", false, "the host's kernel"},
-	{"/efi", false, "the host's boot loader"},
-	{"/run", false, "where the system keeps its sockets"},
-	{"/var/run", false, "where the system keeps its sockets"},
-	{"/var/lib/docker", false, "the container engine's"},
-	{"/var/lib/containerd", false, "the container engine's"},
-	{"/var/lib/containers", false, "the container engine's"},
-	{"/var/lib/kubelet", false, "the container engine's"},
-	{"/var/lib", true, "the system's state"},
-	{"/var/spool/cron", true, "the system's state"},
-	{"/etc", true, "the system's configuration"},
-	{"/usr", true, "the system's programs"},
-	{"/bin", true, "the system's programs"},
-	{"/sbin", true, "the system's programs"},
-	{"/lib", true, "the system's programs"},
-	{"/lib32", true, "the system's programs"},
-	{"/lib64", true, "the system's programs"},
-	{"/libx32", true, "the system's programs"},
+	{"the kernel's", false, []string{"/proc", "/sys"}},
+	{"the host's devices", false, []string{"/dev"}},
+	{"the host's kernel", false, []string{"/boot"}},
+	{"the host's boot loader", false, []string{"/efi"}},
+	{"where the system keeps its sockets", false, []string{"/run", "/var/run"}},
+	{"the container engine's", false, []string{"/var/lib/docker", "/var/lib/containerd", "/var/lib/containers", "/var/lib/kubelet"}},
+	{"the system's state", true, []string{"/var/lib", "/var/spool/cron"}},
+	{"the system's configuration", true, []string{"/etc"}},
+	{"the system's programs", true, []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}},
 }
 
 // userSockets are the sockets and directories of engines below /run/user/<uid>.
@@ -117,13 +106,15 @@ func (p Policy) refusesSystem(source string, use Use) string {
 		if a.readable && !use.Writable {
 			continue
 		}
-		switch {
-		case within(source, a.path) && a.readable:
-			return fmt.Sprintf("lies in %s, %s: it can be mounted only read-only", a.path, a.what)
-		case within(source, a.path):
-			return fmt.Sprintf("lies in %s, %s", a.path, a.what)
-		case within(a.path, source):
-			return fmt.Sprintf("contains %s, %s", a.path, a.what)
+		for _, at := range a.paths {
+			switch {
+			case within(source, at) && a.readable:
+				return fmt.Sprintf("lies in %s, %s: it can be mounted only read-only", at, a.what)
+			case within(source, at):
+				return fmt.Sprintf("lies in %s, %s", at, a.what)
+			case within(at, source):
+				return fmt.Sprintf("contains %s, %s", at, a.what)
+			}
 		}
 	}
 	return ""
