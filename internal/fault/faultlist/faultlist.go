@@ -85,17 +85,10 @@ func reaches(calls map[string][]string, name string, seen map[string]bool) bool 
 
 // nameOf returns "Type.Method", or "Function".
 func nameOf(fn *ast.FuncDecl) string {
-	if r := receiver(fn); r != nil {
-		return typeName(r.Type) + "." + fn.Name.Name
+	if fn.Recv != nil {
+		return typeName(fn.Recv.List[0].Type) + "." + fn.Name.Name
 	}
 	return fn.Name.Name
-}
-
-func receiver(fn *ast.FuncDecl) *ast.Field {
-	if fn.Recv == nil || len(fn.Recv.List) == 0 {
-		return nil
-	}
-	return fn.Recv.List[0]
 }
 
 func typeName(t ast.Expr) string {
@@ -112,10 +105,11 @@ func typeName(t ast.Expr) string {
 // a field called s, methods of values that fn creates of a type of the package, and functions.
 func callees(fn *ast.FuncDecl) []string {
 	types := map[string]string{}
-	if r := receiver(fn); r != nil && len(r.Names) > 0 {
-		types[r.Names[0].Name] = typeName(r.Type)
+	named := fn.Type.Params.List
+	if fn.Recv != nil {
+		named = slices.Concat(fn.Recv.List, named)
 	}
-	for _, p := range fn.Type.Params.List {
+	for _, p := range named {
 		for _, n := range p.Names {
 			types[n.Name] = typeName(p.Type)
 		}
