@@ -45,12 +45,18 @@ type fill struct {
 
 // filled observes the inbox of an exec.
 func (b *inbox) filled(id string) (f fill) {
-	var st unix.Stat_t
-	if unix.Lstat(b.dir+"/"+execjournal.InboxName(id), &st) == nil {
-		f.file, f.size = fileID{st.Ino, st.Mtim}, st.Size
-	}
-	f.closed = unix.Lstat(b.dir+"/"+execjournal.ClosedName(id), &st) == nil
+	f.file, f.size, _ = b.stat(execjournal.InboxName(id))
+	_, _, f.closed = b.stat(execjournal.ClosedName(id))
 	return f
+}
+
+// stat identifies a file; ok is false if it is missing.
+func (b *inbox) stat(name string) (file fileID, size int64, ok bool) {
+	var st unix.Stat_t
+	if unix.Lstat(filepath.Join(b.dir, name), &st) != nil {
+		return fileID{}, 0, false
+	}
+	return fileID{st.Ino, st.Mtim}, st.Size, true
 }
 
 // list returns the names of all files; none if the directory cannot be read.

@@ -27,15 +27,6 @@ type fileID struct {
 	mtime unix.Timespec
 }
 
-// identify returns the fileID of an exec's request; ok is false if there is no request.
-func (b *inbox) identify(id string) (file fileID, ok bool) {
-	var st unix.Stat_t
-	if err := unix.Lstat(b.dir+"/"+execjournal.RequestName(id), &st); err != nil {
-		return fileID{}, false
-	}
-	return fileID{st.Ino, st.Mtim}, true
-}
-
 // consider handles one file of the inbox.
 func (p *initProcess) consider(name string) {
 	if name == execjournal.ReleaseName {
@@ -97,7 +88,7 @@ func (p *initProcess) start(id string) {
 	if p.draining || p.children[id] != nil || p.isDead(id) || !p.openLogs() {
 		return
 	}
-	file, ok := p.inbox.identify(id)
+	file, _, ok := p.inbox.stat(execjournal.RequestName(id))
 	if !ok || p.settled[id] == file {
 		return
 	}

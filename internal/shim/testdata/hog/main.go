@@ -15,7 +15,8 @@ import (
 
 func main() {
 	hogs := map[string]func() int{
-		"segments": segments, "attached": attached, "queues": queues, "semaphores": semaphores, "mqueues": mqueues, "files": files, "own": own,
+		"segments": func() int { return segments(true) }, "attached": func() int { return segments(false) },
+		"queues": queues, "semaphores": semaphores, "mqueues": mqueues, "files": files, "own": own,
 	}
 	n := hogs[os.Args[1]]()
 	fmt.Println(os.Args[1], n)
@@ -26,25 +27,14 @@ func main() {
 
 const segment = 1 << 20
 
-// segments creates shared memory segments, fills them and detaches them.
-func segments() (n int) {
+// segments creates shared memory segments and fills them; they stay attached, or only allocated.
+func segments(detach bool) (n int) {
 	for ; ; n++ {
 		data := newSegment()
-		if data == nil {
-			return n
-		}
-		if err := unix.SysvShmDetach(data); err != nil {
+		if data == nil || detach && unix.SysvShmDetach(data) != nil {
 			return n
 		}
 	}
-}
-
-// attached creates shared memory segments, fills them and keeps them attached.
-func attached() (n int) {
-	for newSegment() != nil {
-		n++
-	}
-	return n
 }
 
 func newSegment() []byte {
