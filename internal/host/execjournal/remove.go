@@ -198,7 +198,7 @@ func (d *Dir) Dirs() ([]SandboxDir, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := append(logs, runs...)
+	all := slices.Concat(logs, runs)
 	slices.SortFunc(all, func(a, b SandboxDir) int { return cmp.Compare(a.Path, b.Path) })
 	return all, nil
 }
