@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"time"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/agent"
@@ -16,16 +15,10 @@ func (c *Controller) newAgents() *agent.Reconciler {
 		Store: c.cfg.Store, Files: c.cfg.Execs, Clock: c.clock, Sandbox: func(ctx context.Context, id string) (plan.Record, store.Sandbox, error) {
 			return c.reader.Record(ctx, id)
 		}, InDoubt: func(id string) bool { return c.absences.Doubts(id) },
-		Queue: agentQueue{c}, EnqueueSandbox: func(id string) { c.sandboxLoop.Add(id) },
+		Queue: c.agentLoop, EnqueueSandbox: c.sandboxLoop.Add,
 		Limits: c.agentLimits, NoRoom: c.noRoom, Watch: c.cfg.WatchAgents, Logger: c.log, Metrics: c.cfg.Metrics,
 	})
 }
-
-// agentQueue is the queue of agents, which is created after their Reconciler.
-type agentQueue struct{ c *Controller }
-
-func (q agentQueue) Add(id string)                       { q.c.agentLoop.Add(id) }
-func (q agentQueue) AddAfter(id string, d time.Duration) { q.c.agentLoop.AddAfter(id, d) }
 
 func (c *Controller) agentLimits(sandboxID string) agent.Limits {
 	s := c.inForce()

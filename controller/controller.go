@@ -119,6 +119,8 @@ func New(cfg Config) *Controller {
 		resyncNow: make(chan struct{}, 1),
 		objects:   owned.New(cfg.Store, cfg.Engine),
 	}
+	c.sandboxLoop, c.execLoop = c.newLoop(LoopSandboxes), c.newLoop(LoopExecs)
+	c.agentLoop, c.drainLoop = c.newLoop(LoopAgents), c.newLoop(LoopDrain)
 	c.settings.Store(&cfg.Settings)
 	c.quotas = quota.New(quota.Options{
 		Store: cfg.Store, Files: cfg.Execs, Quota: func() int64 { return c.inForce().SandboxQuota }, Logger: cfg.Logger,
@@ -126,8 +128,6 @@ func New(cfg Config) *Controller {
 	c.clock = clock.New(cfg.Clock, func() time.Duration { return c.inForce().ClockGrace }, c.clockOnRecord())
 	c.started = c.clock.Now()
 	c.agents = c.newAgents()
-	c.agentLoop = c.newLoop(LoopAgents, c.agents.Reconcile)
-	c.drainLoop = c.newLoop(LoopDrain, func(ctx context.Context, key string) (queue.Result, error) { return c.drainer.Reconcile(ctx, key) })
 	c.drainer = agent.NewDrainer(c.agents, cfg.Store, c.drainLoop, cfg.Drained)
 	c.link = enginelink.New(enginelink.Options{
 		Store: cfg.Store, Engine: cfg.Engine, Objects: c.objects, Dirs: cfg.Execs.Dirs, BootID: cfg.BootID,
@@ -138,13 +138,11 @@ func New(cfg Config) *Controller {
 		Store: cfg.Store, Engine: cfg.Engine, Objects: c.objects, Exec: cfg.Execs.Status,
 		Record:     func(sb store.Sandbox) plan.Record { return c.reader.RecordOf(sb) },
 		SameEngine: c.link.CheckSame, CheckSame: c.link.Checker().CheckSame,
-		Enqueue: func(id string) { c.sandboxLoop.Add(id) }, DoubtEnded: func(id string) { c.agents.EnqueueOf(id) }, Logger: cfg.Logger,
+		Enqueue: c.sandboxLoop.Add, DoubtEnded: c.agents.EnqueueOf, Logger: cfg.Logger,
 	})
 	c.sandboxes = c.newSandboxes()
-	c.sandboxLoop = c.newLoop(LoopSandboxes, c.sandboxes.Reconcile)
 	c.reader = c.sandboxes.Reader()
 	c.execs = c.newExecs()
-	c.execLoop = c.newLoop(LoopExecs, c.execs.Reconcile)
 	c.explainer, c.agentExplainer = c.newExplainer(), c.newAgentExplainer()
 	c.garbage = c.newCollector()
 	cfg.Store.OnCommit(c.committed)
@@ -155,8 +153,8 @@ func New(cfg Config) *Controller {
 	return c
 }
 
-func (c *Controller) newLoop(name string, reconcile func(context.Context, string) (queue.Result, error)) *queue.Loop {
-	return queue.NewLoop(queue.Options{Name: name, Workers: c.cfg.Workers, Reconcile: reconcile, Logger: c.log, Metrics: c.cfg.Metrics})
+func (c *Controller) newLoop(name string) *queue.Loop {
+	return queue.NewLoop(queue.Options{Name: name, Workers: c.cfg.Workers, Logger: c.log, Metrics: c.cfg.Metrics})
 }
 
 // Run works until ctx ends, and returns when every goroutine of the controller has ended.
@@ -170,13 +168,13 @@ func (c *Controller) Run(ctx context.Context) {
 		c.clock.Watch(ctx, clock.Watcher{Store: c.cfg.Store, Changed: c.wakeAll, Metrics: c.cfg.Metrics, Logger: c.log})
 	})
 	wg.Go(func() { c.quotas.Run(ctx) })
-	wg.Go(func() { c.sandboxLoop.Run(ctx) })
-	wg.Go(func() { c.execLoop.Run(ctx) })
+	wg.Go(func() { c.sandboxLoop.Run(ctx, c.sandboxes.Reconcile) })
+	wg.Go(func() { c.execLoop.Run(ctx, c.execs.Reconcile) })
 	wg.Go(func() { c.agents.Watch(ctx) })
-	wg.Go(func() { c.drainLoop.Run(ctx) })
+	wg.Go(func() { c.drainLoop.Run(ctx, c.drainer.Reconcile) })
 	wg.Go(func() {
 		c.agents.Hydrate(ctx) // before any pass decides about an agent
-		c.agentLoop.Run(ctx)
+		c.agentLoop.Run(ctx, c.agents.Reconcile)
 	})
 	wg.Wait()
 	c.sandboxes.Wait()

@@ -14,16 +14,10 @@ func (c *Controller) newExecs() *exec.Reconciler {
 	return exec.New(exec.Options{
 		Store: c.cfg.Store, Files: c.cfg.Execs, Sandbox: c.reader.Record, TurnLeft: c.agents.Observer().TurnLeft,
 		Limits: c.execLimits, IdleTTL: func(sb store.Sandbox) time.Duration { return sandbox.IdleTTL(sb, c.inForce()) }, MakeRoom: c.cfg.MakeRoom,
-		Queue: execQueue{c}, Sandboxes: c.sandboxLoop, Watch: c.cfg.WatchExecs, Changed: c.journalChanged,
+		Queue: c.execLoop, Sandboxes: c.sandboxLoop, Watch: c.cfg.WatchExecs, Changed: c.journalChanged,
 		Logger: c.log, Metrics: c.cfg.Metrics,
 	})
 }
-
-// execQueue is the queue of execs, which is created after their Reconciler.
-type execQueue struct{ c *Controller }
-
-func (q execQueue) Add(id string)    { q.c.execLoop.Add(id) }
-func (q execQueue) Forget(id string) { q.c.execLoop.Forget(id) }
 
 func (c *Controller) execLimits(sandboxID string) exec.Limits {
 	s := c.inForce()

@@ -1,8 +1,6 @@
 package controller
 
 import (
-	"time"
-
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
@@ -14,19 +12,12 @@ import (
 func (c *Controller) newSandboxes() *sandbox.Reconciler {
 	return sandbox.New(sandbox.Options{
 		Store: c.cfg.Store, Engine: c.cfg.Engine, Objects: c.objects, Files: c.cfg.Execs, Link: c.link, Absences: c.absences, Clock: c.clock,
-		Queue: sandboxQueue{c}, Settings: c.inForce, Started: c.started, ParkGrace: agentplan.ParkGrace, Turns: c.agents.Observer().Turns,
+		Queue: c.sandboxLoop, Settings: c.inForce, Started: c.started, ParkGrace: agentplan.ParkGrace, Turns: c.agents.Observer().Turns,
 		EnqueueExecs: func(id string) { c.execs.EnqueueOf(id) }, EnqueueAgents: c.agents.EnqueueOf, NoRoom: c.noRoom,
 		ShimDir: c.cfg.ShimDir, CoverDir: c.cfg.CoverDir, CheckMounted: c.cfg.CheckMounted, HostUID: c.cfg.HostUID, HostGID: c.cfg.HostGID,
 		Logger: c.log, Metrics: c.cfg.Metrics,
 	})
 }
-
-// sandboxQueue is the queue of sandboxes, which is created after their Reconciler.
-type sandboxQueue struct{ c *Controller }
-
-func (q sandboxQueue) Add(id string)                       { q.c.sandboxLoop.Add(id) }
-func (q sandboxQueue) AddAfter(id string, d time.Duration) { q.c.sandboxLoop.AddAfter(id, d) }
-func (q sandboxQueue) Tries(id string) int                 { return q.c.sandboxLoop.Tries(id) }
 
 // Status returns in one sentence what a sandbox waits for or its last error; empty if it is as wanted.
 func (c *Controller) Status(sandboxID string) string { return c.sandboxes.Status(sandboxID) }

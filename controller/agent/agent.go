@@ -32,7 +32,7 @@ type Options struct {
 	// InDoubt reports whether the last observation did not find a sandbox in the engine, and its absence is not proven yet.
 	InDoubt func(sandboxID string) bool
 	// Queue is the queue of agents.
-	Queue Queue
+	Queue *queue.Loop
 	// EnqueueSandbox adds the key of a sandbox.
 	EnqueueSandbox func(sandboxID string)
 	// Limits returns the limits of a command that runs in a sandbox for an agent.

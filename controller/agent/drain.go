@@ -26,13 +26,13 @@ type Drainer struct {
 	cfg     Options // those of the Reconciler
 	agents  *Reconciler
 	store   DrainStore
-	queue   Queue
+	queue   *queue.Loop
 	drained func(exit bool)
 }
 
 // NewDrainer returns a Drainer for the agents of r, whose queue q has the key DrainKey. It calls drained once or more when a drain is
 // DONE, with the exit that its caller requested; drained must not block, and may be nil.
-func NewDrainer(r *Reconciler, s DrainStore, q Queue, drained func(exit bool)) *Drainer {
+func NewDrainer(r *Reconciler, s DrainStore, q *queue.Loop, drained func(exit bool)) *Drainer {
 	return &Drainer{cfg: r.cfg, agents: r, store: s, queue: q, drained: drained}
 }
 

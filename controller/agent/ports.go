@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"time"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -68,10 +67,4 @@ type Files interface {
 	Cancel(sandboxID, execID, nonce string) error
 	Close(sandboxID, execID, nonce, reason string) (execjournal.Status, error)
 	Forget(sandboxID, execID string) error
-}
-
-// Queue is a queue of keys: *queue.Loop.
-type Queue interface {
-	Add(key string)
-	AddAfter(key string, d time.Duration)
 }

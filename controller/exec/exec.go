@@ -39,11 +39,7 @@ type Options struct {
 	// free.
 	MakeRoom func() bool
 	// Queue is the queue of execs, Sandboxes that of sandboxes.
-	Queue     Queue
-	Sandboxes interface {
-		Add(id string)
-		AddAfter(id string, d time.Duration)
-	}
+	Queue, Sandboxes *queue.Loop
 	// Watch calls notify whenever the journal of an exec may have changed, until ctx ends. An empty execID means any exec of the sandbox,
 	// both empty any exec. Nil: execs are observed only when another source adds their key.
 	Watch func(ctx context.Context, notify func(sandboxID, execID string)) error
@@ -82,12 +78,6 @@ type Files interface {
 	Cancel(sandboxID, execID, nonce string) error
 	Close(sandboxID, execID, nonce, reason string) (execjournal.Status, error)
 	Forget(sandboxID, execID string) error
-}
-
-// Queue is a queue of keys: *queue.Loop.
-type Queue interface {
-	Add(id string)
-	Forget(id string)
 }
 
 // Reconciler makes passes over execs. It keeps nothing in memory.

@@ -46,29 +46,26 @@ type Options struct {
 	Name string
 	// Workers is the number of concurrent passes; each key has at most one.
 	Workers int
-	// Reconcile makes one pass over a key. It may be repeated, and may be the first after a crash.
-	Reconcile func(ctx context.Context, key string) (Result, error)
-	Logger    *slog.Logger
-	Metrics   *metrics.Metrics
+	Logger  *slog.Logger
+	Metrics *metrics.Metrics
 }
+
+// Reconcile makes one pass over a key. It may be repeated, and may be the first after a crash.
+type Reconcile func(ctx context.Context, key string) (Result, error)
 
 // Loop is one queue with its workers. A key is an ID; one worker at a time owns it. Its methods may be called concurrently.
 type Loop struct {
-	name    string
-	queue   workqueue.TypedRateLimitingInterface[string]
-	workers int
+	o     Options
+	queue workqueue.TypedRateLimitingInterface[string]
 	// failures are those of the keys in backoff.
 	failures *failures
-	pass     func(ctx context.Context, key string) (Result, error)
-	log      *slog.Logger
-	metrics  *metrics.Metrics
 }
 
 // NewLoop returns a Loop that only collects keys until Run.
 func NewLoop(o Options) *Loop {
 	limiter := newFailures(workqueue.NewTypedItemExponentialFailureRateLimiter[string](backoffBase, backoffMax))
 	return &Loop{
-		name: o.Name, workers: o.Workers, failures: limiter, pass: o.Reconcile, log: o.Logger, metrics: o.Metrics,
+		o: o, failures: limiter,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig[string](limiter, workqueue.TypedRateLimitingQueueConfig[string]{
 			Name: o.Name, MetricsProvider: o.Metrics.QueueProvider(),
 		}),
@@ -78,7 +75,7 @@ func NewLoop(o Options) *Loop {
 // Replace replaces the queue of a Loop by another with the same limiter. It is for simulations, and must be called before Run.
 func (l *Loop) Replace(with func(name string, limiter workqueue.TypedRateLimiter[string]) workqueue.TypedRateLimitingInterface[string]) {
 	l.queue.ShutDown()
-	l.queue = with(l.name, l.failures)
+	l.queue = with(l.o.Name, l.failures)
 }
 
 // Add enqueues a key.
@@ -97,13 +94,13 @@ func (l *Loop) Tries(key string) int { return l.queue.NumRequeues(key) }
 func (l *Loop) Failure(key string) Failure { return l.failures.of(key) }
 
 // Run runs passes until ctx ends and the passes under way are done.
-func (l *Loop) Run(ctx context.Context) {
+func (l *Loop) Run(ctx context.Context, pass Reconcile) {
 	stop := context.AfterFunc(ctx, l.queue.ShutDown)
 	defer stop()
 	var wg sync.WaitGroup
-	for range l.workers {
+	for range l.o.Workers {
 		wg.Go(func() {
-			for l.next(ctx) {
+			for l.next(ctx, pass) {
 			}
 		})
 	}
@@ -111,16 +108,16 @@ func (l *Loop) Run(ctx context.Context) {
 }
 
 // next runs a pass for one key and maps its outcome to the queue; no other code does.
-func (l *Loop) next(ctx context.Context) bool {
+func (l *Loop) next(ctx context.Context, pass Reconcile) bool {
 	key, quit := l.queue.Get()
 	if quit {
 		return false
 	}
 	defer l.queue.Done(key)
 	start := time.Now()
-	res, err := l.safely(ctx, key)
+	res, err := l.safely(ctx, key, pass)
 	result := l.settle(ctx, key, res, err)
-	l.metrics.Pass(l.name, result, time.Since(start))
+	l.o.Metrics.Pass(l.o.Name, result, time.Since(start))
 	return true
 }
 
@@ -142,14 +139,14 @@ func (l *Loop) settle(ctx context.Context, key string, res Result, err error) st
 		return metrics.ResultDone
 	case errors.As(err, &terminal):
 		l.queue.Forget(key)
-		l.log.Error("gave up", "loop", l.name, "key", key, "reason", terminal.Code, "err", err)
+		l.o.Logger.Error("gave up", "loop", l.o.Name, "key", key, "reason", terminal.Code, "err", err)
 		return metrics.ResultTerminal
 	case ctx.Err() != nil:
 		return metrics.ResultError // shutting down; the first resync of the next daemon continues
 	}
 	l.failures.failed(key, err)
 	l.queue.AddRateLimited(key)
-	l.log.Warn("will retry", "loop", l.name, "key", key, "tries", l.Tries(key), "err", err)
+	l.o.Logger.Warn("will retry", "loop", l.o.Name, "key", key, "tries", l.Tries(key), "err", err)
 	if errors.As(err, &panicked) {
 		return metrics.ResultPanic
 	}
@@ -161,12 +158,12 @@ type panicError struct{ value any }
 func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
 
 // safely runs a pass; a panic costs that key a retry and affects no other key.
-func (l *Loop) safely(ctx context.Context, key string) (res Result, err error) {
+func (l *Loop) safely(ctx context.Context, key string, pass Reconcile) (res Result, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			l.log.Error("panic in a pass", "loop", l.name, "key", key, "stack", string(debug.Stack()))
+			l.o.Logger.Error("panic in a pass", "loop", l.o.Name, "key", key, "stack", string(debug.Stack()))
 			err = &panicError{v}
 		}
 	}()
-	return l.pass(ctx, key)
+	return pass(ctx, key)
 }

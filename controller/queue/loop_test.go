@@ -48,12 +48,12 @@ func TestTheWorkerMapsTheOutcomeToTheQueue(t *testing.T) {
 				n := 0
 				l := NewLoop(Options{
 					Name: "sandboxes", Workers: 2, Logger: slog.New(slog.DiscardHandler),
-					Metrics:   metrics.New(prometheus.NewRegistry(), metrics.Sets{}),
-					Reconcile: func(context.Context, string) (Result, error) { n++; return row.pass(n) },
+					Metrics: metrics.New(prometheus.NewRegistry(), metrics.Sets{}),
 				})
+				pass := func(context.Context, string) (Result, error) { n++; return row.pass(n) }
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan struct{})
-				go func() { defer close(done); l.Run(ctx) }()
+				go func() { defer close(done); l.Run(ctx, pass) }()
 				l.Add("key")
 				time.Sleep(10 * time.Second)
 				synctest.Wait()

@@ -83,13 +83,6 @@ type AbsenceKeeper interface {
 	Forget(id string, o *storev1.Objects)
 }
 
-// Queue is the queue of sandboxes.
-type Queue interface {
-	Add(sandboxID string)
-	AddAfter(sandboxID string, d time.Duration)
-	Tries(sandboxID string) int
-}
-
 // Options are the dependencies of a Reconciler. All are required, except CheckMounted.
 type Options struct {
 	Store    RecordStore
@@ -99,7 +92,7 @@ type Options struct {
 	Link     EngineLink
 	Absences AbsenceKeeper
 	Clock    *clock.Clock
-	Queue    Queue
+	Queue    *queue.Loop
 
 	// Settings returns the settings of the next pass. Started is when the daemon started.
 	Settings func() Settings
