@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	"github.com/agbox/agbox/controller/clock"
-	"github.com/agbox/agbox/controller/owned"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/naming"
@@ -88,17 +86,19 @@ func (c *Controller) resync(ctx context.Context) error {
 	if problem != "" || c.cfg.Store.RebuildPending() {
 		return nil // the engine's return, or the end of the rebuild, asks for another one
 	}
-	worlds, err := c.observeAll(ctx, run)
+	worlds, err := c.objects.Worlds(ctx, "")
 	if err != nil {
 		return err
 	}
+	delete(worlds, "")
 	for _, id := range c.cfg.Store.LiveIDs() {
 		if worlds[id] == nil {
-			worlds[id] = &plan.World{Run: run}
+			worlds[id] = &plan.World{}
 		}
 	}
 	l, unknown := c.clock.Read(), 0
 	for id, w := range worlds {
+		w.Run = run
 		p, err := c.glance(ctx, id, w, l)
 		switch {
 		case p.Unknown:
@@ -127,35 +127,6 @@ func (c *Controller) glance(ctx context.Context, id string, w *plan.World, l clo
 		p.Next = time.Nanosecond // only a pass inspects ports
 	}
 	return p, nil
-}
-
-func (c *Controller) observeAll(ctx context.Context, run *storev1.EngineRun) (map[string]*plan.World, error) {
-	containers, err := c.objects.Containers(ctx, "")
-	if err != nil {
-		return nil, fmt.Errorf("list containers: %w", err)
-	}
-	networks, err := c.objects.Networks(ctx, "")
-	if err != nil {
-		return nil, fmt.Errorf("list networks: %w", err)
-	}
-	worlds := map[string]*plan.World{}
-	of := func(labels map[string]string) *plan.World {
-		id := labels[naming.SandboxID]
-		if worlds[id] == nil {
-			worlds[id] = &plan.World{Run: run}
-		}
-		return worlds[id]
-	}
-	for _, ct := range containers {
-		w := of(ct.Labels)
-		w.Containers = append(w.Containers, owned.Container(ct))
-	}
-	for _, n := range networks {
-		w := of(n.Labels)
-		w.Networks = append(w.Networks, owned.Network(n))
-	}
-	delete(worlds, "")
-	return worlds, nil
 }
 
 // purgeBatch bounds how many histories one resync purges.

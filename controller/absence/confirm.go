@@ -58,7 +58,7 @@ type vanishing struct {
 
 // unlisted returns the sandboxes that the engine does not list now, by ID.
 func (v vanishing) unlisted(ctx context.Context) (map[string]store.Sandbox, error) {
-	shown, err := v.keeper.reader.listedPrimaries(ctx)
+	shown, err := v.keeper.reader.objects.Primaries(ctx)
 	if err != nil {
 		return nil, err
 	}

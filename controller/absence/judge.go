@@ -213,7 +213,7 @@ func (r *Reader) vanishedWith(ctx context.Context, rec plan.Record, run *storev1
 	if r.memory.isConfirmed(rec.ID, rec.Objects, run, engine) {
 		return nil, nil
 	}
-	shown, err := r.listedPrimaries(ctx)
+	shown, err := r.objects.Primaries(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -230,21 +230,6 @@ func (r *Reader) vanishedWith(ctx context.Context, rec plan.Record, run *storev1
 		names = append(names, NameOf(sb))
 	}
 	return names, nil
-}
-
-// listedPrimaries returns the sandboxes, by ID, whose primary the engine lists.
-func (r *Reader) listedPrimaries(ctx context.Context) (map[string]bool, error) {
-	listed, err := r.objects.Containers(ctx, "")
-	if err != nil {
-		return nil, fmt.Errorf("list containers: %w", err)
-	}
-	shown := map[string]bool{}
-	for _, ct := range listed {
-		if ct.Labels[naming.Component] == naming.ComponentPrimary {
-			shown[ct.Labels[naming.SandboxID]] = true
-		}
-	}
-	return shown, nil
 }
 
 // unlisted returns the live sandboxes, by ID, whose primary is not in shown and has no event of its removal. It leaves out those that an

@@ -153,15 +153,9 @@ func (c Checker) identity(ctx context.Context, info dockerx.Info) (*identityChan
 // showsAll reports whether the engine lists the primary of each sandbox that should have one, and finds it by its ID: a list may be
 // outdated.
 func (c Checker) showsAll(ctx context.Context) (bool, error) {
-	containers, err := c.objects.Containers(ctx, "")
+	shown, err := c.objects.Primaries(ctx)
 	if err != nil {
 		return false, err
-	}
-	shown := map[string]bool{}
-	for _, ct := range containers {
-		if ct.Labels[naming.Component] == naming.ComponentPrimary {
-			shown[ct.Labels[naming.SandboxID]] = true
-		}
 	}
 	for _, id := range c.store.LiveIDs() {
 		sb, err := c.store.Sandbox(ctx, id)

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/internal/host/naming"
 	"github.com/agbox/agbox/store"
@@ -57,17 +56,11 @@ func (l *lister) judgeDir(ctx context.Context, id string) (reason string, unknow
 		return "no sandbox that is known has it", true, nil
 	}
 	standing, err := l.standing(ctx, id)
-	switch {
-	case err != nil:
+	if err != nil {
 		return "", false, err
-	case standing == plan.Gone:
-		return reasonGone, false, nil
-	case standing == plan.NeverReserved:
-		return reasonUnknown, true, nil
-	case standing == plan.Unswept:
-		return reasonUnswept, true, nil
 	}
-	return "", false, nil
+	reason, unknown = leftBehind(standing)
+	return reason, unknown, nil
 }
 
 // stillGarbageDir judges the directory again, and checks that no container of any daemon has it mounted.

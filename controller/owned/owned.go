@@ -6,6 +6,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/naming"
 )
@@ -57,6 +58,48 @@ func list[T any](ctx context.Context, instances []string, sandboxID string, list
 	return all, nil
 }
 
+// Worlds lists our objects by sandbox ID, of one sandbox unless sandboxID is empty. "" has those that name no sandbox. Errors are the
+// engine's.
+func (o Objects) Worlds(ctx context.Context, sandboxID string) (map[string]*plan.World, error) {
+	containers, err := o.Containers(ctx, sandboxID)
+	if err != nil {
+		return nil, err
+	}
+	networks, err := o.Networks(ctx, sandboxID)
+	if err != nil {
+		return nil, err
+	}
+	worlds := map[string]*plan.World{}
+	of := func(labels map[string]string) *plan.World {
+		id := labels[naming.SandboxID]
+		if worlds[id] == nil {
+			worlds[id] = &plan.World{}
+		}
+		return worlds[id]
+	}
+	for _, ct := range containers {
+		w := of(ct.Labels)
+		w.Containers = append(w.Containers, Container(ct))
+	}
+	for _, n := range networks {
+		w := of(n.Labels)
+		w.Networks = append(w.Networks, Network(n))
+	}
+	return worlds, nil
+}
+
+// Primaries returns the sandboxes, by ID, whose primary the engine lists. Errors are the engine's.
+func (o Objects) Primaries(ctx context.Context) (map[string]bool, error) {
+	containers, err := o.Containers(ctx, "")
+	shown := map[string]bool{}
+	for _, ct := range containers {
+		if ct.Labels[naming.Component] == naming.ComponentPrimary {
+			shown[ct.Labels[naming.SandboxID]] = true
+		}
+	}
+	return shown, err
+}
+
 // EventLabels select the events of our objects. The engine can't filter for one of several instances: with more than one, the filter
 // selects the events of every instance, and the caller drops those of others by Has. A rebuild may find more instances while events are
 // followed.
@@ -96,4 +139,18 @@ func (o Objects) OfAnyDaemon(ctx context.Context) (ids []string, err error) {
 		ids = append(ids, n.Labels[naming.SandboxID])
 	}
 	return ids, nil
+}
+
+// Container is what a list says of a container, as plan takes it.
+func Container(ct dockerx.Container) plan.Container {
+	return plan.Container{
+		ID: ct.ID, Name: ct.Name, Component: ct.Labels[naming.Component], Service: ct.Labels[naming.ServiceName],
+		Status: string(ct.State), Health: string(ct.Health), EndedWell: ct.EndedWell,
+		NetworkIDs: ct.Networks,
+	}
+}
+
+// Network is what a list says of a network, as plan takes it.
+func Network(n dockerx.Network) plan.Network {
+	return plan.Network{ID: n.ID, Name: n.Name, Created: n.Created}
 }

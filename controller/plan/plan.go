@@ -197,8 +197,8 @@ func (c Container) neverStarted() bool { return c.Status == "created" }
 
 // Network is one network of the sandbox.
 type Network struct {
-	ID      string
-	Created time.Time
+	ID, Name string
+	Created  time.Time
 }
 
 // Hook is the state of one hook, which is an internal exec.

@@ -52,15 +52,13 @@ func (r *Reader) Observe(ctx context.Context, v View, run *storev1.EngineRun) (S
 	rec := v.Record
 	saw := Sight{World: plan.World{Run: run, Stopping: r.o.Stopping(rec.ID), Doubt: unproven}}
 	w := &saw.World
-	containers, err := r.o.Objects.Containers(ctx, rec.ID)
+	listed, err := r.o.Objects.Worlds(ctx, rec.ID)
 	if err != nil {
 		return saw, err
 	}
-	networks, err := r.o.Objects.Networks(ctx, rec.ID)
-	if err != nil {
-		return saw, err
+	if l := listed[rec.ID]; l != nil {
+		w.Containers, w.Networks = l.Containers, l.Networks
 	}
-	w.Containers, w.Networks = containersOf(containers), networksOf(networks)
 	if w.Inputs, err = r.o.Files.Prepared(rec.ID); err != nil {
 		return saw, err
 	}
@@ -182,28 +180,12 @@ func (r *Reader) confirmEnd(ctx context.Context, ct plan.Container) error {
 	return nil
 }
 
-func containersOf(list []dockerx.Container) []plan.Container {
-	out := make([]plan.Container, 0, len(list))
-	for _, ct := range list {
-		out = append(out, owned.Container(ct))
-	}
-	return out
-}
-
 func inspected(d dockerx.ContainerDetail, spec *agboxv1.CreateSpec) plan.Container {
 	c := owned.Container(d.Container)
 	c.Inspected, c.Limits, c.Probes = true, plan.Limits(d.Limits), slices.Contains(d.Entrypoint, ProbeFlag)
 	c.HealthOutput = message.Redact(message.Printable([]byte(d.HealthOutput)), ServiceSpec(spec, c.Service).GetEnvs())
 	c.ExitCode, c.OOMKilled, c.StartedAt, c.FinishedAt = d.ExitCode, d.OOMKilled, d.StartedAt, d.FinishedAt
 	return c
-}
-
-func networksOf(list []dockerx.Network) []plan.Network {
-	out := make([]plan.Network, 0, len(list))
-	for _, n := range list {
-		out = append(out, owned.Network(n))
-	}
-	return out
 }
 
 // PortsOf returns the published ports of a container.
