@@ -79,29 +79,29 @@ type Config struct {
 
 // Controller runs the loops. Create one with New; it does nothing until Run.
 type Controller struct {
+	*inspect.Explainer
+	*inspect.Collector
+
 	cfg      Config
 	settings atomic.Pointer[Settings]
 	log      *slog.Logger
 	clock    *clock.Clock
 	started  time.Time
 
-	sandboxLoop    *queue.Loop
-	sandboxes      *sandbox.Reconciler
-	execLoop       *queue.Loop
-	execs          *exec.Reconciler
-	agentLoop      *queue.Loop
-	agents         *agent.Reconciler
-	drainLoop      *queue.Loop
-	drainer        *agent.Drainer
-	link           *enginelink.Link
-	absences       *absence.Keeper
-	quotas         *quota.Watcher
-	objects        owned.Objects
-	reader         *sandbox.Reader
-	explainer      *inspect.Explainer
-	agentExplainer *inspect.AgentExplainer
-	garbage        *inspect.Collector
-	resyncNow      chan struct{}
+	sandboxLoop *queue.Loop
+	sandboxes   *sandbox.Reconciler
+	execLoop    *queue.Loop
+	execs       *exec.Reconciler
+	agentLoop   *queue.Loop
+	agents      *agent.Reconciler
+	drainLoop   *queue.Loop
+	drainer     *agent.Drainer
+	link        *enginelink.Link
+	absences    *absence.Keeper
+	quotas      *quota.Watcher
+	objects     owned.Objects
+	reader      *sandbox.Reader
+	resyncNow   chan struct{}
 }
 
 // The names of the queues, which are metric labels.
@@ -143,8 +143,7 @@ func New(cfg Config) *Controller {
 	c.sandboxes = c.newSandboxes()
 	c.reader = c.sandboxes.Reader()
 	c.execs = c.newExecs()
-	c.explainer, c.agentExplainer = c.newExplainer(), c.newAgentExplainer()
-	c.garbage = c.newCollector()
+	c.Explainer, c.Collector = c.newExplainer(), c.newCollector()
 	cfg.Store.OnCommit(c.committed)
 	cfg.Store.OnAgentCommit(func(id string) {
 		c.agentLoop.Add(id)

@@ -5,51 +5,21 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/containerd/errdefs"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/enum"
 	"github.com/agbox/agbox/controller/agent"
 	"github.com/agbox/agbox/controller/agentplan"
 	"github.com/agbox/agbox/controller/clock"
-	"github.com/agbox/agbox/controller/enginelink"
 	"github.com/agbox/agbox/controller/message"
 	"github.com/agbox/agbox/store"
 )
 
-// Agents observes agents and decides about them as their passes do: *agent.Observer, whose ports only read.
-type Agents interface {
-	Observe(ctx context.Context, a store.Agent, at clock.Reading) (*agent.Observation, error)
-}
-
-// AgentOptions are the dependencies of an AgentExplainer. All are required.
-type AgentOptions struct {
-	// Agent and Sandbox read records of the store.
-	Agent   func(ctx context.Context, id string) (store.Agent, error)
-	Sandbox func(ctx context.Context, id string) (store.Sandbox, error)
-	Agents  Agents
-	// Engine returns the link's state of the engine.
-	Engine func() enginelink.State
-	// Clock reads the clock that deadlines use.
-	Clock func() clock.Reading
-	// Queue is the queue of agents.
-	Queue Queue
-	// Status returns what an agent waits for; unverified: no pass has judged it since the daemon started.
-	Status func(agentID string) (line string, unverified bool)
-}
-
-// AgentExplainer explains agents.
-type AgentExplainer struct{ o AgentOptions }
-
-// NewAgentExplainer returns an AgentExplainer.
-func NewAgentExplainer(o AgentOptions) *AgentExplainer { return &AgentExplainer{o} }
-
-// Agent explains an agent, by its ID, as Explainer.Sandbox explains a sandbox. Passes over agents need no engine, so neither does this; the
+// ExplainAgent explains an agent, by its ID, as Explain does a sandbox. Passes over agents need no engine, so neither does this; the
 // response also says what is wrong with the engine. Errors: AGENT_NOT_FOUND; ErrUnavailable.
-func (x *AgentExplainer) Agent(ctx context.Context, id string) (*agboxv1.ExplainResponse, error) {
+func (x *Explainer) ExplainAgent(ctx context.Context, id string) (*agboxv1.ExplainResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	a, err := x.o.Agent(ctx, id)
@@ -65,7 +35,7 @@ func (x *AgentExplainer) Agent(ctx context.Context, id string) (*agboxv1.Explain
 
 // agentExplanation explains one agent at one moment.
 type agentExplanation struct {
-	o  AgentOptions
+	o  Options
 	a  store.Agent
 	at clock.Reading
 
@@ -90,22 +60,10 @@ func (e *agentExplanation) observe(ctx context.Context) {
 }
 
 func (e *agentExplanation) response() *agboxv1.ExplainResponse {
-	last, link := e.o.Queue.Failure(e.a.ID), e.o.Engine()
-	r := &agboxv1.ExplainResponse{
-		Desired: agentWanted(e.a), AgentState: agentWord(e.a.Status.GetState()), Observed: e.observed(), Waiting: e.waiting(),
-		Tries: uint32(e.o.Queue.Tries(e.a.ID)), EngineProblem: link.Problem,
-	}
+	r := answer(e.o.AgentQueue, e.a.ID, e.o.Engine(), e.redact)
+	r.Desired, r.AgentState, r.Observed, r.Waiting = agentWanted(e.a), agentWord(e.a.Status.GetState()), e.observed(), e.waiting()
 	if e.blind == nil {
 		r.Differences, r.NextSteps, r.Deadlines = e.differences(), e.nextSteps(), e.deadlines()
-	}
-	if last.Err != nil {
-		r.LastError = e.redact(message.Of(last.Err))
-	}
-	if last.RetryAt.After(time.Now()) {
-		r.RetryAt = timestamppb.New(last.RetryAt)
-	}
-	if link.Problem != "" {
-		r.EngineProblemSince = timestamppb.New(link.Since)
 	}
 	return r
 }

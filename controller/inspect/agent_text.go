@@ -42,7 +42,7 @@ func (e *agentExplanation) observed() []string {
 	if w.Draining {
 		lines = append(lines, "the daemon drains: no process is started and no prompt is given")
 	}
-	if _, unverified := e.o.Status(e.a.ID); unverified {
+	if _, unverified := e.o.AgentStatus(e.a.ID); unverified {
 		lines = append(lines, "no pass has judged it since the daemon started")
 	}
 	return lines

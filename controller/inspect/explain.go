@@ -12,6 +12,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/agent"
 	"github.com/agbox/agbox/controller/clock"
 	"github.com/agbox/agbox/controller/enginelink"
 	"github.com/agbox/agbox/controller/message"
@@ -25,47 +26,58 @@ import (
 // timeout bounds one explanation. It is part of the contract.
 const timeout = 10 * time.Second
 
-// Sandboxes observes sandboxes and decides about them as their passes do: *sandbox.Reader with ports that only read.
-type Sandboxes interface {
-	Record(ctx context.Context, id string) (plan.Record, store.Sandbox, error)
-	Observe(ctx context.Context, v sandbox.View, run *storev1.EngineRun) (sandbox.Sight, error)
-	Decide(rec plan.Record, sb store.Sandbox, w plan.World, at clock.Reading) plan.Plan
-	Policy(sb store.Sandbox, at clock.Reading) plan.Policy
-}
-
 // Queue returns why the last pass over a key failed: *queue.Loop.
 type Queue interface {
 	Failure(key string) queue.Failure
 	Tries(key string) int
 }
 
-// ExplainOptions are the dependencies of an Explainer. All are required.
-type ExplainOptions struct {
-	// Sandbox reads a record of the store.
+// Options are the dependencies of an Explainer. All are required.
+type Options struct {
+	// Sandbox and Agent read records of the store.
 	Sandbox func(ctx context.Context, id string) (store.Sandbox, error)
+	Agent   func(ctx context.Context, id string) (store.Agent, error)
 	// Sandboxes returns a reader for one explanation; it shares no memory with the passes.
-	Sandboxes func() Sandboxes
+	Sandboxes func() *sandbox.Reader
+	Agents    *agent.Observer
 	// Engine returns the link's state of the engine, and RunOf the engine's life.
 	Engine func() enginelink.State
 	RunOf  func(info dockerx.Info) *storev1.EngineRun
 	// Clock reads the clock that deadlines use.
 	Clock func() clock.Reading
-	// Queue is the queue of sandboxes.
-	Queue Queue
-	// Status returns in one sentence what a sandbox waits for.
-	Status func(sandboxID string) string
+	// SandboxQueue and AgentQueue are the queues of their passes.
+	SandboxQueue, AgentQueue Queue
+	// SandboxStatus returns in one sentence what a sandbox waits for, and AgentStatus what an agent does; unverified: no pass has judged it
+	// since the daemon started.
+	SandboxStatus func(sandboxID string) string
+	AgentStatus   func(agentID string) (line string, unverified bool)
 }
 
-// Explainer explains sandboxes.
-type Explainer struct{ o ExplainOptions }
+// Explainer explains sandboxes and agents.
+type Explainer struct{ o Options }
 
 // NewExplainer returns an Explainer.
-func NewExplainer(o ExplainOptions) *Explainer { return &Explainer{o} }
+func NewExplainer(o Options) *Explainer { return &Explainer{o} }
 
-// Sandbox returns the desired and the observed state of a sandbox, their differences, and what a pass would do now or why it waits, by the
+// answer returns what is said of a sandbox and of an agent alike: why the last pass over its key failed, and what is wrong with the engine.
+func answer(q Queue, key string, link enginelink.State, redact func(string) string) *agboxv1.ExplainResponse {
+	r, last := &agboxv1.ExplainResponse{Tries: uint32(q.Tries(key)), EngineProblem: link.Problem}, q.Failure(key)
+	if last.Err != nil {
+		r.LastError = redact(message.Of(last.Err))
+	}
+	if last.RetryAt.After(time.Now()) {
+		r.RetryAt = timestamppb.New(last.RetryAt)
+	}
+	if link.Problem != "" {
+		r.EngineProblemSince = timestamppb.New(link.Since)
+	}
+	return r
+}
+
+// Explain returns the desired and the observed state of a sandbox, their differences, and what a pass would do now or why it waits, by the
 // same code as a pass. It runs no step and writes nothing. Without the engine it returns what is recorded. It also explains deleted
 // sandboxes and damaged records. Errors: Refusal SANDBOX_NOT_FOUND for an ID that neither the store nor the engine knows; ErrUnavailable.
-func (x *Explainer) Sandbox(ctx context.Context, id string) (*agboxv1.ExplainResponse, error) {
+func (x *Explainer) Explain(ctx context.Context, id string) (*agboxv1.ExplainResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	reader := x.o.Sandboxes()
@@ -79,15 +91,15 @@ func (x *Explainer) Sandbox(ctx context.Context, id string) (*agboxv1.ExplainRes
 		if _, err := x.o.Sandbox(ctx, id); err != nil {
 			return nil, err
 		}
-		return x.Sandbox(ctx, id) // it was accepted in between
+		return x.Explain(ctx, id) // it was accepted in between
 	}
 	return e.response(seen), nil
 }
 
 // explanation explains one sandbox at one moment.
 type explanation struct {
-	o      ExplainOptions
-	reader Sandboxes
+	o      Options
+	reader *sandbox.Reader
 	rec    plan.Record
 	sb     store.Sandbox
 	at     clock.Reading
@@ -115,27 +127,15 @@ func (e *explanation) observe(ctx context.Context) (seen bool) {
 }
 
 func (e *explanation) response(seen bool) *agboxv1.ExplainResponse {
-	last := e.o.Queue.Failure(e.rec.ID)
-	r := &agboxv1.ExplainResponse{
-		Desired: desiredWord(e.rec, e.sb), State: e.sb.State, Observed: e.observed(seen), Waiting: e.waiting(),
-		Tries: uint32(e.o.Queue.Tries(e.rec.ID)), Deadlines: deadlines(e.at.Dated(e.rec, e.sb), e.sb.Spec, e.reader.Policy(e.sb, e.at)),
-		EngineProblem: e.link.Problem,
-	}
+	r := answer(e.o.SandboxQueue, e.rec.ID, e.link, e.redact)
+	r.Desired, r.State, r.Observed, r.Waiting = desiredWord(e.rec, e.sb), e.sb.State, e.observed(seen), e.waiting()
+	r.Deadlines = deadlines(e.at.Dated(e.rec, e.sb), e.sb.Spec, e.reader.Policy(e.sb, e.at))
 	if e.rec.Standing == plan.Gone || e.rec.Standing == plan.Unswept {
 		r.State = agboxv1.SandboxState_SANDBOX_STATE_DELETED // also if its history is purged
 	}
 	if seen {
 		r.Differences, r.NextSteps = differences(e.rec, e.redact(e.sb.ErrorMessage), e.world, e.plan), e.nextSteps()
 		r.ResumeSteps, r.ResumeRefusal = e.afterResume()
-	}
-	if last.Err != nil {
-		r.LastError = e.redact(message.Of(last.Err))
-	}
-	if last.RetryAt.After(time.Now()) {
-		r.RetryAt = timestamppb.New(last.RetryAt)
-	}
-	if e.link.Problem != "" {
-		r.EngineProblemSince = timestamppb.New(e.link.Since)
 	}
 	return r
 }
@@ -153,7 +153,7 @@ func desiredWord(rec plan.Record, sb store.Sandbox) string {
 
 // waiting returns why nothing happens now.
 func (e *explanation) waiting() string {
-	status := e.o.Status(e.rec.ID)
+	status := e.o.SandboxStatus(e.rec.ID)
 	switch {
 	case e.link.Problem != "":
 		return e.link.Problem

@@ -18,6 +18,7 @@ import (
 	"github.com/agbox/agbox/controller/message"
 	"github.com/agbox/agbox/controller/owned"
 	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/internal/metrics"
@@ -41,12 +42,6 @@ type Records interface {
 	List(ctx context.Context, f store.Filter) ([]store.Sandbox, error)
 }
 
-// Decisions are a Collector's questions about one sandbox: *sandbox.Reader.
-type Decisions interface {
-	Record(ctx context.Context, id string) (plan.Record, store.Sandbox, error)
-	Glance(ctx context.Context, id string, w *plan.World, at clock.Reading) (plan.Plan, plan.Record, store.Sandbox, error)
-}
-
 // Remover removes garbage. Removing an item that is already gone succeeds.
 type Remover interface {
 	RemoveContainer(ctx context.Context, id string) error
@@ -54,10 +49,10 @@ type Remover interface {
 	RemoveDir(path string) error
 }
 
-// CollectOptions are the dependencies of a Collector. All are required.
-type CollectOptions struct {
+// Lister lists garbage. None of its ports can change anything; all are required.
+type Lister struct {
 	Records   Records
-	Sandboxes Decisions
+	Sandboxes *sandbox.Reader
 	Objects   owned.Objects
 	// Containers lists containers by label, also those of other daemons.
 	Containers func(ctx context.Context, labels map[string]string) ([]dockerx.Container, error)
@@ -68,59 +63,38 @@ type CollectOptions struct {
 	// CheckMarker checks that the engine is ours.
 	CheckMarker func(ctx context.Context) error
 	// Clock reads the clock that deadlines use.
-	Clock   func() clock.Reading
-	Remover Remover
+	Clock func() clock.Reading
+}
 
+// CollectOptions are the dependencies of a Collector. All are required.
+type CollectOptions struct {
+	Lister
+	Remover Remover
 	Logger  *slog.Logger
 	Metrics *metrics.Metrics
 }
 
 // Collector lists and removes the leftovers of sandboxes that no longer exist.
-type Collector struct {
-	lister
-	remover Remover
-	log     *slog.Logger
-	metrics *metrics.Metrics
-}
-
-// lister lists garbage. None of its ports can change anything.
-type lister struct {
-	records    Records
-	sandboxes  Decisions
-	objects    owned.Objects
-	containers func(ctx context.Context, labels map[string]string) ([]dockerx.Container, error)
-	dirs       func() ([]execjournal.SandboxDir, error)
-	life       func() (run *storev1.EngineRun, problem string)
-	marker     func(ctx context.Context) error
-	clock      func() clock.Reading
-}
+type Collector struct{ o CollectOptions }
 
 // NewCollector returns a Collector.
-func NewCollector(o CollectOptions) *Collector {
-	return &Collector{
-		lister: lister{
-			records: o.Records, sandboxes: o.Sandboxes, objects: o.Objects, containers: o.Containers, dirs: o.Dirs, life: o.Life,
-			marker: o.CheckMarker, clock: o.Clock,
-		},
-		remover: o.Remover, log: o.Logger, metrics: o.Metrics,
-	}
-}
+func NewCollector(o CollectOptions) *Collector { return &Collector{o} }
 
-// Collect lists the leftovers of sandboxes that no longer exist: directories, and containers and networks with our label that are not part
+// CollectGarbage lists the leftovers of sandboxes that no longer exist: directories, and containers and networks with our label that are not part
 // of a live sandbox. Unless it is a dry run it removes them; leftovers of sandboxes that this store never knew only if req.Unknown is set.
 // An item that could not be removed has an error and is listed again next time. Nothing is judged while the engine's state is unknown, or
 // while records are being rebuilt. Errors: ErrUnavailable.
-func (c *Collector) Collect(ctx context.Context, req *agboxv1.CollectGarbageRequest) ([]*agboxv1.GarbageItem, error) {
+func (c *Collector) CollectGarbage(ctx context.Context, req *agboxv1.CollectGarbageRequest) ([]*agboxv1.GarbageItem, error) {
 	ctx, cancel := context.WithTimeout(ctx, gcTimeout)
 	defer cancel()
-	if err := c.mayJudge(ctx); err != nil {
+	if err := c.o.mayJudge(ctx); err != nil {
 		return nil, err
 	}
-	dirs, err := c.garbageDirs(ctx) // first: a sandbox accepted from now on gets its directories after this list
+	dirs, err := c.o.garbageDirs(ctx) // first: a sandbox accepted from now on gets its directories after this list
 	if err != nil {
 		return nil, err
 	}
-	objects, err := c.garbageObjects(ctx, "")
+	objects, err := c.o.garbageObjects(ctx, "")
 	if err != nil {
 		return nil, err
 	}
@@ -134,14 +108,14 @@ func (c *Collector) Collect(ctx context.Context, req *agboxv1.CollectGarbageRequ
 }
 
 // mayJudge checks that the engine is ours and that the records are complete.
-func (l *lister) mayJudge(ctx context.Context) error {
-	if l.records.RebuildPending() {
+func (l *Lister) mayJudge(ctx context.Context) error {
+	if l.Records.RebuildPending() {
 		return garbageRefusal("records are being rebuilt; what is garbage is known when that is done")
 	}
-	if _, problem := l.life(); problem != "" {
+	if _, problem := l.Life(); problem != "" {
 		return garbageRefusal(problem)
 	}
-	err := l.marker(ctx) // it may have been replaced since the link was last checked
+	err := l.CheckMarker(ctx) // it may have been replaced since the link was last checked
 	if errors.Is(err, enginelink.ErrForeign) {
 		return garbageRefusal(enginelink.ErrForeign.Error())
 	}
@@ -162,7 +136,7 @@ func (c *Collector) remove(ctx context.Context, g *agboxv1.GarbageItem) {
 		g.Error = "not reached in the time of one call; call again"
 		return
 	}
-	if err = c.stillGarbage(ctx, g); err == nil {
+	if err = c.o.stillGarbage(ctx, g); err == nil {
 		err = c.removeOne(ctx, g)
 	}
 	if err != nil {
@@ -172,7 +146,7 @@ func (c *Collector) remove(ctx context.Context, g *agboxv1.GarbageItem) {
 	g.Removed = true
 }
 
-func (l *lister) stillGarbage(ctx context.Context, g *agboxv1.GarbageItem) error {
+func (l *Lister) stillGarbage(ctx context.Context, g *agboxv1.GarbageItem) error {
 	if g.GetKind() == kindDirectory {
 		return l.stillGarbageDir(ctx, g)
 	}
@@ -195,20 +169,20 @@ func (c *Collector) removeOne(ctx context.Context, g *agboxv1.GarbageItem) (err 
 	switch g.GetKind() {
 	case kindContainer:
 		step.Kind = plan.RemoveContainer
-		err = c.remover.RemoveContainer(ctx, g.GetId())
+		err = c.o.Remover.RemoveContainer(ctx, g.GetId())
 	case kindNetwork:
 		step.Kind = plan.RemoveNetwork
-		err = c.remover.RemoveNetwork(ctx, g.GetId())
+		err = c.o.Remover.RemoveNetwork(ctx, g.GetId())
 	case kindDirectory:
 		step.Kind = plan.RemoveFiles
-		err = c.remover.RemoveDir(g.GetId())
+		err = c.o.Remover.RemoveDir(g.GetId())
 	default:
 		err = fmt.Errorf("garbage of the unknown kind %q: %w", g.GetKind(), errdefs.ErrInternal)
 	}
-	c.metrics.Step(string(step.Kind), err)
+	c.o.Metrics.Step(string(step.Kind), err)
 	if err == nil {
-		c.metrics.OrphanRemoved()
+		c.o.Metrics.OrphanRemoved()
 	}
-	auditlog.Write(c.log, g.GetSandboxId(), step, g.GetId(), time.Since(begun), err)
+	auditlog.Write(c.o.Logger, g.GetSandboxId(), step, g.GetId(), time.Since(begun), err)
 	return err
 }

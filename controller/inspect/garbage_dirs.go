@@ -14,8 +14,8 @@ import (
 // garbageDirs judges the directories of sandboxes on the host. It lists them before it reads any record: a directory is created after its
 // sandbox was accepted, so the sandbox of each listed directory is known by then. It leaves out directories used by a container that is not
 // ours: another daemon knows that sandbox.
-func (l *lister) garbageDirs(ctx context.Context) ([]*agboxv1.GarbageItem, error) {
-	dirs, err := l.dirs()
+func (l *Lister) garbageDirs(ctx context.Context) ([]*agboxv1.GarbageItem, error) {
+	dirs, err := l.Dirs()
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func (l *lister) garbageDirs(ctx context.Context) ([]*agboxv1.GarbageItem, error
 }
 
 // judgeDir returns why the directory of a sandbox is garbage; empty: it is not.
-func (l *lister) judgeDir(ctx context.Context, id string) (reason string, unknown bool, err error) {
+func (l *Lister) judgeDir(ctx context.Context, id string) (reason string, unknown bool, err error) {
 	if id == "" {
 		return "no sandbox that is known has it", true, nil
 	}
@@ -64,7 +64,7 @@ func (l *lister) judgeDir(ctx context.Context, id string) (reason string, unknow
 }
 
 // stillGarbageDir judges the directory again, and checks that no container of any daemon has it mounted.
-func (l *lister) stillGarbageDir(ctx context.Context, g *agboxv1.GarbageItem) error {
+func (l *Lister) stillGarbageDir(ctx context.Context, g *agboxv1.GarbageItem) error {
 	if g.GetSandboxId() == "" {
 		return l.stillNobodys(ctx, g.GetName())
 	}
@@ -75,7 +75,7 @@ func (l *lister) stillGarbageDir(ctx context.Context, g *agboxv1.GarbageItem) er
 	if reason == "" || unknown != g.GetUnknown() {
 		return errKept
 	}
-	containers, err := l.containers(ctx, map[string]string{naming.SandboxID: g.GetSandboxId()})
+	containers, err := l.Containers(ctx, map[string]string{naming.SandboxID: g.GetSandboxId()})
 	if err != nil {
 		return fmt.Errorf("list containers: %w", err)
 	}
@@ -86,7 +86,7 @@ func (l *lister) stillGarbageDir(ctx context.Context, g *agboxv1.GarbageItem) er
 }
 
 // stillNobodys judges again a directory whose sandbox is unknown.
-func (l *lister) stillNobodys(ctx context.Context, runName string) error {
+func (l *Lister) stillNobodys(ctx context.Context, runName string) error {
 	_, ids, err := l.usersOfDirs(ctx)
 	if err != nil {
 		return err
@@ -103,8 +103,8 @@ func (l *lister) stillNobodys(ctx context.Context, runName string) error {
 
 // usersOfDirs returns the sandboxes that containers of all daemons on this engine name, and which of them have a container that is not
 // ours.
-func (l *lister) usersOfDirs(ctx context.Context) (foreign map[string]bool, ids []string, err error) {
-	containers, err := l.containers(ctx, map[string]string{naming.SandboxID: ""})
+func (l *Lister) usersOfDirs(ctx context.Context) (foreign map[string]bool, ids []string, err error) {
+	containers, err := l.Containers(ctx, map[string]string{naming.SandboxID: ""})
 	if err != nil {
 		return nil, nil, fmt.Errorf("list containers: %w", err)
 	}
@@ -112,7 +112,7 @@ func (l *lister) usersOfDirs(ctx context.Context) (foreign map[string]bool, ids 
 	for _, ct := range containers {
 		id := ct.Labels[naming.SandboxID]
 		ids = append(ids, id)
-		if !l.objects.Has(ct.Labels) {
+		if !l.Objects.Has(ct.Labels) {
 			foreign[id] = true
 		}
 	}
@@ -120,12 +120,12 @@ func (l *lister) usersOfDirs(ctx context.Context) (foreign map[string]bool, ids 
 }
 
 // knownIDs returns all sandboxes in memory, including damaged ones, and if deleted is set the deleted ones that are not purged.
-func (l *lister) knownIDs(ctx context.Context, deleted bool) (ids []string, err error) {
+func (l *Lister) knownIDs(ctx context.Context, deleted bool) (ids []string, err error) {
 	// A read of the file waits until commits are in memory.
-	if _, err := l.records.Reserved(ctx, ""); err != nil {
+	if _, err := l.Records.Reserved(ctx, ""); err != nil {
 		return nil, err
 	}
-	list, err := l.records.List(ctx, store.Filter{IncludeDeleted: deleted})
+	list, err := l.Records.List(ctx, store.Filter{IncludeDeleted: deleted})
 	if err != nil {
 		return nil, err
 	}

@@ -10,12 +10,12 @@ import (
 )
 
 // garbageObjects judges the objects with our label, of one sandbox unless sandboxID is empty: containers first, then networks.
-func (l *lister) garbageObjects(ctx context.Context, sandboxID string) ([]*agboxv1.GarbageItem, error) {
-	run, problem := l.life()
+func (l *Lister) garbageObjects(ctx context.Context, sandboxID string) ([]*agboxv1.GarbageItem, error) {
+	run, problem := l.Life()
 	if problem != "" {
 		return nil, garbageRefusal(problem)
 	}
-	all, err := l.objects.Worlds(ctx, sandboxID)
+	all, err := l.Objects.Worlds(ctx, sandboxID)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func itemsOf(id string, w *plan.World) (items []*agboxv1.GarbageItem) {
 }
 
 // garbageOf returns the objects of one sandbox that it should not have.
-func (l *lister) garbageOf(ctx context.Context, id string, w *plan.World) ([]*agboxv1.GarbageItem, error) {
+func (l *Lister) garbageOf(ctx context.Context, id string, w *plan.World) ([]*agboxv1.GarbageItem, error) {
 	if id == "" {
 		return judged(itemsOf(id, w), true, "it carries this store's label and names no sandbox"), nil
 	}
@@ -78,8 +78,8 @@ func leftBehind(s plan.Standing) (reason string, unknown bool) {
 }
 
 // outsideSpec returns the objects that the sandbox's own pass would remove.
-func (l *lister) outsideSpec(ctx context.Context, id string, w *plan.World) ([]*agboxv1.GarbageItem, error) {
-	p, _, _, err := l.sandboxes.Glance(ctx, id, w, l.clock())
+func (l *Lister) outsideSpec(ctx context.Context, id string, w *plan.World) ([]*agboxv1.GarbageItem, error) {
+	p, _, _, err := l.Sandboxes.Glance(ctx, id, w, l.Clock())
 	if err != nil {
 		return nil, err
 	}
@@ -100,10 +100,10 @@ func judged(items []*agboxv1.GarbageItem, unknown bool, reason string) []*agboxv
 
 // standing returns the present standing of an ID. A commit is in the file a moment before it is in memory; reading twice avoids that a
 // sandbox that was just accepted counts as gone.
-func (l *lister) standing(ctx context.Context, id string) (plan.Standing, error) {
-	rec, _, err := l.sandboxes.Record(ctx, id)
+func (l *Lister) standing(ctx context.Context, id string) (plan.Standing, error) {
+	rec, _, err := l.Sandboxes.Record(ctx, id)
 	if err == nil && rec.Standing == plan.Gone {
-		rec, _, err = l.sandboxes.Record(ctx, id)
+		rec, _, err = l.Sandboxes.Record(ctx, id)
 	}
 	return rec.Standing, err
 }
