@@ -135,10 +135,11 @@ func New(cfg Config) *Controller {
 		Logger: cfg.Logger, Metrics: cfg.Metrics,
 	})
 	c.absences = absence.New(absence.Options{
-		Store: cfg.Store, Engine: cfg.Engine, Objects: c.objects, Exec: cfg.Execs.Status,
-		Record:     func(sb store.Sandbox) plan.Record { return c.reader.RecordOf(sb) },
-		SameEngine: c.link.CheckSame, CheckSame: c.link.Checker().CheckSame,
-		Enqueue: c.sandboxLoop.Add, DoubtEnded: c.agents.EnqueueOf, Logger: cfg.Logger,
+		Ports: absence.Ports{
+			Store: cfg.Store, Engine: cfg.Engine, Objects: c.objects, Exec: cfg.Execs.Status, CheckSame: c.link.CheckSame, Logger: cfg.Logger,
+			Record: func(sb store.Sandbox) plan.Record { return c.reader.RecordOf(sb) },
+		},
+		Confirmations: cfg.Store, ReadSame: c.link.Checker.CheckSame, Enqueue: c.sandboxLoop.Add, DoubtEnded: c.agents.EnqueueOf,
 	})
 	c.sandboxes = c.newSandboxes()
 	c.reader = c.sandboxes.Reader()

@@ -11,7 +11,7 @@ import (
 func (c *Controller) newExplainer() *inspect.Explainer {
 	return inspect.NewExplainer(inspect.Options{
 		Sandbox: c.cfg.Store.Sandbox, Agent: c.cfg.Store.Agent,
-		Sandboxes: func() *sandbox.Reader { return c.reader.With(c.link.Checker(), c.absences.Reader()) }, Agents: c.agents.Observer(),
+		Sandboxes: func() *sandbox.Reader { return c.reader.With(c.link.Checker, c.absences.ReadOnly()) }, Agents: c.agents.Observer(),
 		Engine: c.link.State, RunOf: c.link.RunOf, Clock: c.clock.Read, SandboxQueue: c.sandboxLoop, AgentQueue: c.agentLoop,
 		SandboxStatus: c.Status, AgentStatus: c.AgentStatus,
 	})
@@ -22,7 +22,7 @@ func (c *Controller) newCollector() *inspect.Collector {
 	return inspect.NewCollector(inspect.CollectOptions{
 		Lister: inspect.Lister{
 			Records: c.cfg.Store, Sandboxes: c.reader, Objects: c.objects, Containers: c.cfg.Engine.ListContainers, Dirs: c.cfg.Execs.Dirs,
-			Life: c.link.Life, CheckMarker: c.link.Checker().CheckMarker, Clock: c.clock.Read,
+			Life: c.link.Life, CheckMarker: c.link.Checker.CheckMarker, Clock: c.clock.Read,
 		},
 		Remover: remover{c.cfg.Engine, c.cfg.Execs}, Logger: c.log, Metrics: c.cfg.Metrics,
 	})

@@ -58,11 +58,11 @@ type vanishing struct {
 
 // unlisted returns the sandboxes that the engine does not list now, by ID.
 func (v vanishing) unlisted(ctx context.Context) (map[string]store.Sandbox, error) {
-	shown, err := v.keeper.reader.objects.Primaries(ctx)
+	shown, err := v.keeper.o.Objects.Primaries(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return v.keeper.reader.unlisted(ctx, shown, v.run, v.engine)
+	return v.keeper.unlisted(ctx, shown, v.run, v.engine)
 }
 
 // await waits until each sandbox that the engine does not list is held, decided or observed again. gone are those that were not observed
@@ -76,7 +76,7 @@ func (v vanishing) await(ctx context.Context) (held map[string]*storev1.GivenUp,
 		v.keeper.o.Enqueue(id) // without an event, only the next resync would enqueue it
 	}
 	for deadline := time.Now().Add(confirmWait); ; {
-		held = v.keeper.reader.memory.confirmable(open, v.run, v.engine)
+		held = v.keeper.confirmable(open, v.run, v.engine)
 		if len(held) == len(open) || !time.Now().Before(deadline) {
 			break
 		}
@@ -105,7 +105,7 @@ func (v vanishing) await(ctx context.Context) (held map[string]*storev1.GivenUp,
 // decided reports whether an operator gave up a sandbox, or it FAILED because a part of it is gone. The verdict removes the confirmation,
 // so the confirmation is read first.
 func (v vanishing) decided(ctx context.Context, sb store.Sandbox) bool {
-	if v.keeper.reader.memory.isConfirmed(sb.ID, sb.Desired.GetObjects(), v.run, v.engine) {
+	if v.keeper.isConfirmed(sb.ID, sb.Desired.GetObjects(), v.run, v.engine) {
 		return true
 	}
 	sb, err := v.keeper.o.Store.Sandbox(ctx, sb.ID)

@@ -54,8 +54,8 @@ func (a *memory) confirm(recorded map[string]*storev1.GivenUp) {
 	}
 }
 
-// hasConfirmation reports whether a confirmation of a sandbox may be recorded.
-func (a *memory) hasConfirmation(id string) bool {
+// HasConfirmation reports whether a confirmation of a sandbox may be recorded.
+func (a *memory) HasConfirmation(id string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.confirmed[id] != nil || a.stale[id]

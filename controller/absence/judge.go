@@ -48,19 +48,24 @@ type Sandbox struct {
 	InDoubt func(w plan.World) bool
 }
 
+// Ports are what a Reader judges by. They only read, and all are required.
+type Ports struct {
+	Store   Records
+	Engine  Engine
+	Objects owned.Objects
+	// Exec reads the journal of an exec.
+	Exec func(sandboxID, execID, nonce string) (execjournal.Status, error)
+	// CheckSame checks that the engine is ours and has not restarted since run.
+	CheckSame func(ctx context.Context, run *storev1.EngineRun) error
+	// Record returns the part of a live sandbox's record that decisions depend on.
+	Record func(store.Sandbox) plan.Record
+	Logger *slog.Logger
+}
+
 // Reader judges absences by ports that only read.
 type Reader struct {
-	store   Records
-	engine  Engine
-	objects owned.Objects
-	// exec reads the journal of an exec.
-	exec func(sandboxID, execID, nonce string) (execjournal.Status, error)
-	// same checks that the engine is ours and has not restarted since run.
-	same func(ctx context.Context, run *storev1.EngineRun) error
-	// record returns the part of a live sandbox's record that decisions depend on.
-	record func(store.Sandbox) plan.Record
-	log    *slog.Logger
-	memory *memory
+	*memory
+	p Ports
 }
 
 // Judge decides whether the absence of the parts of s that w does not contain is proven. If so it clears w.Doubt; otherwise w.Doubt is the
@@ -71,7 +76,7 @@ func (r *Reader) Judge(ctx context.Context, s Sandbox, w *plan.World) error {
 		w.Doubt = ""
 		return nil
 	}
-	r.memory.forgotten(s.Record.ID)
+	r.forgotten(s.Record.ID)
 	return r.prove(ctx, s, w)
 }
 
@@ -87,29 +92,29 @@ func objectIDs(o *storev1.Objects) []string {
 func (r *Reader) Find(ctx context.Context, rec plan.Record, w *plan.World) error {
 	containers, _ := plan.Unseen(rec, *w)
 	for _, key := range containers {
-		d, err := r.engine.InspectContainer(ctx, key)
-		if errdefs.IsNotFound(err) || err == nil && !r.objects.HasOf(d.Labels, rec.ID) {
+		d, err := r.p.Engine.InspectContainer(ctx, key)
+		if errdefs.IsNotFound(err) || err == nil && !r.p.Objects.HasOf(d.Labels, rec.ID) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
 		if !slices.ContainsFunc(w.Containers, func(have plan.Container) bool { return have.ID == d.ID }) {
-			r.log.Warn("the engine's list leaves out a container that exists", "sandbox_id", rec.ID, "container_id", d.ID)
+			r.p.Logger.Warn("the engine's list leaves out a container that exists", "sandbox_id", rec.ID, "container_id", d.ID)
 			w.Containers = append(w.Containers, owned.Container(d.Container))
 		}
 	}
 	_, networks := plan.Unseen(rec, *w) // also those of the containers that were just found
 	for _, key := range networks {
-		n, err := r.engine.InspectNetwork(ctx, key)
-		if errdefs.IsNotFound(err) || err == nil && !r.objects.HasOf(n.Labels, rec.ID) {
+		n, err := r.p.Engine.InspectNetwork(ctx, key)
+		if errdefs.IsNotFound(err) || err == nil && !r.p.Objects.HasOf(n.Labels, rec.ID) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
 		if !slices.ContainsFunc(w.Networks, func(have plan.Network) bool { return have.ID == n.ID }) {
-			r.log.Warn("the engine's list leaves out a network that exists", "sandbox_id", rec.ID, "network_id", n.ID)
+			r.p.Logger.Warn("the engine's list leaves out a network that exists", "sandbox_id", rec.ID, "network_id", n.ID)
 			w.Networks = append(w.Networks, owned.Network(n))
 		}
 	}
@@ -123,15 +128,15 @@ func (r *Reader) prove(ctx context.Context, s Sandbox, w *plan.World) error {
 	if what == "" { // its cleanup is due
 		what = plan.ThePrimary
 	}
-	if err := r.same(ctx, w.Run); err != nil {
+	if err := r.p.CheckSame(ctx, w.Run); err != nil {
 		return fmt.Errorf("make sure of the engine: %w", err)
 	}
 	if contradiction := r.contradiction(ctx, rec, *w); contradiction != "" {
 		w.Doubt, w.LookAgain = "the engine does not show "+what+", but "+contradiction+"; looking again", looksApart
 		return nil
 	}
-	proof := r.memory.isDestroyed(removedIDs(rec.Objects, *w)...)
-	if left := r.memory.observe(rec.ID, what, w.Run, proof); left > 0 {
+	proof := r.isDestroyed(removedIDs(rec.Objects, *w)...)
+	if left := r.observe(rec.ID, what, w.Run, proof); left > 0 {
 		w.Doubt, w.LookAgain = "the engine does not show "+what+"; looking again", left
 		return nil
 	}
@@ -141,7 +146,7 @@ func (r *Reader) prove(ctx context.Context, s Sandbox, w *plan.World) error {
 			return err
 		}
 		if len(others) > 0 {
-			r.memory.hold(rec.ID, heldSandbox{s.Name, rec.Objects.GetPrimaryId(), w.Run})
+			r.hold(rec.ID, heldSandbox{s.Name, rec.Objects.GetPrimaryId(), w.Run})
 			w.Doubt, w.LookAgain = vanishedTogether(append(others, s.Name)), looksApart
 			return nil
 		}
@@ -190,12 +195,12 @@ func (r *Reader) contradiction(ctx context.Context, rec plan.Record, w plan.Worl
 		}
 		return ""
 	}
-	for _, execID := range r.store.ActiveExecs(rec.ID) {
-		ex, err := r.store.Exec(ctx, execID)
+	for _, execID := range r.p.Store.ActiveExecs(rec.ID) {
+		ex, err := r.p.Store.Exec(ctx, execID)
 		if err != nil {
 			continue // no evidence either way
 		}
-		status, err := r.exec(rec.ID, execID, ex.Desired.GetNonce())
+		status, err := r.p.Exec(rec.ID, execID, ex.Desired.GetNonce())
 		if err == nil && status.Phase == execphase.Running {
 			return "exec " + execID + " runs in it"
 		}
@@ -206,14 +211,14 @@ func (r *Reader) contradiction(ctx context.Context, rec plan.Record, w plan.Worl
 // vanishedWith names the other sandboxes that vanished, or none if an operator gave up that of rec. Errors: ErrUnavailable if the engine
 // lists the primary of rec, which contradicts its absence.
 func (r *Reader) vanishedWith(ctx context.Context, rec plan.Record, run *storev1.EngineRun) ([]string, error) {
-	engine, err := r.store.EngineIdentity(ctx)
+	engine, err := r.p.Store.EngineIdentity(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if r.memory.isConfirmed(rec.ID, rec.Objects, run, engine) {
+	if r.isConfirmed(rec.ID, rec.Objects, run, engine) {
 		return nil, nil
 	}
-	shown, err := r.objects.Primaries(ctx)
+	shown, err := r.p.Objects.Primaries(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -236,11 +241,11 @@ func (r *Reader) vanishedWith(ctx context.Context, rec plan.Record, run *storev1
 // operator gave up.
 func (r *Reader) unlisted(ctx context.Context, shown map[string]bool, run *storev1.EngineRun, engine *storev1.EngineIdentity) (map[string]store.Sandbox, error) {
 	gone := map[string]store.Sandbox{}
-	for _, id := range r.store.LiveIDs() {
+	for _, id := range r.p.Store.LiveIDs() {
 		if shown[id] {
 			continue
 		}
-		sb, err := r.store.Sandbox(ctx, id)
+		sb, err := r.p.Store.Sandbox(ctx, id)
 		if errdefs.IsNotFound(err) || errdefs.IsDataLoss(err) {
 			continue
 		}
@@ -248,7 +253,7 @@ func (r *Reader) unlisted(ctx context.Context, shown map[string]bool, run *store
 			return nil, err
 		}
 		objects := sb.Desired.GetObjects()
-		if r.lacksPrimary(sb) && !r.memory.isDestroyed(objects.GetPrimaryId()) && !r.memory.isConfirmed(id, objects, run, engine) {
+		if r.lacksPrimary(sb) && !r.isDestroyed(objects.GetPrimaryId()) && !r.isConfirmed(id, objects, run, engine) {
 			gone[id] = sb
 		}
 	}
@@ -257,5 +262,5 @@ func (r *Reader) unlisted(ctx context.Context, shown map[string]bool, run *store
 
 // lacksPrimary reports whether a sandbox without its primary should have one.
 func (r *Reader) lacksPrimary(sb store.Sandbox) bool {
-	return plan.Lacks(r.record(sb), plan.World{}) == plan.ThePrimary
+	return plan.Lacks(r.p.Record(sb), plan.World{}) == plan.ThePrimary
 }

@@ -56,8 +56,8 @@ func newMemory() *memory {
 	}
 }
 
-// note records the removal that an event of the engine reports.
-func (a *memory) note(e dockerx.Event) {
+// Note records the removal that an event of the engine reports.
+func (a *memory) Note(e dockerx.Event) {
 	if e.Action != dockerx.ActionDestroy {
 		return
 	}
@@ -69,11 +69,11 @@ func (a *memory) note(e dockerx.Event) {
 	a.destroyed[e.ID] = true
 }
 
-// streamEnded drops the removals reported so far: the next stream may be from another engine. The next stream replays the last seconds of
+// StreamEnded drops the removals reported so far: the next stream may be from another engine. The next stream replays the last seconds of
 // events that its engine remembers, and these prove as much: an engine keeps its events in the memory of one process, so they are of its
 // present life; each names an ID, and no ID is used twice. A gap before a replay hides removals and invents none; a removal without an
 // event is proven by the looks and an operator.
-func (a *memory) streamEnded() {
+func (a *memory) StreamEnded() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	clear(a.destroyed)
@@ -97,8 +97,8 @@ func (a *memory) seen(id string, o *storev1.Objects) bool {
 	return doubted
 }
 
-// doubts reports whether a part of a sandbox was not found and its absence is not proven yet.
-func (a *memory) doubts(id string) bool {
+// Doubts reports whether a part of a sandbox was not found and its absence is not proven yet.
+func (a *memory) Doubts(id string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	_, ok := a.first[id]

@@ -11,7 +11,7 @@ import (
 func TestTheNewestRemovalsAreRemembered(t *testing.T) {
 	a := newMemory()
 	for i := range 2*maxDestroyed + 1 {
-		a.note(dockerx.Event{Action: dockerx.ActionDestroy, ID: fmt.Sprint(i)})
+		a.Note(dockerx.Event{Action: dockerx.ActionDestroy, ID: fmt.Sprint(i)})
 	}
 	if !a.isDestroyed(fmt.Sprint(2 * maxDestroyed)) {
 		t.Error("the newest removal is forgotten")

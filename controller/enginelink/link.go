@@ -22,7 +22,6 @@ import (
 	"github.com/agbox/agbox/internal/wait"
 )
 
-// Bounds of the link to the engine.
 // probeInterval is the time between two probes of a connected engine.
 const probeInterval = 5 * time.Second
 
@@ -66,9 +65,8 @@ type Options struct {
 
 // Link holds the subscription to the engine's events and knows whether the engine is usable. Create one with New.
 type Link struct {
-	checks Checker
+	Checker
 	o      Options
-	log    *slog.Logger
 	wakeup chan struct{}
 
 	mu    sync.RWMutex
@@ -91,30 +89,18 @@ type State struct {
 // New returns a link that is not connected until Run.
 func New(o Options) *Link {
 	return &Link{
-		checks: Checker{store: o.Store, engine: o.Engine, objects: o.Objects, dirs: o.Dirs, bootID: o.BootID},
-		o:      o, log: o.Logger, wakeup: make(chan struct{}, 1),
+		Checker: Checker{store: o.Store, engine: o.Engine, objects: o.Objects, dirs: o.Dirs, bootID: o.BootID},
+		o:       o, wakeup: make(chan struct{}, 1),
 		state: State{Problem: "connecting to the engine", Since: time.Now()},
 	}
 }
 
-// Checker returns the part of the link that only reads.
-func (l *Link) Checker() Checker { return l.checks }
-
-// RunOf calls Checker.RunOf.
-func (l *Link) RunOf(info dockerx.Info) *storev1.EngineRun { return l.checks.RunOf(info) }
-
 // Problem returns in one sentence why the engine's state is unknown; empty while the engine is usable.
-func (l *Link) Problem() string {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return l.state.Problem
-}
+func (l *Link) Problem() string { return l.State().Problem }
 
 // Warning returns in one sentence what is dangerous about the engine's configuration; empty: nothing.
 func (l *Link) Warning() string {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	if l.state.Problem == "" && !l.state.Info.LiveRestore {
+	if s := l.State(); s.Problem == "" && !s.Info.LiveRestore {
 		return "the engine runs without live-restore: its death ends all sandboxes until they are restarted"
 	}
 	return ""
@@ -122,9 +108,8 @@ func (l *Link) Warning() string {
 
 // Life returns the present life of the engine, or the problem because of which its state is unknown.
 func (l *Link) Life() (run *storev1.EngineRun, problem string) {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return l.RunOf(l.state.Info), l.state.Problem
+	s := l.State()
+	return l.RunOf(s.Info), s.Problem
 }
 
 // Info returns the engine's last info, also while it is away; the zero value before its first answer.
@@ -159,9 +144,9 @@ func (l *Link) set(s State) {
 	l.o.Metrics.EngineUp(s.Problem == "")
 	switch {
 	case changed && s.Problem != "":
-		l.log.Warn("engine state unknown", "reason", s.Problem)
+		l.o.Logger.Warn("engine state unknown", "reason", s.Problem)
 	case changed:
-		l.log.Info("engine is back", "engine_version", s.Info.Version, "live_restore", s.Info.LiveRestore)
+		l.o.Logger.Info("engine is back", "engine_version", s.Info.Version, "live_restore", s.Info.LiveRestore)
 	}
 }
 
@@ -178,24 +163,17 @@ func (l *Link) Run(ctx context.Context) {
 		}
 		l.lost(err)
 		failures++
-		l.pause(ctx, reconnect.After(failures))
-	}
-}
-
-func (l *Link) pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	case <-l.wakeup:
+		select {
+		case <-ctx.Done():
+		case <-time.After(reconnect.After(failures)):
+		case <-l.wakeup:
+		}
 	}
 }
 
 func (l *Link) lost(err error) {
 	s := State{Problem: fmt.Sprintf("the Docker engine can't be reached: %v", err)}
-	var moved *MovedError
-	if errors.Is(err, ErrForeign) || errors.As(err, &moved) {
+	if _, moved := errors.AsType[*MovedError](err); moved || errors.Is(err, ErrForeign) {
 		s = State{Problem: err.Error()}
 	}
 	l.set(s)
@@ -262,11 +240,11 @@ func (l *Link) probe(ctx context.Context) {
 		if err == nil {
 			err = l.recordIdentity(ctx, info)
 		}
-		var moved *MovedError
+		_, moved := errors.AsType[*MovedError](err)
 		switch {
 		case ctx.Err() != nil:
 			return
-		case errors.As(err, &moved):
+		case moved:
 			l.set(State{Problem: err.Error()})
 			continue
 		case err != nil:
@@ -301,7 +279,7 @@ func (l *Link) identify(ctx context.Context) error {
 
 // CheckMarker calls Checker.CheckMarker. It also marks an engine that was found to be ours in another way.
 func (l *Link) CheckMarker(ctx context.Context) error {
-	state, err := l.checks.marker(ctx)
+	state, err := l.marker(ctx)
 	switch {
 	case err != nil || state == markerDone:
 		return err
@@ -313,7 +291,7 @@ func (l *Link) CheckMarker(ctx context.Context) error {
 
 // CheckSame calls Checker.CheckSame. It also records a new identity and marks the engine; see CheckMarker.
 func (l *Link) CheckSame(ctx context.Context, run *storev1.EngineRun) error {
-	info, err := l.checks.unchanged(ctx, run)
+	info, err := l.unchanged(ctx, run)
 	if err != nil {
 		return err
 	}
@@ -325,12 +303,12 @@ func (l *Link) CheckSame(ctx context.Context, run *storev1.EngineRun) error {
 
 // recordIdentity records the engine's storage driver and data root if they can be trusted; see Checker.identity.
 func (l *Link) recordIdentity(ctx context.Context, info dockerx.Info) error {
-	change, err := l.checks.identity(ctx, info)
+	change, err := l.identity(ctx, info)
 	if err != nil || change == nil {
 		return err
 	}
 	if change.was != nil {
-		l.log.Warn("the engine moved its containers, and lists all of them", "storage_driver", info.Driver,
+		l.o.Logger.Warn("the engine moved its containers, and lists all of them", "storage_driver", info.Driver,
 			"data_root", info.DataRoot)
 	}
 	return l.o.Store.SetEngineIdentity(ctx, change.is)
@@ -343,7 +321,7 @@ func (l *Link) mark(ctx context.Context, because plan.Reason) error {
 	instance, begun := l.o.Store.InstanceID(), time.Now()
 	name, labels := naming.MarkerVolume(instance), map[string]string{naming.Instance: instance, naming.Marker: "engine"}
 	err := l.o.Engine.CreateVolume(ctx, name, labels)
-	auditlog.Write(l.log, "", plan.Step{Kind: markEngine, Reason: because}, name, time.Since(begun), err)
+	auditlog.Write(l.o.Logger, "", plan.Step{Kind: markEngine, Reason: because}, name, time.Since(begun), err)
 	if err != nil {
 		return fmt.Errorf("mark the engine: %w", err)
 	}
@@ -363,7 +341,7 @@ func (l *Link) Confirm(ctx context.Context) (dockerx.Info, error) {
 	if err := l.o.Store.SetEngineIdentity(ctx, is); err != nil {
 		return info, err
 	}
-	l.log.Warn("an operator confirmed the engine", "engine_id", info.EngineID)
+	l.o.Logger.Warn("an operator confirmed the engine", "engine_id", info.EngineID)
 	select {
 	case l.wakeup <- struct{}{}:
 	default:
