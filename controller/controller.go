@@ -6,11 +6,16 @@ package controller
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/absence"
 	"github.com/agbox/agbox/controller/agent"
@@ -23,8 +28,8 @@ import (
 	"github.com/agbox/agbox/controller/queue"
 	"github.com/agbox/agbox/controller/quota"
 	"github.com/agbox/agbox/controller/sandbox"
+	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/clockjump"
-	"github.com/agbox/agbox/internal/host/hostfiles"
 	"github.com/agbox/agbox/internal/metrics"
 	"github.com/agbox/agbox/store"
 )
@@ -51,20 +56,11 @@ type Config struct {
 	// free.
 	MakeRoom func() bool
 
-	// ShimDir is the host directory of the agbox-shim that new containers mount.
-	ShimDir string
-	// CoverDir is the host directory with the empty directory "dir" and the empty file "file", which cover agboxd's own paths inside
-	// mounts. Its path contains no symbolic link.
-	CoverDir string
-	// CheckMounted checks that the mounts of a running container are what their sources name; see hostfiles.CheckMounted. Nil: they are not
-	// checked.
-	CheckMounted func(pid int, known hostfiles.Mounted, mounts []hostfiles.Mounted) (seen bool, err error)
+	sandbox.Host
 	// Clock reads the clocks that deadlines use; see hostclock.Read. Nil: the wall clock alone, which never jumps.
 	Clock func() clockjump.Reading
 	// BootID is the kernel's boot ID.
 	BootID string
-	// HostUID and HostGID are in the environment of every container.
-	HostUID, HostGID int
 
 	// Settings apply until SetSettings.
 	Settings Settings
@@ -81,6 +77,7 @@ type Config struct {
 type Controller struct {
 	*inspect.Explainer
 	*inspect.Collector
+	*agent.Drainer
 
 	cfg      Config
 	settings atomic.Pointer[Settings]
@@ -95,7 +92,6 @@ type Controller struct {
 	agentLoop   *queue.Loop
 	agents      *agent.Reconciler
 	drainLoop   *queue.Loop
-	drainer     *agent.Drainer
 	link        *enginelink.Link
 	absences    *absence.Keeper
 	quotas      *quota.Watcher
@@ -114,6 +110,9 @@ const (
 
 // New returns a Controller and registers its hook for the store's commits.
 func New(cfg Config) *Controller {
+	if cfg.NoRoom == nil {
+		cfg.NoRoom = func() string { return "" }
+	}
 	c := &Controller{
 		cfg: cfg, log: cfg.Logger,
 		resyncNow: make(chan struct{}, 1),
@@ -128,7 +127,7 @@ func New(cfg Config) *Controller {
 	c.clock = clock.New(cfg.Clock, func() time.Duration { return c.inForce().ClockGrace }, c.clockOnRecord())
 	c.started = c.clock.Now()
 	c.agents = c.newAgents()
-	c.drainer = agent.NewDrainer(c.agents, cfg.Store, c.drainLoop, cfg.Drained)
+	c.Drainer = agent.NewDrainer(c.agents, cfg.Store, c.drainLoop, cfg.Drained)
 	c.link = enginelink.New(enginelink.Options{
 		Store: cfg.Store, Engine: cfg.Engine, Objects: c.objects, Dirs: cfg.Execs.Dirs, BootID: cfg.BootID,
 		Event: c.engineEvent, Returned: c.engineReturned, StreamEnded: func() { c.absences.StreamEnded() },
@@ -148,7 +147,7 @@ func New(cfg Config) *Controller {
 	cfg.Store.OnCommit(c.committed)
 	cfg.Store.OnAgentCommit(func(id string) {
 		c.agentLoop.Add(id)
-		c.drainer.Changed()
+		c.Drainer.Changed()
 	})
 	return c
 }
@@ -171,7 +170,7 @@ func (c *Controller) Run(ctx context.Context) {
 	wg.Go(func() { c.sandboxLoop.Run(ctx, c.sandboxes.Reconcile) })
 	wg.Go(func() { c.execLoop.Run(ctx, c.execs.Reconcile) })
 	wg.Go(func() { c.agents.Watch(ctx) })
-	wg.Go(func() { c.drainLoop.Run(ctx, c.drainer.Reconcile) })
+	wg.Go(func() { c.drainLoop.Run(ctx, c.Drainer.Reconcile) })
 	wg.Go(func() {
 		c.agents.Hydrate(ctx) // before any pass decides about an agent
 		c.agentLoop.Run(ctx, c.agents.Reconcile)
@@ -216,7 +215,7 @@ func (c *Controller) committed(sandboxID, execID string) {
 	}
 	c.sandboxLoop.Add(sandboxID)
 	c.agents.EnqueueOf(sandboxID)
-	c.drainer.Changed()
+	c.Drainer.Changed()
 }
 
 func (c *Controller) wakeAll() {
@@ -240,4 +239,33 @@ func (c *Controller) clockOnRecord() clockjump.State {
 		return clockjump.State{}
 	}
 	return clockjump.Unrecorded()
+}
+
+// EngineRun returns the engine's present life and its info in that life, as far as known.
+func (c *Controller) EngineRun() (*storev1.EngineRun, dockerx.Info) {
+	s := c.link.State()
+	return c.link.RunOf(s.Info), s.Info
+}
+
+// SameEngine checks with the engine that it is ours and has not restarted since EngineRun returned run: then its answers in between can be
+// trusted. Errors: ErrUnavailable and others; they cannot.
+func (c *Controller) SameEngine(ctx context.Context, run *storev1.EngineRun) error {
+	info, err := c.cfg.Engine.Info(ctx)
+	if err != nil {
+		return err
+	}
+	if !proto.Equal(c.link.RunOf(info), run) {
+		return fmt.Errorf("the engine was restarted while it was looked at: %w", errdefs.ErrUnavailable)
+	}
+	return c.link.CheckMarker(ctx)
+}
+
+// AdoptRecords adopts records that entered the store in other ways than by its clients, as the start of the daemon does: it watches
+// journals and enqueues everything. It ends the waits for a pending rebuild.
+func (c *Controller) AdoptRecords() {
+	c.execs.Adopt()
+	for _, id := range c.sandboxes.Parked() {
+		c.sandboxLoop.Add(id)
+	}
+	c.askResync()
 }

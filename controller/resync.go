@@ -45,6 +45,16 @@ func (c *Controller) engineReturned() {
 	c.askResync()
 }
 
+// RoomReturned requeues every key that may have failed because the disk was full, and resets its backoff.
+func (c *Controller) RoomReturned() {
+	for _, id := range c.cfg.Store.LiveIDs() {
+		c.sandboxLoop.Forget(id)
+	}
+	c.execs.RetryAll()
+	c.agents.EnqueueAll()
+	c.askResync()
+}
+
 func (c *Controller) askResync() {
 	select {
 	case c.resyncNow <- struct{}{}:

@@ -18,6 +18,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	"github.com/agbox/agbox/controller"
+	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/dockerx/dockertest"
 	"github.com/agbox/agbox/internal/execid"
@@ -103,7 +104,7 @@ func (w *world) start(fuse int) error {
 	f := &fuseBox{left: fuse, blow: func() { w.watch.dies(); cancel() }}
 	cfg := controller.Config{
 		Store: &fusedStore{s, f, w.watch}, Engine: &fusedEngine{w.engine, f, w.watch}, Execs: &fusedExecs{w.journals(), f, w.shim},
-		WatchExecs: w.shim.watch, WatchAgents: w.shim.said.watch, ShimDir: "/shim", BootID: fmt.Sprintf("boot-%d", w.boot),
+		WatchExecs: w.shim.watch, WatchAgents: w.shim.said.watch, Host: sandbox.Host{ShimDir: "/shim"}, BootID: fmt.Sprintf("boot-%d", w.boot),
 		ResyncInterval: time.Minute, Workers: 4, Clock: w.clocks,
 		Settings: controller.Settings{
 			StopGrace: 10 * time.Second, CancelGrace: 10 * time.Second, HookTimeout: time.Minute, HealthTimeout: time.Minute,

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/agbox/agbox/controller"
+	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/dockerx/dockertest"
 	"github.com/agbox/agbox/internal/backup"
@@ -123,7 +124,7 @@ func (w *world) start() error {
 	}
 	execs := execjournal.New(filepath.Join(w.dir, "logs"), filepath.Join(w.dir, "s"))
 	ctl := controller.New(controller.Config{
-		Store: st, Engine: slowPulls{w.engine}, Execs: execs, WatchExecs: execs.Watch, WatchAgents: execs.WatchAgents, ShimDir: "/shim", BootID: "boot",
+		Store: st, Engine: slowPulls{w.engine}, Execs: execs, WatchExecs: execs.Watch, WatchAgents: execs.WatchAgents, Host: sandbox.Host{ShimDir: "/shim"}, BootID: "boot",
 		ResyncInterval: time.Minute, Workers: 4,
 		Settings: controller.Settings{
 			StopGrace: 10 * time.Second, CancelGrace: 10 * time.Second, HookTimeout: time.Minute, HealthTimeout: time.Minute,

@@ -26,6 +26,7 @@ import (
 	"github.com/agbox/agbox/controller"
 	"github.com/agbox/agbox/controller/agent"
 	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/backup"
 	"github.com/agbox/agbox/internal/host/clockjump"
@@ -204,11 +205,12 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	d.drainer = newDrainer(func() config.Drain { return d.current.Load().Drain })
 	d.ctl = controller.New(controller.Config{
 		Store: d.store, Engine: d.engine, Execs: d.execs, WatchExecs: d.execs.Watch, WatchAgents: d.execs.WatchAgents,
-		Drained:      d.drainer.drained,
-		NoRoom:       d.disk.NoRoom,
-		MakeRoom:     d.disk.MakeRoom,
-		Clock:        func() clockjump.Reading { return clockjump.Reading(d.clock.Read()) },
-		CheckMounted: hostfiles.CheckMounted, ShimDir: shimDir, CoverDir: d.coverDir, BootID: d.clock.BootID(), HostUID: os.Getuid(), HostGID: os.Getgid(),
+		Drained:        d.drainer.drained,
+		NoRoom:         d.disk.NoRoom,
+		MakeRoom:       d.disk.MakeRoom,
+		Clock:          func() clockjump.Reading { return clockjump.Reading(d.clock.Read()) },
+		Host:           sandbox.Host{CheckMounted: hostfiles.CheckMounted, ShimDir: shimDir, CoverDir: d.coverDir, HostUID: os.Getuid(), HostGID: os.Getgid()},
+		BootID:         d.clock.BootID(),
 		ResyncInterval: r.ResyncInterval, Workers: r.Workers, Settings: settings(d.cfg), Logger: d.log, Metrics: m,
 	})
 	d.drainer.ctl = d.ctl

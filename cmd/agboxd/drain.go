@@ -82,7 +82,7 @@ func (d *drainer) mustPark() bool {
 	case config.OnSigtermPark:
 		return true
 	}
-	return d.ctl.BusyAgents() > 0
+	return len(d.ctl.BusyAgents()) > 0
 }
 
 // beforeExit parks the agents after the first SIGTERM or SIGINT. On the second signal, the first from signals, it makes the controller save

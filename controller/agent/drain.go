@@ -45,7 +45,7 @@ func (d *Drainer) Drain(ctx context.Context, o store.DrainOptions) (*agboxv1.Dra
 	d.queue.Add(DrainKey)
 	d.agents.EnqueueAll()
 	d.cfg.Logger.Warn("draining", "mode", o.Mode.String(), "reason", o.Reason)
-	return d.Status(), nil
+	return d.DrainStatus(), nil
 }
 
 // SaveNow stops waiting for agents in a turn: their work is saved now. Without a drain that waits for agents it does nothing.
@@ -64,8 +64,8 @@ func (d *Drainer) Undrain(ctx context.Context) (changed bool, err error) {
 	return changed, err
 }
 
-// Status returns the phase and the progress of a drain.
-func (d *Drainer) Status() *agboxv1.DrainStatus {
+// DrainStatus returns the phase and the progress of a drain.
+func (d *Drainer) DrainStatus() *agboxv1.DrainStatus {
 	rec := d.cfg.Store.Drain()
 	if rec == nil {
 		return &agboxv1.DrainStatus{}

@@ -53,7 +53,7 @@ func rebuilt(t *rapid.T, root string, sb store.Sandbox) recovery.Sandbox {
 	set := Settings{PidsLimit: 4096}
 	p := &pass{
 		Reconciler: &Reconciler{
-			o:   Options{Link: &enginelink.Link{}, Store: namedStore{}, Files: files, ShimDir: "/shim", HostUID: 1, HostGID: 2},
+			o:   Options{Link: &enginelink.Link{}, Store: namedStore{}, Files: files, Host: Host{ShimDir: "/shim", HostUID: 1, HostGID: 2}},
 			log: slog.New(slog.DiscardHandler),
 		},
 		rec: plan.Record{ID: sb.ID, Wanted: WantedOf(sb.Spec, sb.Desired.GetConfinement(), set)}, sb: sb, set: set, images: map[string]dockerx.Image{},

@@ -83,6 +83,20 @@ type AbsenceKeeper interface {
 	Forget(id string, o *storev1.Objects)
 }
 
+// Host is what containers get from the host, and how that is checked.
+type Host struct {
+	// ShimDir is the host directory of the agbox-shim that new containers mount.
+	ShimDir string
+	// CoverDir is the host directory with the empty directory "dir" and the empty file "file", which cover agboxd's own paths inside
+	// mounts. Its path contains no symbolic link.
+	CoverDir string
+	// CheckMounted checks that the mounts of a running container are what their sources name; see hostfiles.CheckMounted. Nil: they are not
+	// checked.
+	CheckMounted func(pid int, known hostfiles.Mounted, mounts []hostfiles.Mounted) (seen bool, err error)
+	// HostUID and HostGID are in the environment of every container.
+	HostUID, HostGID int
+}
+
 // Options are the dependencies of a Reconciler. All are required, except CheckMounted.
 type Options struct {
 	Store    RecordStore
@@ -105,15 +119,7 @@ type Options struct {
 	// NoRoom returns why the disk is full, in one sentence, or "". It does not block.
 	NoRoom func() string
 
-	// ShimDir is the host directory of the agbox-shim that new containers mount. CoverDir is the host directory with the empty directory
-	// "dir" and the empty file "file", which cover agboxd's own paths inside mounts.
-	ShimDir, CoverDir string
-	// CheckMounted checks that the mounts of a running container are what their sources name; see hostfiles.CheckMounted. Nil: they are not
-	// checked.
-	CheckMounted func(pid int, known hostfiles.Mounted, mounts []hostfiles.Mounted) (seen bool, err error)
-	// HostUID and HostGID are in the environment of every container.
-	HostUID, HostGID int
-
+	Host
 	Logger  *slog.Logger
 	Metrics *metrics.Metrics
 }

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/agbox/agbox/controller"
+	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/dockerx/dockertest"
 	"github.com/agbox/agbox/internal/host/execjournal"
@@ -90,7 +91,8 @@ func (d *fakeDaemon) start() {
 	}
 	execs := execjournal.New(filepath.Join(d.dir, "logs"), filepath.Join(d.dir, "s"))
 	ctl := controller.New(controller.Config{
-		Store: st, Engine: d.engine, Execs: execs, WatchExecs: execs.Watch, WatchAgents: execs.WatchAgents, ShimDir: "/shim", BootID: "boot", HostUID: os.Getuid(), HostGID: os.Getgid(),
+		Store: st, Engine: d.engine, Execs: execs, WatchExecs: execs.Watch, WatchAgents: execs.WatchAgents, BootID: "boot",
+		Host:           sandbox.Host{ShimDir: "/shim", HostUID: os.Getuid(), HostGID: os.Getgid()},
 		ResyncInterval: resync, Workers: 8,
 		Settings: controller.Settings{
 			StopGrace: 2 * time.Second, CancelGrace: 5 * time.Second, HookTimeout: time.Minute, HealthTimeout: time.Minute,

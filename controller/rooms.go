@@ -1,0 +1,140 @@
+package controller
+
+import (
+	"context"
+	"time"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
+	"github.com/agbox/agbox/controller/agent"
+	"github.com/agbox/agbox/controller/agentplan"
+	"github.com/agbox/agbox/controller/exec"
+	"github.com/agbox/agbox/controller/inspect"
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/controller/sandbox"
+	"github.com/agbox/agbox/internal/execid"
+	"github.com/agbox/agbox/store"
+)
+
+// Settings is the part of the configuration that may change while the controller runs.
+type Settings = sandbox.Settings
+
+// SetSettings replaces the settings: the next pass over each sandbox uses them, and a resync is requested.
+func (c *Controller) SetSettings(s Settings) {
+	c.settings.Store(&s)
+	c.askResync()
+}
+
+// inForce returns the settings of the next pass.
+func (c *Controller) inForce() Settings { return *c.settings.Load() }
+
+// newSandboxes connects the Reconciler of sandboxes with the other packages.
+func (c *Controller) newSandboxes() *sandbox.Reconciler {
+	return sandbox.New(sandbox.Options{
+		Store: c.cfg.Store, Engine: c.cfg.Engine, Objects: c.objects, Files: c.cfg.Execs, Link: c.link, Absences: c.absences, Clock: c.clock,
+		Queue: c.sandboxLoop, Settings: c.inForce, Started: c.started, ParkGrace: agentplan.ParkGrace, Turns: c.agents.Observer().Turns,
+		EnqueueExecs: func(id string) { c.execs.EnqueueOf(id) }, EnqueueAgents: c.agents.EnqueueOf, NoRoom: c.cfg.NoRoom,
+		Host: c.cfg.Host, Logger: c.log, Metrics: c.cfg.Metrics,
+	})
+}
+
+// Status returns in one sentence what a sandbox waits for or its last error; empty if it is as wanted.
+func (c *Controller) Status(sandboxID string) string { return c.sandboxes.Status(sandboxID) }
+
+// Ports returns the last observed published ports of a sandbox. The caller must not change the messages.
+func (c *Controller) Ports(sandboxID string) []*agboxv1.PublishedPort {
+	return c.sandboxes.Ports(sandboxID)
+}
+
+// OverQuota returns how many sandboxes have used up their quota, as last measured.
+func (c *Controller) OverQuota() int { return c.quotas.Full() }
+
+// EngineRefuses calls sandbox.Reconciler.EngineRefuses.
+func (c *Controller) EngineRefuses(spec *agboxv1.CreateSpec, confinement *storev1.Confinement) validate.Errors {
+	return c.sandboxes.EngineRefuses(spec, confinement)
+}
+
+// newExecs connects the Reconciler of execs with the other packages.
+func (c *Controller) newExecs() *exec.Reconciler {
+	return exec.New(exec.Options{
+		Store: c.cfg.Store, Files: c.cfg.Execs, Sandbox: c.reader.Record, TurnLeft: c.agents.Observer().TurnLeft,
+		Limits: c.execLimits, IdleTTL: func(sb store.Sandbox) time.Duration { return sandbox.IdleTTL(sb, c.inForce()) }, MakeRoom: c.cfg.MakeRoom,
+		Queue: c.execLoop, Sandboxes: c.sandboxLoop, Watch: c.cfg.WatchExecs, Changed: c.journalChanged,
+		Logger: c.log, Metrics: c.cfg.Metrics,
+	})
+}
+
+func (c *Controller) execLimits(sandboxID string) exec.Limits {
+	s := c.inForce()
+	return exec.Limits{
+		LogBytes: c.quotas.LogLimit(sandboxID, s.LogLimit), AgentLogBytes: s.LogLimit, KillAtLogLimit: s.KillAtLogLimit, CancelGrace: s.CancelGrace,
+	}
+}
+
+// journalChanged enqueues what else waits for an exec: agents for their processes and helper commands, sandboxes for their hooks.
+func (c *Controller) journalChanged(sandboxID, execID string) {
+	switch {
+	case execid.KindOf(execID) == execid.Helper:
+		c.agents.EnqueueOf(sandboxID)
+	case execid.Internal(execID): // a hook
+		c.sandboxLoop.Add(sandboxID)
+	default:
+		c.agents.EnqueueExec(execID)
+	}
+}
+
+// newAgents connects the Reconciler of agents with the other packages.
+func (c *Controller) newAgents() *agent.Reconciler {
+	return agent.New(agent.Options{
+		Store: c.cfg.Store, Files: c.cfg.Execs, Clock: c.clock, Sandbox: func(ctx context.Context, id string) (plan.Record, store.Sandbox, error) {
+			return c.reader.Record(ctx, id)
+		}, InDoubt: func(id string) bool { return c.absences.Doubts(id) },
+		Queue: c.agentLoop, EnqueueSandbox: c.sandboxLoop.Add,
+		Limits: c.agentLimits, NoRoom: c.cfg.NoRoom, Watch: c.cfg.WatchAgents, Logger: c.log, Metrics: c.cfg.Metrics,
+	})
+}
+
+func (c *Controller) agentLimits(sandboxID string) agent.Limits {
+	s := c.inForce()
+	return agent.Limits{LogBytes: s.LogLimit, OutboxBytes: c.quotas.LogLimit(sandboxID, s.LogLimit), CancelGrace: s.CancelGrace}
+}
+
+// AgentStatus returns in one sentence what an agent waits for; unverified: no pass has judged it since the daemon started.
+func (c *Controller) AgentStatus(agentID string) (line string, unverified bool) {
+	return c.agents.Status(agentID)
+}
+
+// newExplainer connects the explainer with ports that only read.
+func (c *Controller) newExplainer() *inspect.Explainer {
+	return inspect.NewExplainer(inspect.Options{
+		Sandbox: c.cfg.Store.Sandbox, Agent: c.cfg.Store.Agent,
+		Sandboxes: func() *sandbox.Reader { return c.reader.With(c.link.Checker, c.absences.ReadOnly()) }, Agents: c.agents.Observer(),
+		Engine: c.link.State, RunOf: c.link.RunOf, Clock: c.clock.Read, SandboxQueue: c.sandboxLoop, AgentQueue: c.agentLoop,
+		SandboxStatus: c.Status, AgentStatus: c.AgentStatus,
+	})
+}
+
+// newCollector connects the garbage collector: it only reads, except for its Remover.
+func (c *Controller) newCollector() *inspect.Collector {
+	return inspect.NewCollector(inspect.CollectOptions{
+		Lister: inspect.Lister{
+			Records: c.cfg.Store, Sandboxes: c.reader, Objects: c.objects, Containers: c.cfg.Engine.ListContainers, Dirs: c.cfg.Execs.Dirs,
+			Life: c.link.Life, CheckMarker: c.link.Checker.CheckMarker, Clock: c.clock.Read,
+		},
+		Remover: remover{c.cfg.Engine, c.cfg.Execs}, Logger: c.log, Metrics: c.cfg.Metrics,
+	})
+}
+
+// remover removes garbage from the engine and from the host.
+type remover struct {
+	engineRemover
+	dirRemover
+}
+
+type engineRemover interface {
+	RemoveContainer(ctx context.Context, id string) error
+	RemoveNetwork(ctx context.Context, id string) error
+}
+
+type dirRemover interface{ RemoveDir(path string) error }
