@@ -116,10 +116,8 @@ func (e *explanation) step(s plan.Step) string {
 func (e *explanation) object(s plan.Step) string {
 	switch s.Kind {
 	case plan.EnsureImage:
-		if svc := sandbox.ServiceSpec(e.sb.Spec, s.Service); svc != nil {
-			return svc.GetImage()
-		}
-		return e.sb.Spec.GetImage()
+		ref, _ := sandbox.ImageOf(e.sb.Spec, s.Service)
+		return ref
 	case plan.CreateNetwork:
 		return naming.Network(e.rec.ID)
 	case plan.RemoveNetwork:

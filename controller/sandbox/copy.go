@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,21 +27,13 @@ const (
 // copyFiles copies host files into a primary that has never run, in the background. An interrupted copy starts again from the beginning:
 // nothing has read the files before the container runs.
 func (p *pass) copyFiles(ctx context.Context, s plan.Step) error {
-	id := s.ID
-	if id == "" {
-		id = p.made[""]
-	}
+	id := cmp.Or(s.ID, p.made[""])
 	key := operation(p.rec.ID, plan.CopyFiles, id)
 	ended, err := p.ops.Outcome(key)
 	if ended {
 		return err
 	}
-	p.ops.Start(ctx, key, func(ctx context.Context) error {
-		begun := time.Now()
-		err := p.copyAll(ctx, id)
-		p.audit(s, id, time.Since(begun), err)
-		return err
-	})
+	p.ops.Start(ctx, key, p.audited(s, id, func(ctx context.Context) error { return p.copyAll(ctx, id) }))
 	return &waitingError{"copying files"}
 }
 

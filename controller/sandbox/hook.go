@@ -14,6 +14,7 @@ import (
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/internal/execphase"
+	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/store"
 )
 
@@ -60,7 +61,7 @@ func (r *Reader) observeHook(v View, saw *Sight) error {
 	index := int(rec.Progress.GetHooksDone())
 	hook, ok := HookAt(sb.Spec, index)
 	if !creating || !ok {
-		saw.NoHook = true
+		saw.Hook = &HookWait{}
 		return nil
 	}
 	h := &plan.Hook{Index: index, Service: hook.Service.GetName(), Number: hook.Number}
@@ -85,14 +86,10 @@ func (r *Reader) observeHook(v View, saw *Sight) error {
 	}
 	begun := r.o.Hook(rec.ID)
 	if h.Phase == execphase.Running {
-		if begun.At.IsZero() || begun.Index != index {
-			begun = HookWait{index, r.o.Now()}
-		}
+		begun.begin(index, r.o.Now())
 		saw.Hook = &begun
 	}
-	if begun.Index == index {
-		h.Since = begun.At
-	}
+	h.Since = begun.since(index)
 	if h.Phase == execphase.Ended && (h.ExitCode != 0 || h.Cancelled) {
 		h.Output = message.Redact(r.hookOutput(sb.ID, execid.ForHook(index)), hook.Service.GetEnvs(), sb.Spec.GetEnvs())
 	}
@@ -108,4 +105,22 @@ func (r *Reader) hookOutput(sandboxID, execID string) string {
 		}
 	}
 	return ""
+}
+
+func (p *pass) runHook(index int) error {
+	hook, ok := HookAt(p.sb.Spec, index)
+	if !ok {
+		return fmt.Errorf("hook %d is not in the spec: %w", index, errdefs.ErrInternal)
+	}
+	now := p.o.Clock.Now()
+	p.scratch.Change(p.rec.ID, func(m *memory) { m.hook.begin(index, now) })
+	return p.o.Files.Start(p.rec.ID, execjournal.Request{
+		ExecID: execid.ForHook(index), Nonce: HookNonce(p.o.Store.InstanceID(), p.sb, index), Command: []string{"sh", "-c", hook.Line},
+		Env: hook.Service.GetEnvs(), LogLimitBytes: p.set.LogLimit, LogLimitAction: execjournal.LogLimitDrop,
+		CancelGraceMillis: p.set.CancelGrace.Milliseconds(),
+	})
+}
+
+func (p *pass) cancelHook(index int) error {
+	return p.o.Files.Cancel(p.rec.ID, execid.ForHook(index), HookNonce(p.o.Store.InstanceID(), p.sb, index))
 }

@@ -22,17 +22,17 @@ const (
 	pullNever  = "never"
 )
 
-// imageOf returns the image and the pull policy of the primary (""), or of a service.
-func (p *pass) imageOf(service string) (ref, policy string) {
-	if svc := ServiceSpec(p.sb.Spec, service); svc != nil {
+// ImageOf returns the image and the pull policy of the primary (""), or of a service.
+func ImageOf(spec *agboxv1.CreateSpec, service string) (ref, policy string) {
+	if svc := ServiceSpec(spec, service); svc != nil {
 		return svc.GetImage(), svc.GetPullPolicy()
 	}
-	return p.sb.Spec.GetImage(), p.sb.Spec.GetPullPolicy()
+	return spec.GetImage(), spec.GetPullPolicy()
 }
 
 // ensureImage finds the image or pulls it in the background. The engine port shares concurrent pulls of one image.
 func (p *pass) ensureImage(ctx context.Context, s plan.Step) error {
-	ref, policy := p.imageOf(s.Service)
+	ref, policy := ImageOf(p.sb.Spec, s.Service)
 	key := operation(p.rec.ID, plan.EnsureImage, ref)
 	if slices.Contains(p.ops.Subjects(p.rec.ID, plan.EnsureImage), ref) {
 		return &waitingError{"pulling image " + ref} // also if the image is present by now: the end of the pull records an event
@@ -56,17 +56,15 @@ func (p *pass) ensureImage(ctx context.Context, s plan.Step) error {
 
 func (p *pass) pull(ctx context.Context, s plan.Step, key queue.Operation[plan.Kind], always bool) {
 	teller := &pullReporter{p: p, ref: key.Subject, service: s.Service}
-	p.ops.Start(ctx, key, func(ctx context.Context) error {
-		begun := time.Now()
+	p.ops.Start(ctx, key, p.audited(s, key.Subject, func(ctx context.Context) error {
 		_, err := p.o.Engine.EnsureImage(ctx, key.Subject, dockerx.PullOptions{
 			Always: always, Progress: func(progress dockerx.PullProgress) { teller.progress(ctx, progress) },
 		})
 		if err == nil {
 			teller.done(ctx)
 		}
-		p.audit(s, key.Subject, time.Since(begun), err)
 		return err
-	})
+	}))
 }
 
 // pullEventInterval is the minimum time between the events of a pull; the status shows its progress more often.

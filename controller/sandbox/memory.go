@@ -3,10 +3,12 @@ package sandbox
 import (
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/scratch"
+	"github.com/agbox/agbox/dockerx"
 )
 
 // memory is what this daemon remembers of one sandbox; see package scratch.
@@ -65,17 +67,6 @@ func (p scratchpad) park(id string, parked bool) {
 	p.Change(id, func(m *memory) { m.parked = parked })
 }
 
-// unpark releases the parked sandboxes and returns their IDs.
-func (p scratchpad) unpark() (ids []string) {
-	p.ChangeAll(func(id string, m *memory) {
-		if m.parked {
-			ids = append(ids, id)
-			m.parked = false
-		}
-	})
-	return ids
-}
-
 // odd increments the count of unclassified errors of a service, or of the sandbox for "", and returns it.
 func (p scratchpad) odd(id, service string) (n int) {
 	p.Change(id, func(m *memory) {
@@ -105,4 +96,55 @@ func (p scratchpad) addPorts(id, service string, ports []*agboxv1.PublishedPort)
 			return p.GetServiceName() == service
 		}), ports)
 	})
+}
+
+// killBoard keeps which containers were killed through the engine since their last start, from the engine's events. It misses a kill whose
+// event came while agboxd was not subscribed and which the engine no longer replays.
+type killBoard struct {
+	mu     sync.Mutex
+	killed map[string]bool // by container ID
+}
+
+func (b *killBoard) note(e dockerx.Event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case e.Action == dockerx.ActionKill && e.Signal == 9:
+		b.killed[e.ID] = true
+	case e.Action == dockerx.ActionStart, e.Action == dockerx.ActionDestroy:
+		delete(b.killed, e.ID)
+	}
+}
+
+func (b *killBoard) has(containerID string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.killed[containerID]
+}
+
+// PortsUnseen reports that a sandbox publishes ports and that none were observed since it started. It may have none: a failed service
+// publishes no ports.
+func (r *Reconciler) PortsUnseen(sandboxID string, spec *agboxv1.CreateSpec) bool {
+	return publishes(spec) && r.scratch.Get(sandboxID).ports == nil
+}
+
+func publishes(spec *agboxv1.CreateSpec) bool {
+	n := len(spec.GetPorts())
+	for _, svc := range slices.Concat(spec.GetRequiredServices(), spec.GetOptionalServices()) {
+		n += len(svc.GetPorts())
+	}
+	return n > 0
+}
+
+// publishesFrom reports whether the container of a service, or the primary (""), publishes ports.
+func publishesFrom(spec *agboxv1.CreateSpec, service string) bool {
+	if service == "" {
+		return len(spec.GetPorts()) > 0
+	}
+	return len(ServiceSpec(spec, service).GetPorts()) > 0
+}
+
+// Ports returns the last observed published ports of a sandbox. The caller must not change the messages.
+func (r *Reconciler) Ports(sandboxID string) []*agboxv1.PublishedPort {
+	return r.scratch.Get(sandboxID).ports
 }

@@ -35,10 +35,9 @@ type Sight struct {
 	World plan.World
 	// Ports are the published ports; nil: they were not inspected.
 	Ports []*agboxv1.PublishedPort
-	// Hook is the time since which the running hook is waited for; nil: no hook runs.
+	// Hook is the time since which the running hook is waited for, the zero value if the sandbox is not in a create that waits for a hook;
+	// nil: no hook runs.
 	Hook *HookWait
-	// NoHook: the sandbox is not in a create that waits for a hook.
-	NoHook bool
 }
 
 // inDoubt reports whether the decision depends on the absence of parts that w does not contain.
@@ -74,13 +73,10 @@ func (r *Reader) Observe(ctx context.Context, v View, run *storev1.EngineRun) (S
 			return saw, err
 		}
 	}
-	switch {
-	case len(w.Containers) > 0:
+	if len(w.Containers) > 0 {
 		err = r.examineContainers(ctx, rec, v.Sandbox.Spec, &saw)
-	case goes:
-		err = r.sameEngine(ctx, run)
-	default:
-		err = r.examineAbsence(ctx)
+	} else {
+		err = r.examineAbsence(ctx, run, goes)
 	}
 	if err != nil {
 		return saw, err
@@ -91,17 +87,15 @@ func (r *Reader) Observe(ctx context.Context, v View, run *storev1.EngineRun) (S
 }
 
 // examineAbsence checks, when the engine shows no object of a sandbox, that the engine is ours: it may have been replaced since the link
-// was last checked. On another engine nothing may be judged missing or removed.
-func (r *Reader) examineAbsence(ctx context.Context) error {
-	if err := r.o.Link.CheckMarker(ctx); err != nil {
-		return fmt.Errorf("make sure of the engine: %w", err)
+// was last checked. On another engine nothing may be judged missing or removed. If the sandbox is to be deleted, the engine must also have the
+// recorded storage driver and data root, and not have restarted since run.
+func (r *Reader) examineAbsence(ctx context.Context, run *storev1.EngineRun, deleted bool) (err error) {
+	if deleted {
+		err = r.o.Link.CheckSame(ctx, run)
+	} else {
+		err = r.o.Link.CheckMarker(ctx)
 	}
-	return nil
-}
-
-// sameEngine checks that the engine is ours, has the recorded storage driver and data root, and has not restarted since the observation.
-func (r *Reader) sameEngine(ctx context.Context, run *storev1.EngineRun) error {
-	if err := r.o.Link.CheckSame(ctx, run); err != nil {
+	if err != nil {
 		return fmt.Errorf("make sure of the engine: %w", err)
 	}
 	return nil

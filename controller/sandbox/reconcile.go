@@ -51,10 +51,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, id string) (queue.Result, er
 
 // remember keeps what later passes and readers need of an observation, even of one that failed.
 func (r *Reconciler) remember(id string, saw Sight) {
-	switch {
-	case saw.NoHook:
-		r.scratch.Change(id, func(m *memory) { m.hook = HookWait{} })
-	case saw.Hook != nil:
+	if saw.Hook != nil {
 		r.scratch.Change(id, func(m *memory) { m.hook = *saw.Hook })
 	}
 	if saw.Ports != nil {
@@ -95,15 +92,14 @@ func (r *Reconciler) carryOut(ctx context.Context, rec plan.Record, sb store.San
 		return queue.Result{}, settled(err) // no step starts for an outdated intent
 	}
 	err := ps.act(ctx, p.Steps)
-	var terminal *queue.TerminalError
-	var waiting *waitingError
+	terminal, failed := errors.AsType[*queue.TerminalError](err)
 	switch {
-	case errors.As(err, &waiting):
-		r.scratch.setStatus(rec.ID, waiting.what)
+	case waits(err):
+		r.scratch.setStatus(rec.ID, err.Error())
 		return queue.Result{Pending: true}, nil // the end of the background operation adds the key
-	case errors.As(err, &terminal):
-		failed := plan.Report{Events: []*agboxv1.SandboxEvent{plan.Failed(terminal.Code, message.Of(terminal.Err))}}
-		if reportErr := settled(ps.report(ctx, failed)); reportErr != nil {
+	case failed:
+		event := plan.Failed(terminal.Code, message.Of(terminal.Err))
+		if reportErr := settled(ps.report(ctx, plan.Report{Events: []*agboxv1.SandboxEvent{event}})); reportErr != nil {
 			return queue.Result{}, reportErr // the error is not terminal until it is recorded
 		}
 		r.scratch.setStatus(rec.ID, "")

@@ -137,7 +137,10 @@ type Reconciler struct {
 
 // New returns a reconciler.
 func New(o Options) *Reconciler {
-	r := &Reconciler{o: o, log: o.Logger, scratch: scratchpad{scratch.New[memory]()}, kills: newKillBoard(), removals: newRemovals()}
+	r := &Reconciler{
+		o: o, log: o.Logger, scratch: scratchpad{scratch.New[memory]()}, kills: &killBoard{killed: make(map[string]bool)},
+		removals: removals{files: make(pool, fileRemovals), containers: make(pool, containerRemovals)},
+	}
 	r.ops = queue.NewOperations(o.Queue.Add, plan.Kind.Unseen)
 	r.reader = &Reader{readerOptions{
 		Store: o.Store, Engine: o.Engine, Objects: o.Objects, Files: o.Files, Link: o.Link, Absences: o.Absences,
@@ -177,4 +180,12 @@ func (r *Reconciler) Recorded(sandboxID string) (status string) {
 }
 
 // Parked returns the sandboxes whose pass found no usable engine, and clears the list.
-func (r *Reconciler) Parked() []string { return r.scratch.unpark() }
+func (r *Reconciler) Parked() (ids []string) {
+	r.scratch.ChangeAll(func(id string, m *memory) {
+		if m.parked {
+			ids = append(ids, id)
+			m.parked = false
+		}
+	})
+	return ids
+}

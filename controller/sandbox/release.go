@@ -1,9 +1,11 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -22,10 +24,7 @@ func (p *pass) release(ctx context.Context, s plan.Step) error {
 	if done, err := p.o.Files.Released(p.rec.ID); done || err != nil {
 		return err
 	}
-	id := s.ID
-	if id == "" {
-		id = p.made[""]
-	}
+	id := cmp.Or(s.ID, p.made[""])
 	swapped, err := p.checkMounted(ctx, id)
 	if swapped {
 		return errors.Join(err, p.turnDown(ctx, id))
@@ -49,24 +48,16 @@ func (p *pass) turnDown(ctx context.Context, id string) error {
 			return err
 		}
 	}
-	begun := time.Now()
-	err := p.o.Engine.StopContainer(ctx, id, 0)
-	p.audit(plan.Step{Kind: plan.StopContainer, Reason: plan.BecauseMountSwapped}, id, time.Since(begun), err)
-	return err
+	step := plan.Step{Kind: plan.StopContainer, Reason: plan.BecauseMountSwapped}
+	return p.audited(step, id, func(ctx context.Context) error { return p.o.Engine.StopContainer(ctx, id, 0) })(ctx)
 }
 
 // checkMounted compares the mounts with their sources. swapped is the verdict that a mount differs, with the error that says so; any other
 // error is not a verdict.
 func (p *pass) checkMounted(ctx context.Context, id string) (swapped bool, err error) {
 	var mounts []hostfiles.Mounted
-	for _, m := range p.sb.Spec.GetMounts() {
-		mounts = append(mounts, hostfiles.Mounted{Source: m.GetSource(), Target: m.GetTarget()})
-	}
-	for _, m := range p.sb.Desired.GetToolMounts() {
-		mounts = append(mounts, hostfiles.Mounted{Source: m.GetSource(), Target: m.GetTarget()})
-	}
-	for _, c := range p.sb.Desired.GetConfinement().GetCovers() {
-		mounts = append(mounts, hostfiles.Mounted{Source: p.coverSource(c), Target: c.GetTarget()})
+	for _, m := range p.userMounts() {
+		mounts = append(mounts, hostfiles.Mounted{Source: m.Source, Target: m.Target})
 	}
 	if len(mounts) == 0 || p.o.CheckMounted == nil {
 		return false, nil
@@ -88,4 +79,85 @@ func (p *pass) checkMounted(ctx context.Context, id string) (swapped bool, err e
 		p.log.Debug("mounts can't be seen from here and are not checked", "sandbox_id", p.rec.ID)
 	}
 	return err != nil && !errdefs.IsUnavailable(err), err
+}
+
+// proofTimeout bounds the proof of a runtime, counted from the first inspection of the container's process. A gVisor container on a busy
+// machine takes some seconds.
+const proofTimeout = time.Minute
+
+// trustedRuntime is the engine's own runtime. It needs no proof unless a spec names it.
+const trustedRuntime = "runc"
+
+// doubtsRuntime reports whether the runtime of a new primary has to be proven. Before the engine has reported its default runtime the
+// answer is false unless the spec names one: no container is created then.
+func (p *pass) doubtsRuntime() bool {
+	byDefault := p.o.Link.Info().DefaultRuntime
+	return p.sb.Spec.GetRuntime() != "" || byDefault != "" && byDefault != trustedRuntime
+}
+
+// proveRuntime checks, before anything of the sandbox runs, that the runtime of its primary can run commands: one command runs by the same
+// path as every exec, and reaches the engine's DNS server if there are services. agboxd knows from files alone whether an exec is running,
+// so the proof also finds out which files show it. Containers on runc by default skip the proof. Errors: ErrInvalidArgument is the verdict
+// that the runtime cannot run commands; ErrUnavailable means not known yet, and so does any error of the engine.
+func (p *pass) proveRuntime(ctx context.Context, s plan.Step, id string) error {
+	if !p.probes(s) {
+		return nil
+	}
+	before, err := p.o.Engine.InspectContainer(ctx, id)
+	if err != nil {
+		return err
+	}
+	if !before.Running || before.Pid <= 0 {
+		return fmt.Errorf("the container ended before its runtime was proven: %w", errdefs.ErrUnavailable)
+	}
+	now := time.Now()
+	p.scratch.Change(p.rec.ID, func(m *memory) { m.proof.begin(before.Pid, now) })
+	proof, err := p.o.Files.Prove(p.rec.ID, execjournal.Container{ID: before.ID, Pid: before.Pid, NeedsNames: p.hasServices(), HasFile: func(path string) (bool, error) {
+		_, err := p.o.Engine.StatPath(ctx, before.ID, path)
+		if errdefs.IsNotFound(err) {
+			return false, nil
+		}
+		return err == nil, err
+	}})
+	if err != nil {
+		return err
+	}
+	if proof.Proven {
+		p.scratch.Change(p.rec.ID, func(m *memory) { m.proof = HookWait{} })
+		return nil
+	}
+	if took := time.Since(p.scratch.Get(p.rec.ID).proof.since(before.Pid)); proof.Refused == "" && took > proofTimeout {
+		proof.Refused = fmt.Sprintf("after %s %s", proofTimeout, proof.Awaited)
+	}
+	if proof.Refused == "" {
+		p.o.Queue.AddAfter(p.rec.ID, proofTimeout) // only this timer enqueues the pass that gives up
+		return fmt.Errorf("runtime %s is not proven yet: %s: %w", before.Runtime, proof.Awaited, errdefs.ErrUnavailable)
+	}
+	after, err := p.o.Engine.InspectContainer(ctx, id)
+	switch {
+	case err != nil:
+		return err
+	case !after.Running || after.Pid != before.Pid || !after.StartedAt.Equal(before.StartedAt):
+		return fmt.Errorf("the container ended before its runtime was proven: %w", errdefs.ErrUnavailable)
+	}
+	p.scratch.Change(p.rec.ID, func(m *memory) { m.proof = HookWait{} })
+	return fmt.Errorf("runtime %s can't be used: %s; choose another runtime: %w", before.Runtime, proof.Refused, errdefs.ErrInvalidArgument)
+}
+
+// hasServices reports whether commands of the sandbox may reach services by their names.
+func (p *pass) hasServices() bool {
+	return len(p.sb.Spec.GetRequiredServices())+len(p.sb.Spec.GetOptionalServices()) > 0
+}
+
+// probes reports whether the primary of the step was created with ProbeFlag.
+func (p *pass) probes(s plan.Step) bool {
+	if s.ID == "" {
+		return slices.Contains(p.entrypoint(), ProbeFlag) // created in this pass
+	}
+	for _, c := range p.w.Containers {
+		if c.ID == s.ID {
+			return c.Probes
+		}
+	}
+	return false
 }

@@ -45,8 +45,8 @@ func (p *pass) removeFiles(ctx context.Context, s plan.Step, slice func(sandboxI
 		removed := 0
 		err := slice(id)
 		for ctx.Err() == nil {
-			var unfinished *execjournal.UnfinishedError
-			if !errors.As(err, &unfinished) {
+			unfinished, ok := errors.AsType[*execjournal.UnfinishedError](err)
+			if !ok {
 				return err
 			}
 			removed += unfinished.Removed
@@ -72,9 +72,7 @@ func removing(files int) string {
 func (p *pass) removeContainer(ctx context.Context, s plan.Step) error {
 	ended, err := p.ops.Await(ctx, operation(p.rec.ID, s.Kind, s.ID), removePatience, func(ctx context.Context) error {
 		return p.removals.containers.do(ctx, func() error {
-			begun := time.Now()
-			err := p.o.Engine.RemoveContainer(ctx, s.ID)
-			p.audit(s, s.ID, time.Since(begun), err)
+			err := p.audited(s, s.ID, func(ctx context.Context) error { return p.o.Engine.RemoveContainer(ctx, s.ID) })(ctx)
 			if err == nil && s.Reason == plan.BecauseOrphan {
 				p.o.Metrics.OrphanRemoved()
 			}
@@ -89,7 +87,3 @@ func (p *pass) removeContainer(ctx context.Context, s plan.Step) error {
 
 // removals are the pools of removals; they use no workers of the queues.
 type removals struct{ files, containers pool }
-
-func newRemovals() removals {
-	return removals{files: make(pool, fileRemovals), containers: make(pool, containerRemovals)}
-}

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path"
@@ -76,7 +77,7 @@ func (p *pass) primarySpec(networkID string) (dockerx.ContainerSpec, error) {
 	shm, sysctls := lastingMemory(p.sb.Desired.GetConfinement())
 	return dockerx.ContainerSpec{
 		Name: naming.Primary(p.rec.ID), Image: spec.GetImage(), Hostname: p.sb.Name,
-		Entrypoint: p.entrypoint(), Env: p.env(), User: "0:0", WorkingDir: orElse(spec.GetWorkingDir(), plan.WorkingDir),
+		Entrypoint: p.entrypoint(), Env: p.env(), User: "0:0", WorkingDir: cmp.Or(spec.GetWorkingDir(), plan.WorkingDir),
 		Labels: labels, Mounts: mounts, NetworkID: networkID,
 		Limits: dockerx.Limits(p.rec.Wanted.Limits), DiskBytes: disk, GPUs: spec.GetGpus(), Runtime: spec.GetRuntime(),
 		Shm: shm, Sysctls: sysctls,
@@ -130,6 +131,11 @@ func (p *pass) mounts() ([]dockerx.Mount, error) {
 		{Source: paths.Ctl, Target: execjournal.ContainerCtl},
 		{Source: paths.Out, Target: execjournal.ContainerOut, Writable: true},
 	}
+	return append(mounts, p.userMounts()...), nil
+}
+
+// userMounts returns the mounts of the spec and of its tools, and the covers inside them.
+func (p *pass) userMounts() (mounts []dockerx.Mount) {
 	for _, m := range p.sb.Spec.GetMounts() {
 		mounts = append(mounts, dockerx.Mount{Source: m.GetSource(), Target: m.GetTarget(), Writable: m.GetWritable()})
 	}
@@ -139,7 +145,7 @@ func (p *pass) mounts() ([]dockerx.Mount, error) {
 	for _, c := range p.sb.Desired.GetConfinement().GetCovers() {
 		mounts = append(mounts, dockerx.Mount{Source: p.coverSource(c), Target: c.GetTarget()})
 	}
-	return mounts, nil
+	return mounts
 }
 
 // coverSource returns the empty directory or file of a cover.
@@ -167,22 +173,21 @@ func (p *pass) verifySources() error {
 
 // env returns the environment of the primary.
 func (p *pass) env() []string {
-	env := map[string]string{
-		"HOST_UID": fmt.Sprint(p.o.HostUID),
-		"HOST_GID": fmt.Sprint(p.o.HostGID),
-	}
+	tools := map[string]string{}
 	if slices.Contains(p.sb.Spec.GetBuiltinTools(), "git") {
-		env["SSH_AUTH_SOCK"] = sshAgent
+		tools["SSH_AUTH_SOCK"] = sshAgent
 	}
-	maps.Copy(env, p.sb.Spec.GetEnvs())
-	return envList(env)
+	return p.envList(tools, p.sb.Spec.GetEnvs())
 }
 
-// envList is sorted, so the same spec always creates the same container.
-func envList(env map[string]string) []string {
-	var list []string
-	for _, k := range slices.Sorted(maps.Keys(env)) {
-		list = append(list, k+"="+env[k])
+// envList returns what every container has in its environment, and envs. It is sorted, so the same spec always creates the same container.
+func (p *pass) envList(envs ...map[string]string) (list []string) {
+	all := map[string]string{"HOST_UID": fmt.Sprint(p.o.HostUID), "HOST_GID": fmt.Sprint(p.o.HostGID)}
+	for _, env := range envs {
+		maps.Copy(all, env)
+	}
+	for _, k := range slices.Sorted(maps.Keys(all)) {
+		list = append(list, k+"="+all[k])
 	}
 	return list
 }
@@ -193,14 +198,12 @@ func (p *pass) serviceSpec(svc *agboxv1.ServiceSpec, networkID string) (dockerx.
 	if svc == nil {
 		return dockerx.ContainerSpec{}, fmt.Errorf("a step for a service that is not in the spec")
 	}
-	env := map[string]string{"HOST_UID": fmt.Sprint(p.o.HostUID), "HOST_GID": fmt.Sprint(p.o.HostGID)}
-	maps.Copy(env, svc.GetEnvs())
 	labels := p.labels(naming.ComponentService)
 	labels[naming.ServiceName], labels[naming.Template] = svc.GetName(), svc.GetImage()
 	init := true
 	return dockerx.ContainerSpec{
 		Name: naming.Service(p.rec.ID, svc.GetName()), Image: svc.GetImage(), Hostname: svc.GetName(),
-		Cmd: svc.GetCommand(), Env: envList(env), User: svc.GetUser(), WorkingDir: svc.GetWorkingDir(), Init: &init,
+		Cmd: svc.GetCommand(), Env: p.envList(svc.GetEnvs()), User: svc.GetUser(), WorkingDir: svc.GetWorkingDir(), Init: &init,
 		Labels: labels, NetworkID: networkID, NetworkAliases: []string{svc.GetName()},
 		Healthcheck: healthcheck(svc.GetHealthcheck()), Limits: dockerx.Limits(LimitsOf(svc, p.sb.Desired.GetConfinement(), p.set)), Ports: portSpecs(svc.GetPorts()),
 		Security: profile.Service(p.profile()),
@@ -221,15 +224,8 @@ func portSpecs(ports []*agboxv1.PortSpec) []dockerx.Port {
 	var out []dockerx.Port
 	for _, p := range ports {
 		out = append(out, dockerx.Port{
-			ContainerPort: uint16(p.GetContainerPort()), HostPort: uint16(p.GetHostPort()), Protocol: orElse(p.GetProtocol(), "tcp"),
+			ContainerPort: uint16(p.GetContainerPort()), HostPort: uint16(p.GetHostPort()), Protocol: cmp.Or(p.GetProtocol(), "tcp"),
 		})
 	}
 	return out
-}
-
-func orElse(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }

@@ -1,9 +1,9 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
@@ -41,7 +41,7 @@ func (p *pass) run(ctx context.Context, s plan.Step) error {
 	case plan.RunHook:
 		return p.runHook(s.Index)
 	case plan.CancelHook:
-		return p.cancelHook(ctx, s.Index)
+		return p.cancelHook(s.Index)
 	case plan.EndHook:
 		return p.o.Files.Forget(id, execid.ForHook(s.Index))
 	case plan.CancelExecs:
@@ -111,7 +111,7 @@ func (p *pass) connect(ctx context.Context, s plan.Step) error {
 	if s.Service != "" {
 		aliases = []string{s.Service}
 	}
-	return p.o.Engine.ConnectNetwork(ctx, orElse(s.Network, p.networkID), s.ID, aliases)
+	return p.o.Engine.ConnectNetwork(ctx, cmp.Or(s.Network, p.networkID), s.ID, aliases)
 }
 
 // objects returns the engine's IDs of the parts if r must record them: when the sandbox has come up and they differ from the recorded ones.
@@ -163,11 +163,7 @@ func (p *pass) createContainer(ctx context.Context, s plan.Step) error {
 	if err := p.EngineRefuses(p.sb.Spec, p.sb.Desired.GetConfinement()).Err(); err != nil {
 		return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
 	}
-	networkID := s.ID
-	if networkID == "" {
-		networkID = p.networkID
-	}
-	spec, err := p.containerSpec(s.Service, networkID)
+	spec, err := p.containerSpec(s.Service, cmp.Or(s.ID, p.networkID))
 	if err != nil {
 		return err
 	}
@@ -179,10 +175,7 @@ func (p *pass) createContainer(ctx context.Context, s plan.Step) error {
 }
 
 func (p *pass) start(ctx context.Context, s plan.Step) error {
-	id := s.ID
-	if id == "" {
-		id = p.made[s.Service]
-	}
+	id := cmp.Or(s.ID, p.made[s.Service])
 	if s.Service == "" {
 		if err := p.verifySources(); err != nil {
 			return err
@@ -217,11 +210,8 @@ func (p *pass) stop(ctx context.Context, s plan.Step) error {
 	if _, err := p.ops.Outcome(key); err != nil {
 		return err
 	}
-	p.ops.Start(ctx, key, func(ctx context.Context) error {
-		begun := time.Now()
-		err := p.o.Engine.StopContainer(ctx, s.ID, p.set.StopGrace)
-		p.audit(s, s.ID, time.Since(begun), err)
-		return err
-	})
+	p.ops.Start(ctx, key, p.audited(s, s.ID, func(ctx context.Context) error {
+		return p.o.Engine.StopContainer(ctx, s.ID, p.set.StopGrace)
+	}))
 	return &waitingError{"stopping"}
 }

@@ -1,6 +1,9 @@
 package sandbox
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
@@ -89,12 +92,109 @@ func LimitsOf(spec Limited, c *storev1.Confinement, s Settings) plan.Limits {
 
 // ServiceSpec returns the service of a spec with that name, or nil.
 func ServiceSpec(spec *agboxv1.CreateSpec, name string) *agboxv1.ServiceSpec {
-	for _, list := range [][]*agboxv1.ServiceSpec{spec.GetRequiredServices(), spec.GetOptionalServices()} {
-		for _, svc := range list {
-			if svc.GetName() == name {
-				return svc
-			}
+	for _, svc := range slices.Concat(spec.GetRequiredServices(), spec.GetOptionalServices()) {
+		if svc.GetName() == name {
+			return svc
 		}
 	}
 	return nil
+}
+
+// Settings is the part of the configuration that may change while the controller runs. Each pass reads it once.
+type Settings struct {
+	// IdleTTL is the idle time after which a sandbox is stopped whose spec has no idle_ttl; 0: never.
+	IdleTTL time.Duration
+	// CleanupTTL is the time after which a STOPPED or FAILED sandbox is deleted; 0: never.
+	CleanupTTL time.Duration
+	// Timeout is how long a sandbox may run whose spec has no timeout; 0: forever.
+	Timeout time.Duration
+	// FreezeDuration, MaxFrozen and StoppedGCAfter bound what paused sandboxes cost: how long one stays frozen, how many are frozen at a
+	// time, and after what time one that was stopped instead is deleted; 0: no bound.
+	FreezeDuration time.Duration
+	MaxFrozen      int
+	StoppedGCAfter time.Duration
+	// ClockGrace is how long after a clock jump or a sleep of the host no expired deadline stops, demotes, deletes or purges anything; 0:
+	// not at all.
+	ClockGrace time.Duration
+	// StopGrace is the time between TERM and KILL for a container.
+	StopGrace time.Duration
+	// CancelGrace is the time between TERM and KILL for a cancelled exec.
+	CancelGrace time.Duration
+	// HookTimeout bounds one post_start_on_primary hook.
+	HookTimeout time.Duration
+	// HealthTimeout bounds the wait for the health of a service, even if its healthcheck allows more.
+	HealthTimeout time.Duration
+	// PidsLimit applies to containers whose spec sets none.
+	PidsLimit int64
+	// LogLimit bounds each log of an exec, in bytes; 0: no bound. KillAtLogLimit ends the exec at the limit; otherwise further output is
+	// dropped. A spec may override both.
+	LogLimit       int64
+	KillAtLogLimit bool
+	// SandboxQuota bounds the disk space of the logs of all execs of a sandbox together, in bytes; 0: no bound.
+	SandboxQuota int64
+	// EventRetention is how long the history of a deleted sandbox stays readable; 0: forever.
+	EventRetention time.Duration
+
+	FailInterruptedCreate bool
+	FailOnEngineDeath     bool
+	KeepOrphans           bool
+}
+
+// EngineRefuses returns the fields of a spec that the last observed engine cannot enforce: a limit is refused, never dropped. Before the
+// first contact with an engine it refuses nothing; the create checks again.
+func (r *Reconciler) EngineRefuses(spec *agboxv1.CreateSpec, confinement *storev1.Confinement) validate.Errors {
+	info := r.o.Link.Info()
+	if info.Version == "" {
+		return nil
+	}
+	errs := refusals(spec, info)
+	if confinement.GetMemoryLimitBytes() > 0 && !info.MemoryLimit && spec.GetMemoryLimit() == "" {
+		errs = append(errs, validate.Error{
+			Field: "memory_limit", Message: "memory_limit has a default, runtime.memory_limit, that cannot be honoured: the engine's kernel does not support it",
+		})
+	}
+	return errs
+}
+
+// refusals compares a spec with the capabilities of an engine.
+func refusals(spec *agboxv1.CreateSpec, info dockerx.Info) (errs validate.Errors) {
+	refuse := func(field, format string, args ...any) {
+		errs = append(errs, validate.Error{Field: field, Message: field + " " + fmt.Sprintf(format, args...)})
+	}
+	if r := spec.GetRuntime(); r != "" && !slices.Contains(info.Runtimes, r) {
+		refuse("runtime", "%q is not known to the Docker engine; it has %s", r, strings.Join(info.Runtimes, ", "))
+	}
+	if spec.GetGpus() != "" && !info.GPUs {
+		refuse("gpus", "cannot be honoured: the Docker engine has no GPU support (the NVIDIA container toolkit is not set up)")
+	}
+	if spec.GetDiskLimit() != "" && !info.DiskLimit {
+		refuse("disk_limit", "cannot be honoured: the engine's storage (%s) does not bound the size of a container", info.StorageDriver)
+	}
+	refuseLimits(refuse, "", spec, info)
+	for prefix, list := range map[string][]*agboxv1.ServiceSpec{
+		"required_services": spec.GetRequiredServices(), "optional_services": spec.GetOptionalServices(),
+	} {
+		for _, svc := range list {
+			at := fmt.Sprintf("%s[%s].", prefix, svc.GetName())
+			refuseLimits(refuse, at, svc, info)
+			if svc.GetHealthcheck().GetStartInterval().AsDuration() > 0 && !info.StartInterval {
+				refuse(at+"healthcheck.start_interval", "needs Docker 25 (API 1.44); this engine has API %s: leave it out", info.APIVersion)
+			}
+		}
+	}
+	slices.SortFunc(errs, func(a, b validate.Error) int { return strings.Compare(a.Field, b.Field) })
+	return errs
+}
+
+func refuseLimits(refuse func(field, format string, args ...any), at string, spec Limited, info dockerx.Info) {
+	const why = "cannot be honoured: the engine's kernel does not support it"
+	if spec.GetCpuLimit() > 0 && !info.CPULimit {
+		refuse(at+"cpu_limit", why)
+	}
+	if spec.GetMemoryLimit() != "" && !info.MemoryLimit {
+		refuse(at+"memory_limit", why)
+	}
+	if spec.GetPidsLimit() > 0 && !info.PidsLimit {
+		refuse(at+"pids_limit", why)
+	}
 }
