@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"os"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -48,6 +47,10 @@ func (l *auditLog) lines(t *testing.T) (list []auditLine) {
 	t.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	page, err := os.ReadFile("../docs/reference.md") // hack/reference writes it from the constants
+	if err != nil {
+		t.Fatal(err)
+	}
 	for d := json.NewDecoder(bytes.NewReader(l.buf.Bytes())); d.More(); {
 		var line auditLine
 		if err := d.Decode(&line); err != nil {
@@ -56,7 +59,7 @@ func (l *auditLog) lines(t *testing.T) (list []auditLine) {
 		if line.Msg != "audit" {
 			continue
 		}
-		if !slices.Contains(plan.Reasons(), plan.Reason(line.Reason)) {
+		if !bytes.Contains(page, []byte("| `"+line.Reason+"` |")) {
 			t.Errorf("the list of reasons has no %q: %+v", line.Reason, line)
 		}
 		if line.SandboxID == nil || line.Step == "" || line.Result != "ok" && (line.Result != "error" || line.Err == "") {

@@ -242,3 +242,13 @@ func (r Record) pause() (d time.Duration, ok bool) {
 
 // backOff is the delay after failed attempts in a row.
 var backOff = backoff.Backoff{Base: time.Second, Max: 5 * time.Minute}
+
+// WaitsForRoom reports whether a plan waits while the disk is full: it adds records, and no stop or delete waits for it. Unread output
+// stays in its log.
+func (p Plan) WaitsForRoom(r Record, w World) bool {
+	switch p.Kind {
+	case Read, Spawn, Claim, Summarize:
+		return r.Run == storev1.AgentRun_AGENT_RUN_RUN && !w.Ending && !w.SandboxGone && !w.Draining && !w.Parking
+	}
+	return false
+}

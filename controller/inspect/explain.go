@@ -3,6 +3,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -191,4 +192,68 @@ func (e *explanation) redact(text string) string {
 		envs = append(envs, svc.GetEnvs())
 	}
 	return message.Redact(strings.ToValidUTF8(text, ""), envs...)
+}
+
+// deadlines returns the deadlines of a sandbox that stays as it is, soonest first. An expired deadline is included until it was acted on.
+func deadlines(rec plan.Record, spec *agboxv1.CreateSpec, pol plan.Policy) []*agboxv1.ExplainDeadline {
+	if rec.Standing != plan.Live || rec.Desired == storev1.RunState_RUN_STATE_DELETE {
+		return nil
+	}
+	var l deadlineList
+	failed := rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED
+	switch {
+	case failed, rec.State == agboxv1.SandboxState_SANDBOX_STATE_STOPPED && rec.Desired == storev1.RunState_RUN_STATE_STOP:
+		l.add("cleanup_ttl", rec.StateChangedAt, pol.CleanupTTL, "delete")
+	case rec.Desired == storev1.RunState_RUN_STATE_RUN:
+		l.at("timeout", rec.DeadlineAt, cmp.Or(spec.GetOnTimeout(), "stop"))
+		l.add("idle_ttl", rec.IdleSince, pol.IdleTTL, "stop")
+	case rec.Desired == storev1.RunState_RUN_STATE_PAUSE && !rec.DemotedAt.IsZero():
+		l.add("stopped_gc_after", rec.DemotedAt, pol.StoppedGCAfter, "delete")
+	case rec.State == agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
+		l.add("freeze_duration", rec.StateChangedAt, pol.FreezeDuration, "demote")
+	}
+	slices.SortStableFunc(l, func(a, b *agboxv1.ExplainDeadline) int { return a.GetAt().AsTime().Compare(b.GetAt().AsTime()) })
+	return l
+}
+
+type deadlineList []*agboxv1.ExplainDeadline
+
+// add adds the deadline ttl after since; none if since is zero or ttl is not positive.
+func (l *deadlineList) add(kind string, since time.Time, ttl time.Duration, action string) {
+	if ttl > 0 && !since.IsZero() {
+		l.at(kind, since.Add(ttl), action)
+	}
+}
+
+func (l *deadlineList) at(kind string, at time.Time, action string) {
+	if !at.IsZero() {
+		*l = append(*l, &agboxv1.ExplainDeadline{Kind: kind, At: timestamppb.New(at), Action: action})
+	}
+}
+
+// afterResume returns the steps that a resume with recover would run for a STOPPED or FAILED sandbox, as a pass would decide them, or the
+// reason of its refusal. For other states it returns nothing.
+func (e *explanation) afterResume() (steps []string, refusal string) {
+	failed := e.rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED
+	stopped := e.rec.State == agboxv1.SandboxState_SANDBOX_STATE_STOPPED && e.rec.Desired == storev1.RunState_RUN_STATE_STOP
+	switch {
+	case e.rec.Standing != plan.Live || e.rec.Desired == storev1.RunState_RUN_STATE_DELETE || !failed && !stopped:
+		return nil, ""
+	case e.rec.ErrorCode == plan.CodeCreateFailed:
+		return nil, "its create failed, and its containers were removed; delete it, or apply it again with --replace"
+	}
+	rec, w := e.rec, e.world
+	rec.State, rec.Desired, rec.Attempt = agboxv1.SandboxState_SANDBOX_STATE_PENDING, storev1.RunState_RUN_STATE_RUN, storev1.Attempt_ATTEMPT_RESUME
+	rec.Recover, rec.Progress = true, &storev1.Progress{HooksDone: rec.Progress.GetHooksDone()}
+	w.Stopping = nil
+	p := e.reader.Decide(rec, e.sb, w, e.at)
+	for _, ev := range p.After.Events {
+		if ev.GetEventType() == agboxv1.EventType_SANDBOX_FAILED {
+			return nil, e.redact(ev.GetSandboxPhase().GetErrorMessage()) + "; delete it, or apply it again with --replace"
+		}
+	}
+	for _, s := range p.Steps {
+		steps = append(steps, e.step(s))
+	}
+	return steps, ""
 }

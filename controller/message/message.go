@@ -3,7 +3,9 @@ package message
 
 import (
 	"errors"
+	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/containerd/errdefs"
 )
@@ -30,4 +32,54 @@ func Of(err error) string {
 		}
 	}
 	return text
+}
+
+const (
+	// minSecret is the length in bytes from which an env value is taken for a secret: shorter ones would blot out ordinary
+	// words.
+	minSecret = 4
+	redacted  = "[redacted]"
+)
+
+// Redact replaces the values of environment variables in what a program printed, before it is recorded or shown. text is the result of
+// Printable. It may be the end of a longer text and then begin in the middle of a value.
+func Redact(text string, envs ...map[string]string) string {
+	values := secrets(envs)
+	for _, v := range values {
+		text = strings.ReplaceAll(text, v, redacted)
+	}
+	for _, v := range values {
+		for i := 1; len(v)-i >= minSecret; i++ {
+			if rest, ok := strings.CutPrefix(text, v[i:]); ok {
+				return redacted + rest
+			}
+		}
+	}
+	return text
+}
+
+// secrets are the values as they are and as Printable would have them, the longest first: one may be a part of another.
+func secrets(envs []map[string]string) (values []string) {
+	for _, env := range envs {
+		for _, value := range env {
+			for _, v := range []string{value, Printable([]byte(value))} {
+				if len(v) >= minSecret {
+					values = append(values, v)
+				}
+			}
+		}
+	}
+	slices.SortFunc(values, func(a, b string) int { return len(b) - len(a) })
+	return values
+}
+
+// Printable drops what is not UTF-8 or not printable, except newlines and tabs, and trims spaces.
+func Printable(out []byte) string {
+	text := strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
+			return r
+		}
+		return -1
+	}, strings.ToValidUTF8(string(out), ""))
+	return strings.TrimSpace(text)
 }

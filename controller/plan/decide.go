@@ -152,9 +152,7 @@ func afterFailure(r Record, w World, pol Policy, now time.Time) Plan {
 	}
 	mine, extra := split(r, w)
 	p.add(extra...)
-	steps, down := halts(r, w, mine, BecauseFailed)
-	p.add(steps...)
-	if !down {
+	if !p.halt(r, w, mine, BecauseFailed) {
 		return p
 	}
 	due := p.cleanup(r, pol, now)
@@ -167,10 +165,7 @@ func afterFailure(r Record, w World, pol Policy, now time.Time) Plan {
 
 // cleanup deletes a STOPPED or FAILED sandbox after CleanupTTL.
 func (p Plan) cleanup(r Record, pol Policy, now time.Time) Plan {
-	if pol.CleanupTTL <= 0 {
-		return p
-	}
-	if p.due("cleanup_ttl", r.StateChangedAt.Add(pol.CleanupTTL).Sub(now), pol) {
+	if pol.CleanupTTL > 0 && p.due("cleanup_ttl", r.StateChangedAt.Add(pol.CleanupTTL).Sub(now), pol) {
 		p.add(Step{Kind: Cleanup, Reason: BecauseCleanup})
 	}
 	return p
@@ -185,9 +180,7 @@ func stop(r Record, w World, pol Policy, now time.Time) Plan {
 	if mine.primary == nil {
 		return p.judgedMissing(r, CodeContainerMissing, "the primary container is missing")
 	}
-	steps, down := halts(r, w, mine, stopReason(r))
-	p.add(steps...)
-	switch {
+	switch down := p.halt(r, w, mine, stopReason(r)); {
 	case !down:
 		return p
 	case r.ActiveExecs > 0:
@@ -222,4 +215,30 @@ func stopReason(r Record) Reason {
 		return BecauseTimeout
 	}
 	return BecauseStop
+}
+
+// due reports whether the plan acts on the deadline kind, of which left remains; if not, it sets the requeue for the deadline. After a jump
+// of the clock no deadline is due until the clock is accepted.
+func (p *Plan) due(kind string, left time.Duration, pol Policy) bool {
+	switch {
+	case left > 0:
+		p.soonest(left)
+		return false
+	case pol.Hold > 0:
+		p.soonest(pol.Hold)
+		if p.Waiting == "" {
+			p.Waiting = kind + " has passed, but the host's clock jumped or the host slept; nothing is done before runtime.clock_grace is over"
+		}
+		return false
+	}
+	return true
+}
+
+// Began returns the start of a wait that was recorded as t. While the clock is in doubt, or if t lies in the future, that is the last jump
+// of the clock: a jump shortens no wait, and no wait lasts longer than its length counted from the jump.
+func (pol Policy) Began(t, now time.Time) time.Time {
+	if pol.Hold > 0 && pol.AwakeSince.After(t) || t.Sub(now) > aClockApart {
+		return pol.AwakeSince
+	}
+	return t
 }

@@ -27,8 +27,6 @@ func phase(t agboxv1.EventType, s agboxv1.SandboxState, reason string) *agboxv1.
 	}
 }
 
-func failed(code, message string) *agboxv1.SandboxEvent { return Failed(code, message) }
-
 // Failed returns the event that makes a sandbox FAILED.
 func Failed(code, message string) *agboxv1.SandboxEvent {
 	e := phase(agboxv1.EventType_SANDBOX_FAILED, agboxv1.SandboxState_SANDBOX_STATE_FAILED, "")

@@ -135,7 +135,7 @@ const reasonWithdrawn = "verdict_withdrawn"
 func (p Plan) judgedMissing(r Record, code, text string) Plan {
 	p.After.Progress = copyOf(r.Progress)
 	p.After.Progress.Missing, p.After.Progress.MissingFrom = true, r.State
-	return p.with(failed(code, text))
+	return p.with(Failed(code, text))
 }
 
 // withdraw reverts a verdict of absence when no part is missing any more; it stops no running container. The next pass judges the sandbox

@@ -139,49 +139,45 @@ func removals(w World, why Reason) []Step {
 	return steps
 }
 
-// halts stops the primary, or, once it is down, all services at the same time. done is true when nothing runs and the engine is stopping
-// nothing: an older stop would end what a resume starts.
-func halts(r Record, w World, mine parts, why Reason) (steps []Step, done bool) {
+// halt adds the stop of the primary, or, once it is down, of all services at the same time. down is true when nothing runs and the engine is
+// stopping nothing: an older stop would end what a resume starts.
+func (p *Plan) halt(r Record, w World, mine parts, why Reason) (down bool) {
 	stop := func(c *Container) {
 		if !slices.Contains(w.Stopping, c.ID) {
-			steps = append(steps, Step{Kind: StopContainer, ID: c.ID, Service: c.Service, Reason: why})
+			p.add(Step{Kind: StopContainer, ID: c.ID, Service: c.Service, Reason: why})
 		}
 	}
 	if mine.primary != nil && mine.primary.Alive() {
 		stop(mine.primary)
-		return steps, false
+		return false
 	}
-	alive := false
+	down = len(w.Stopping) == 0
 	for _, s := range r.Wanted.Services {
 		if c := mine.services[s.Name]; c != nil && c.Alive() {
-			alive = true
+			down = false
 			stop(c)
 		}
 	}
-	return steps, !alive && len(w.Stopping) == 0
+	return down
 }
 
-// limitSteps updates the limits of the containers that differ from the spec.
-func limitSteps(r Record, mine parts) []Step {
-	var steps []Step
+// applyLimits adds the pending limits of an update, for the containers that differ from the spec. A limit that the kernel refuses, such as
+// less memory than is in use, blocks nothing else.
+func (p *Plan) applyLimits(r Record, mine parts) {
+	if !r.LimitsPending {
+		return
+	}
+	a := Aside{LimitsApplied: true}
 	update := func(c *Container, want Limits) {
 		if c != nil && c.Inspected && c.Limits != want {
-			steps = append(steps, Step{Kind: UpdateLimits, ID: c.ID, Service: c.Service, Reason: BecauseSpecChanged})
+			a.Steps = append(a.Steps, Step{Kind: UpdateLimits, ID: c.ID, Service: c.Service, Reason: BecauseSpecChanged})
 		}
 	}
 	update(mine.primary, r.Wanted.Limits)
 	for _, s := range r.Wanted.Services {
 		update(mine.services[s.Name], s.Limits)
 	}
-	return steps
-}
-
-// applyLimits adds the pending limits of an update. A limit that the kernel refuses, such as less memory than is in use, blocks nothing
-// else.
-func (p *Plan) applyLimits(r Record, mine parts) {
-	if r.LimitsPending {
-		p.Asides = append(p.Asides, Aside{Steps: limitSteps(r, mine), LimitsApplied: true})
-	}
+	p.Asides = append(p.Asides, a)
 }
 
 // progressOf returns the recorded progress of a service; never nil.

@@ -101,7 +101,7 @@ func diedFrozen(r Record, w World, primary Container, p Plan, now time.Time) Pla
 		return p
 	case last == sameLife:
 		code, text := death(primary, r.ExecOOM, "the primary container")
-		return p.with(failed(code, text+" while the sandbox was paused"))
+		return p.with(Failed(code, text+" while the sandbox was paused"))
 	default:
 		p.add(Step{Kind: StopDead, Reason: causeReasons[last], Words: string(last)})
 		return p
@@ -114,9 +114,7 @@ func demoted(r Record, w World, mine parts, p Plan, pol Policy, now time.Time) P
 	if p.awaitExecs(r, mine, r.DemotedAt.Add(pol.CancelGrace+stopMargin).Sub(now), BecauseDemoted) {
 		return p
 	}
-	steps, down := halts(r, w, mine, BecauseDemoted)
-	p.add(steps...)
-	switch {
+	switch down := p.halt(r, w, mine, BecauseDemoted); {
 	case !down:
 		return p
 	case r.ActiveExecs > 0:
@@ -128,10 +126,7 @@ func demoted(r Record, w World, mine parts, p Plan, pol Policy, now time.Time) P
 	}
 	p.Waiting = ""
 	p.applyLimits(r, mine)
-	if pol.StoppedGCAfter <= 0 {
-		return p
-	}
-	if p.due("stopped_gc_after", r.DemotedAt.Add(pol.StoppedGCAfter).Sub(now), pol) {
+	if pol.StoppedGCAfter > 0 && p.due("stopped_gc_after", r.DemotedAt.Add(pol.StoppedGCAfter).Sub(now), pol) {
 		p.add(Step{Kind: PauseCleanup, Reason: BecauseCleanup})
 	}
 	return p
@@ -167,8 +162,7 @@ func (b *bringUp) finishStop() (p Plan, done bool) {
 	if b.r.Recover {
 		why = BecauseFailed
 	}
-	steps, down := halts(b.r, b.w, b.mine, why)
-	if b.p.add(steps...); !down {
+	if !b.p.halt(b.r, b.w, b.mine, why) {
 		b.p.Waiting = "finishing the stop that was under way"
 		return b.p, false
 	}

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -89,12 +90,9 @@ func (b *bringUp) recordStart() Plan {
 }
 
 func (b *bringUp) startsSomething() bool {
-	for _, s := range b.p.Steps {
-		if s.Kind == StartContainer || s.Kind == Release || s.Kind == UnpauseContainer {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(b.p.Steps, func(s Step) bool {
+		return s.Kind == StartContainer || s.Kind == Release || s.Kind == UnpauseContainer
+	})
 }
 
 func (b *bringUp) mark(service string, sp *storev1.ServiceProgress) {
@@ -185,16 +183,11 @@ func (b *bringUp) lost(code, message string) Plan {
 	return b.failing().judgedMissing(b.r, code, message)
 }
 
-func (b *bringUp) fail(code, message string) Plan { return b.failing().with(failed(code, message)) }
+func (b *bringUp) fail(code, message string) Plan { return b.failing().with(Failed(code, message)) }
 
 // failing returns the steps that a pass still runs if the attempt fails: the removals of objects outside the spec.
 func (b *bringUp) failing() Plan {
-	steps := b.p.Steps[:0:0]
-	for _, s := range b.p.Steps {
-		if s.Reason == BecauseNotInSpec {
-			steps = append(steps, s)
-		}
-	}
+	steps := slices.DeleteFunc(slices.Clone(b.p.Steps), func(s Step) bool { return s.Reason != BecauseNotInSpec })
 	return Plan{Before: b.p.Before, Steps: steps, Waiting: b.p.Waiting}
 }
 

@@ -164,16 +164,6 @@ const (
 	BecauseEngineConfirmed Reason = "engine-confirmed" // an operator confirmed that the engine is ours
 )
 
-// Reasons lists every reason.
-func Reasons() []Reason {
-	return []Reason{
-		BecauseCreate, BecauseResume, BecauseEngineDeath, BecauseHostDeath, BecauseRestartPolicy, BecauseStop, BecausePause,
-		BecauseTimeout, BecauseDemoted, BecauseFrozenLong, BecauseTooManyFrozen, BecauseFreezeRefused, BecauseIdle,
-		BecauseDelete, BecauseCleanup, BecauseSpecChanged, BecauseCreateFailed, BecauseFailed, BecauseOutside,
-		BecauseStoppedOutside, BecauseNotInSpec, BecauseDisconnected, BecauseOrphan, BecauseMountSwapped, BecauseEngineMarked, BecauseEngineConfirmed,
-	}
-}
-
 // Step is one action. ID is the engine's ID of its object, if it has one.
 type Step struct {
 	Kind Kind
