@@ -128,13 +128,6 @@ func (c *Controller) newCollector() *inspect.Collector {
 
 // remover removes garbage from the engine and from the host.
 type remover struct {
-	engineRemover
-	dirRemover
+	Engine
+	Execs
 }
-
-type engineRemover interface {
-	RemoveContainer(ctx context.Context, id string) error
-	RemoveNetwork(ctx context.Context, id string) error
-}
-
-type dirRemover interface{ RemoveDir(path string) error }

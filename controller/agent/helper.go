@@ -53,54 +53,42 @@ type settledHelper struct {
 	failed *execjournal.Journal
 }
 
-// observeHelper reads the state of a helper. settle is nil while there is nothing to settle.
-func (o *Observer) observeHelper(h helper) (end helperEnd, settle *settledHelper, err error) {
-	execID, nonce := h.name(o.store.InstanceID())
-	status, err := o.files.Status(h.sandboxID, execID, nonce)
+// helper returns a helper command of the newest incarnation, which runs once per incarnation.
+func (v *Observation) helper(purpose execid.Purpose, command []string, limit time.Duration) helper {
+	return helper{
+		agentID: v.a.ID, sandboxID: v.a.SandboxID, purpose: purpose, key: v.ExecID, limit: limit,
+		request: execjournal.Request{Command: command, Cwd: v.a.Spec.GetWorkingDir(), Env: environment(v.a, v.a.Status.GetIncarnation())},
+	}
+}
+
+// observeEnd reads the state of a helper, and leaves the settling to the pass.
+func (v *Observation) observeEnd(h helper) (helperEnd, error) {
+	execID, nonce := h.name(v.o.store.InstanceID())
+	status, err := v.o.files.Status(h.sandboxID, execID, nonce)
 	if errdefs.IsNotFound(err) {
-		return helperNowhere, nil, nil
+		return helperNowhere, nil
 	}
 	if err != nil {
-		return helperRuns, nil, err
+		return helperRuns, err
 	}
-	switch {
+	end, settled, waited := helperFailed, settledHelper{helper: h}, v.memory().waited(execID)
+	switch j := status.Journal; {
+	case status.Phase == execphase.Ended && j.ExitCode == 0 && j.ErrorCode == "":
+		end = helperDone
+	case status.Phase == execphase.Ended && j.ExitCode == h.moot && j.ErrorCode == "":
+		end = helperMoot
 	case status.Phase == execphase.Ended:
-		end, settle = h.judge(status.Journal)
-		return end, settle, nil
+		settled.failed = &j
 	case status.Phase == execphase.Lost, status.Phase == execphase.Foreign, status.Phase == execphase.Closed:
-		return helperFailed, &settledHelper{helper: h}, nil
-	case o.memory(h.agentID).waited(execID) >= h.limit:
-		return helperFailed, &settledHelper{helper: h, late: true}, nil
-	case status.Phase == execphase.NotStarted && o.memory(h.agentID).waited(execID) == 0:
-		return helperAbsent, nil, nil
+	case waited >= h.limit:
+		settled.late = true
+	case status.Phase == execphase.NotStarted && waited == 0:
+		return helperAbsent, nil
+	default:
+		return helperRuns, nil
 	}
-	return helperRuns, nil, nil
-}
-
-// judge classifies an ended command.
-func (h helper) judge(j execjournal.Journal) (helperEnd, *settledHelper) {
-	switch {
-	case j.ExitCode == 0 && j.ErrorCode == "":
-		return helperDone, &settledHelper{helper: h}
-	case j.ExitCode == h.moot && j.ErrorCode == "":
-		return helperMoot, &settledHelper{helper: h}
-	}
-	return helperFailed, &settledHelper{helper: h, failed: &j}
-}
-
-// observeEnd calls Observer.observeHelper and leaves the settling to the pass.
-func (v *Observation) observeEnd(h helper) (helperEnd, error) {
-	end, settle, err := v.o.observeHelper(h)
-	if settle != nil {
-		v.settled = append(v.settled, *settle)
-	}
-	return end, err
-}
-
-// waitedFor returns how long this daemon has waited for a helper; 0: it does not wait.
-func (v *Observation) waitedFor(h helper) time.Duration {
-	execID, _ := h.name(v.o.store.InstanceID())
-	return v.memory().waited(execID)
+	v.settled = append(v.settled, settled)
+	return end, nil
 }
 
 // settle removes the request of an ended command, and ends a late one.

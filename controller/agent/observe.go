@@ -103,7 +103,7 @@ func (o *Observer) observe(ctx context.Context, a store.Agent, at clock.Reading,
 	if err := v.observeProcess(ctx, alive); err != nil {
 		return nil, err
 	}
-	if wantRun(a) == storev1.AgentRun_AGENT_RUN_DELETE && !v.World.InTurn {
+	if a.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_DELETE && !v.World.InTurn {
 		return v, v.observeSave() // its output is no longer needed
 	}
 	for _, observe := range []func(context.Context) error{v.observeOutput, v.observeInbox, v.observeSummary} {

@@ -14,11 +14,9 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// Bounds of a sandbox's stop for its agents, within agentplan.ParkGrace; part of the contract.
-const (
-	// turnGrace bounds a turn, including the interrupt before its end. Then its work is saved.
-	turnGrace = agentplan.ParkGrace - stopSave
-)
+// turnGrace bounds a turn when its sandbox stops, including the interrupt before its end. Then its work is saved, within agentplan.ParkGrace.
+// It is part of the contract.
+const turnGrace = agentplan.ParkGrace - stopSave
 
 // isAsleep reports whether a sandbox is frozen, or about to be.
 func isAsleep(desired storev1.RunState, state agboxv1.SandboxState) bool {
@@ -32,7 +30,7 @@ func (o *Observer) hasTurn(ctx context.Context, rec plan.Record, a store.Agent, 
 
 // works reports whether an agent is in a turn, or has unsaved work of a turn that was interrupted to save it.
 func (o *Observer) works(ctx context.Context, a store.Agent, at clock.Reading) bool {
-	return a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY || isFrozen(a) || o.finishing(ctx, a, at)
+	return a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY || isFrozen(a) || o.settles(ctx, a, at) > 0
 }
 
 // isFrozen reports whether the last turn of an agent was ended to save its work.
@@ -63,13 +61,8 @@ func (o *Observer) Turns(ctx context.Context, rec plan.Record) (n int) {
 	return n
 }
 
-// finishing reports whether an IDLE agent may still act on a nudge of its last turn, as a turn without a prompt that has started or may
-// start shortly. The bound is that of a turn.
-func (o *Observer) finishing(ctx context.Context, a store.Agent, at clock.Reading) bool {
-	return o.settles(ctx, a, at) > 0
-}
-
-// settles returns how long an agent may still be finishing if it prints nothing more; 0: it is not finishing.
+// settles returns how long an IDLE agent may still act on a nudge of its last turn if it prints nothing more, as a turn without a prompt that
+// has started or may start shortly; 0: no longer. The bound is that of a turn.
 func (o *Observer) settles(ctx context.Context, a store.Agent, at clock.Reading) time.Duration {
 	settle := dialect.Settles(format(a.Spec))
 	if settle == 0 || a.Status.GetState() != agboxv1.AgentState_AGENT_STATE_IDLE || !wasNudged(a) {
@@ -138,7 +131,7 @@ func (v *Observation) observePark(ctx context.Context) {
 			v.World.TurnEnds, v.World.TurnLeft = true, left
 		}
 	}
-	told := v.a.Spec.GetNudge() == "" || nudged(v.a) || wantRun(v.a) == storev1.AgentRun_AGENT_RUN_DELETE // a delete accepts no requests
+	told := v.a.Spec.GetNudge() == "" || nudged(v.a) || v.a.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_DELETE // a delete accepts no requests
 	v.World.Nudge = waits && !told && v.a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY
 }
 
@@ -146,5 +139,3 @@ func (v *Observation) observePark(ctx context.Context) {
 func (v *Observation) savesFor(d *storev1.DrainRecord) bool {
 	return v.World.Parking && d.GetPhase() == agboxv1.DrainPhase_DRAIN_PHASE_SAVING
 }
-
-func wantRun(a store.Agent) storev1.AgentRun { return a.Desired.GetRun() }

@@ -8,7 +8,6 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/agentplan"
 	"github.com/agbox/agbox/internal/execid"
-	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
 // Bounds of saving the work of a turn; they are part of the contract.
@@ -48,7 +47,7 @@ func (v *Observation) observeSave() error {
 	if err != nil {
 		return fmt.Errorf("look at its save command: %w", err)
 	}
-	run := wantRun(v.a)
+	run := v.a.Desired.GetRun()
 	unwanted := !v.cutOff || run == storev1.AgentRun_AGENT_RUN_STOP || run == storev1.AgentRun_AGENT_RUN_DELETE && !v.World.InTurn
 	if unwanted && (end == helperAbsent || end == helperNowhere) {
 		return nil
@@ -65,16 +64,15 @@ func (v *Observation) observeSave() error {
 	return nil
 }
 
-// saveHelper returns the save command, which runs once per incarnation.
+// saveHelper returns the save command.
 func (v *Observation) saveHelper() helper {
 	command, moot := v.a.Spec.GetSaveCommand(), 0
 	if len(command) == 0 {
 		command, moot = gitSave, exitNoWorkTree
 	}
-	return helper{
-		agentID: v.a.ID, sandboxID: v.a.SandboxID, purpose: execid.ToSave, key: v.ExecID, limit: v.saveLimit(), moot: moot,
-		request: execjournal.Request{Command: command, Cwd: v.a.Spec.GetWorkingDir(), Env: environment(v.a, v.a.Status.GetIncarnation())},
-	}
+	h := v.helper(execid.ToSave, command, v.saveLimit())
+	h.moot = moot
+	return h
 }
 
 // saveLimit returns how long the save command may take: the bound of the end of its sandbox unless a drain sets one.

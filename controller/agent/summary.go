@@ -13,7 +13,6 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/agent/conversation"
 	"github.com/agbox/agbox/internal/execid"
-	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
 const (
@@ -44,7 +43,7 @@ func (v *Observation) observeSummary(ctx context.Context) error {
 	if err != nil || !v.givesPast(size) {
 		return err
 	}
-	h := v.summaryHelper(nil)
+	h := v.summaryHelper()
 	end, err := v.observeEnd(h)
 	switch {
 	case err != nil:
@@ -54,13 +53,14 @@ func (v *Observation) observeSummary(ctx context.Context) error {
 	case end != helperRuns && end != helperAbsent:
 		return nil
 	}
+	execID, _ := h.name(v.o.store.InstanceID())
 	v.older, err = v.olderTurns(ctx)
-	v.World.Summarizing = len(v.older) > 0 || v.waitedFor(h) > 0
+	v.World.Summarizing = len(v.older) > 0 || v.memory().waited(execID) > 0
 	return err
 }
 
 func (v *Observation) readSummary() error {
-	execID, _ := v.summaryHelper(nil).name(v.o.store.InstanceID())
+	execID, _ := v.summaryHelper().name(v.o.store.InstanceID())
 	text, err := v.o.files.Tail(v.a.SandboxID, execID, false, maxSummary)
 	if err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("read its summary: %w", err)
@@ -87,21 +87,18 @@ func (v *Observation) olderTurns(ctx context.Context) ([]byte, error) {
 	return lines.Bytes(), nil
 }
 
-// summaryHelper returns the summary command, which runs once per incarnation.
-func (v *Observation) summaryHelper(stdin []byte) helper {
-	return helper{
-		agentID: v.a.ID, sandboxID: v.a.SandboxID, purpose: execid.ToSummarize, key: v.ExecID, limit: summaryTime, stdin: stdin,
-		request: execjournal.Request{
-			Command: v.a.Spec.GetContext().GetSummaryCommand(), Cwd: v.a.Spec.GetWorkingDir(), Env: environment(v.a, v.a.Status.GetIncarnation()),
-			Inbox: true,
-		},
-	}
+// summaryHelper returns the summary command.
+func (v *Observation) summaryHelper() helper {
+	h := v.helper(execid.ToSummarize, v.a.Spec.GetContext().GetSummaryCommand(), summaryTime)
+	h.request.Inbox = true
+	return h
 }
 
 // summarize requests the summary. After a crash there may be more turns than those that the earlier daemon had summarized; its summary is
 // still used.
 func (p *pass) summarize() error {
-	h := p.summaryHelper(p.older)
+	h := p.summaryHelper()
+	h.stdin = p.older
 	err := p.r.startHelper(h)
 	if errdefs.IsFailedPrecondition(err) {
 		return p.r.endHelper(h)

@@ -46,6 +46,8 @@ type Reading struct {
 	Awake time.Time
 	// Hold is how long deadlines still wait.
 	Hold time.Duration
+	// jumps counts the jumps in either direction.
+	jumps int
 }
 
 // Dated returns the record with its times as the present clock would have recorded them; see clockjump.Moment.
@@ -94,18 +96,11 @@ func (c *Clock) Read() Reading {
 	var events []clockjump.Event
 	c.state, events = c.state.Observe(r, grace)
 	c.events = append(c.events, events...)
-	return Reading{Now: r.Wall, Moment: c.state.Moment(r), Awake: c.awake, Hold: c.state.Left(r, grace)}
+	return Reading{Now: r.Wall, Moment: c.state.Moment(r), Awake: c.awake, Hold: c.state.Left(r, grace), jumps: c.jumps}
 }
 
 // Now reads the clock and returns the wall clock's time.
 func (c *Clock) Now() time.Time { return c.Read().Now }
-
-// jumped counts the jumps in either direction.
-func (c *Clock) jumped() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.jumps
-}
 
 // known returns the present state of the clock.
 func (c *Clock) known() clockjump.State {
@@ -135,13 +130,13 @@ type Watcher struct {
 
 // Watch reads the clock every second, and keeps its state on record, until ctx ends.
 func (c *Clock) Watch(ctx context.Context, o Watcher) {
-	seen, record := c.jumped(), keeper{store: o.Store, log: o.Logger}
+	seen, record := c.Read().jumps, keeper{store: o.Store, log: o.Logger}
 	for alive := true; alive; alive = wait.For(ctx, readEvery) == nil {
 		l := c.Read()
 		state, reading, events := c.drain()
 		o.report(l, events)
-		if n := c.jumped(); n != seen || len(events) > 0 {
-			seen = n
+		if l.jumps != seen || len(events) > 0 {
+			seen = l.jumps
 			o.Changed()
 		}
 		record.write(ctx, state, reading, len(events) > 0)

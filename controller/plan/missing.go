@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -113,9 +114,7 @@ func PartOf(r Record, w World, service string) *Container {
 func ObjectsOf(r Record, w World) *storev1.Objects {
 	mine, _ := split(r, w)
 	o := &storev1.Objects{PrimaryId: r.Objects.GetPrimaryId(), NetworkId: r.Objects.GetNetworkId(), ServiceIds: map[string]string{}}
-	for name, id := range r.Objects.GetServiceIds() {
-		o.ServiceIds[name] = id
-	}
+	maps.Copy(o.ServiceIds, r.Objects.GetServiceIds())
 	if mine.primary != nil {
 		o.PrimaryId = mine.primary.ID
 	}

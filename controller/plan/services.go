@@ -133,13 +133,9 @@ func (b *bringUp) recordFailure(s Service, sp *storev1.ServiceProgress, f fall) 
 	if sp.GetMark() == storev1.ServiceMark_SERVICE_MARK_FAILED {
 		return Aside{}, false
 	}
-	return failAside(s.Name, sp, b.stateNow(), f), true
-}
-
-func failAside(service string, before *storev1.ServiceProgress, state agboxv1.SandboxState, f fall) Aside {
 	return Aside{
-		Service: service, Then: f.progress(before), Events: []*agboxv1.SandboxEvent{serviceFailed(service, state, f)},
-	}
+		Service: s.Name, Then: f.progress(sp), Events: []*agboxv1.SandboxEvent{serviceFailed(s.Name, b.stateNow(), f)},
+	}, true
 }
 
 // GivenUp returns the aside that replaces one whose steps cannot run; p is the progress recorded so far. The service counts as started, so
@@ -178,12 +174,9 @@ func (b *bringUp) bringBack(s Service, sp *storev1.ServiceProgress, c Container)
 		b.p.soonest(wait)
 		return Aside{}, false
 	}
-	then := proto.CloneOf(sp)
-	then.Restarts = nextRestart(c, sp.GetRestarts(), b.now)
-	return Aside{
-		Service: s.Name, State: b.stateNow(), Then: then,
-		Steps: []Step{{Kind: StartContainer, ID: c.ID, Service: s.Name, Reason: BecauseRestartPolicy}},
-	}, true
+	a := b.startAside(s, sp, c.ID) // it was started before, so this changes only the count
+	a.Then.Restarts, a.Steps[0].Reason = nextRestart(c, sp.GetRestarts(), b.now), BecauseRestartPolicy
+	return a, true
 }
 
 // restarts is the backoff of restart policies. A run of at least restartReset resets it.

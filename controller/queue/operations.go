@@ -81,11 +81,9 @@ func (o *Operations[Kind]) Await(ctx context.Context, key Operation[Kind], d tim
 	op := o.begin(ctx, key, fn)
 	op.awaited = true
 	o.mu.Unlock()
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-op.done:
-	case <-timer.C:
+	case <-time.After(d):
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
