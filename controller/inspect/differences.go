@@ -57,12 +57,8 @@ func (d *differ) add(format string, args ...any) {
 
 func (d *differ) state() {
 	if want := sandboxstate.Goal(d.rec.Desired); d.rec.State != want {
-		d.add("the state is %s, not %s", stateWord(d.rec.State), stateWord(want))
+		d.add("the state is %s, not %s", enum.Word(d.rec.State), enum.Word(want))
 	}
-}
-
-func stateWord(s agboxv1.SandboxState) string {
-	return enum.Word(s)
 }
 
 // find returns the container of the primary (""), or of a service, under any name; nil: there is none.

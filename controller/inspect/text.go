@@ -5,6 +5,7 @@ import (
 	"time"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/enum"
 	"github.com/agbox/agbox/controller/message"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/controller/sandbox"
@@ -20,7 +21,7 @@ func (e *explanation) observed(seen bool) []string {
 		}
 		lines := []string{"engine: " + why}
 		if e.rec.Standing == plan.Live {
-			lines = append(lines, fmt.Sprintf("not looked at; on record it has been %s since %s", stateWord(e.rec.State), stamp(e.rec.StateChangedAt)))
+			lines = append(lines, fmt.Sprintf("not looked at; on record it has been %s since %s", enum.Word(e.rec.State), stamp(e.rec.StateChangedAt)))
 		}
 		return lines
 	}
