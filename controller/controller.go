@@ -147,7 +147,7 @@ func New(cfg Config) *Controller {
 	cfg.Store.OnCommit(c.committed)
 	cfg.Store.OnAgentCommit(func(id string) {
 		c.agentLoop.Add(id)
-		c.Drainer.Changed()
+		c.EnqueueDrain()
 	})
 	return c
 }
@@ -170,7 +170,7 @@ func (c *Controller) Run(ctx context.Context) {
 	wg.Go(func() { c.sandboxLoop.Run(ctx, c.sandboxes.Reconcile) })
 	wg.Go(func() { c.execLoop.Run(ctx, c.execs.Reconcile) })
 	wg.Go(func() { c.agents.Watch(ctx) })
-	wg.Go(func() { c.drainLoop.Run(ctx, c.Drainer.Reconcile) })
+	wg.Go(func() { c.drainLoop.Run(ctx, c.ReconcileDrain) })
 	wg.Go(func() {
 		c.agents.Hydrate(ctx) // before any pass decides about an agent
 		c.agentLoop.Run(ctx, c.agents.Reconcile)
@@ -215,7 +215,7 @@ func (c *Controller) committed(sandboxID, execID string) {
 	}
 	c.sandboxLoop.Add(sandboxID)
 	c.agents.EnqueueOf(sandboxID)
-	c.Drainer.Changed()
+	c.EnqueueDrain()
 }
 
 func (c *Controller) wakeAll() {

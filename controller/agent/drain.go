@@ -110,15 +110,15 @@ func (d *Drainer) agentsIn(ctx context.Context, states ...agboxv1.AgentState) it
 	}
 }
 
-// Changed enqueues the drain, if there is one: the state of an agent or of a sandbox has changed.
-func (d *Drainer) Changed() {
+// EnqueueDrain enqueues the drain, if there is one: the state of an agent or of a sandbox has changed.
+func (d *Drainer) EnqueueDrain() {
 	if d.cfg.Store.Drain() != nil {
 		d.queue.Add(DrainKey)
 	}
 }
 
-// Reconcile makes one pass over the drain.
-func (d *Drainer) Reconcile(ctx context.Context, _ string) (queue.Result, error) {
+// ReconcileDrain makes one pass over the drain.
+func (d *Drainer) ReconcileDrain(ctx context.Context, _ string) (queue.Result, error) {
 	rec := d.cfg.Store.Drain()
 	if rec == nil {
 		return queue.Result{}, nil
