@@ -34,10 +34,10 @@ func TestADrainWhoseLastReplyIsLostIsDoneInTheNextPass(t *testing.T) {
 	}}
 	var exits []bool
 	d := NewDrainer(&Reconciler{cfg: Options{Store: s, Clock: clock.New(nil, func() time.Duration { return 0 }, clockjump.State{})}}, s, nil, func(exit bool) { exits = append(exits, exit) })
-	if _, err := d.Reconcile(t.Context(), DrainKey); err == nil || len(exits) != 0 {
+	if _, err := d.ReconcileDrain(t.Context(), DrainKey); err == nil || len(exits) != 0 {
 		t.Fatalf("the pass whose reply was lost: %v, drained %v", err, exits)
 	}
-	if _, err := d.Reconcile(t.Context(), DrainKey); err != nil || len(exits) != 1 || !exits[0] {
+	if _, err := d.ReconcileDrain(t.Context(), DrainKey); err != nil || len(exits) != 1 || !exits[0] {
 		t.Errorf("the next pass: %v, drained %v; want one with exit", err, exits)
 	}
 }
