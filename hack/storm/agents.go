@@ -38,7 +38,7 @@ func (c *client) agent(ctx context.Context, b *box) {
 func answerTo(t task) string { return "answer to " + t.prompt + "." }
 
 // answers reads every agent's conversation and checks that each accepted prompt was answered once or still waits for an agent that does not
-// work. The agents of a deleted sandbox are deleted with it.
+// work. An agent may be deleted with its sandbox.
 func (s *storm) answers(ctx context.Context, api agboxv1.SandboxServiceClient, crew agboxv1.AgentServiceClient) {
 	byAgent := map[string][]task{}
 	for _, t := range s.book.acceptedPrompts() {
