@@ -14,6 +14,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/execend"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/controller/queue"
 	"github.com/agbox/agbox/internal/execid"
@@ -203,40 +204,10 @@ func recordOf(ex store.Exec, rec plan.Record) plan.ExecRecord {
 
 // EndOf returns the terminal record of an exec: that of the outcome if it has a state, else the end that the journal says.
 func EndOf(o plan.Outcome, j execjournal.Journal, want plan.ExecRecord) *storev1.ExecEnd {
-	end := &storev1.ExecEnd{State: int32(o.State), ErrorCode: o.Code, ErrorMessage: o.Message, StartedAt: j.StartedAtNanos}
 	if o.State != agboxv1.ExecState_EXEC_STATE_UNSPECIFIED {
-		return end
+		return &storev1.ExecEnd{State: int32(o.State), ErrorCode: o.Code, ErrorMessage: o.Message, StartedAt: j.StartedAtNanos}
 	}
-	end.ExitCode, end.EndedAt, end.OomKilled, end.OomKills = int32(j.ExitCode), j.EndedAtNanos, j.OOM, j.OOMKills
-	end.StdoutDroppedBytes, end.StderrDroppedBytes = j.StdoutDroppedBytes, j.StderrDroppedBytes
-	fail := func(code, message string) {
-		end.State, end.ErrorCode, end.ErrorMessage = int32(agboxv1.ExecState_EXEC_STATE_FAILED), code, message
-	}
-	switch {
-	case j.ErrorCode != "":
-		fail(plan.CodeExecStartFailed, j.Error)
-	case j.Cancelled, j.Stopped && (want.SandboxEnding || want.CancelRequested):
-		end.State = int32(agboxv1.ExecState_EXEC_STATE_CANCELLED)
-	case j.LogLimit:
-		fail(plan.CodeExecLogLimit, "the command was ended: its output reached artifacts.exec_log_max_bytes, or its sandbox artifacts.sandbox_max_bytes, and on_log_limit is kill"+plan.Meanwhile(j.OOMKills, j.OOMLimitBytes))
-	case j.ExitCode == 0:
-		end.State = int32(agboxv1.ExecState_EXEC_STATE_FINISHED)
-	default:
-		fail(plan.CodeExecRunFailed, runFailure(j))
-	}
-	return end
-}
-
-func runFailure(j execjournal.Journal) string {
-	switch {
-	case j.OOM:
-		return plan.OutOfMemory(j.OOMLimitBytes)
-	case j.Stopped:
-		return "the command was ended: its container was stopped from outside, or the main process ended" + plan.Meanwhile(j.OOMKills, j.OOMLimitBytes)
-	case j.Signal != 0:
-		return fmt.Sprintf("the command was ended by signal %d", j.Signal) + plan.Meanwhile(j.OOMKills, j.OOMLimitBytes)
-	}
-	return fmt.Sprintf("the command exited with code %d", j.ExitCode) + plan.Meanwhile(j.OOMKills, j.OOMLimitBytes)
+	return execend.Of(j, want.SandboxEnding || want.CancelRequested)
 }
 
 // makeRoom frees disk space if err says that there was none to end an exec, and returns err. The pass is retried with backoff: with an

@@ -1,14 +1,13 @@
 package recovery
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
-	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/controller/execend"
 	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
@@ -54,38 +53,16 @@ func earliest(j *execjournal.Journal) int64 {
 	return j.EndedAtNanos
 }
 
-// EndOf converts the journal of an ended exec to its terminal record; nil for one that has not ended. A stop of the
-// container counts as a cancellation, as in the record of the controller's pass while the sandbox ends.
+// EndOf converts the journal of an exec to its terminal record; nil for one that has not ended. A stop of the container counts as a
+// cancellation, as in the record of the controller's pass while the sandbox ends.
 func EndOf(j execjournal.Journal) *storev1.ExecEnd {
-	end := &storev1.ExecEnd{
-		StartedAt: j.StartedAtNanos, EndedAt: j.EndedAtNanos, ExitCode: int32(j.ExitCode), OomKilled: j.OOM, OomKills: j.OOMKills,
-		StdoutDroppedBytes: j.StdoutDroppedBytes, StderrDroppedBytes: j.StderrDroppedBytes,
-	}
-	fail := func(code, message string) *storev1.ExecEnd {
-		end.State, end.ErrorCode, end.ErrorMessage = int32(agboxv1.ExecState_EXEC_STATE_FAILED), code, message
-		return end
-	}
-	switch {
-	case j.State == execjournal.StateClosed:
+	switch j.State {
+	case execjournal.StateClosed:
 		return &storev1.ExecEnd{State: int32(agboxv1.ExecState_EXEC_STATE_CANCELLED)}
-	case j.State != execjournal.StateEnded:
-		return nil
-	case j.ErrorCode != "":
-		return fail(plan.CodeExecStartFailed, j.Error)
-	case j.Cancelled, j.Stopped:
-		end.State = int32(agboxv1.ExecState_EXEC_STATE_CANCELLED)
-	case j.LogLimit:
-		return fail(plan.CodeExecLogLimit, "the command was ended: its output reached artifacts.exec_log_max_bytes, or its sandbox artifacts.sandbox_max_bytes, and on_log_limit is kill")
-	case j.ExitCode == 0:
-		end.State = int32(agboxv1.ExecState_EXEC_STATE_FINISHED)
-	case j.OOM:
-		return fail(plan.CodeExecRunFailed, plan.OutOfMemory(j.OOMLimitBytes))
-	case j.Signal != 0:
-		return fail(plan.CodeExecRunFailed, fmt.Sprintf("the command was ended by signal %d", j.Signal)+plan.Meanwhile(j.OOMKills, j.OOMLimitBytes))
-	default:
-		return fail(plan.CodeExecRunFailed, fmt.Sprintf("the command exited with code %d", j.ExitCode)+plan.Meanwhile(j.OOMKills, j.OOMLimitBytes))
+	case execjournal.StateEnded:
+		return execend.Of(j, true)
 	}
-	return end
+	return nil
 }
 
 // settleExecs assigns an exec ID that several sandboxes have: to the log's sandbox first, then to one with a request, which no

@@ -1,10 +1,9 @@
-package exec
+package execend
 
 import (
 	"testing"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
@@ -34,11 +33,17 @@ func TestAnExecSaysWhatTheKernelKilledForMemory(t *testing.T) {
 			agboxv1.ExecState_EXEC_STATE_FAILED,
 			"the command was ended by signal 15; meanwhile 3 processes of the sandbox were killed: out of memory (limit 48MiB)", false,
 		},
+		"a child, and it was ended for its output": {
+			execjournal.Journal{ExitCode: 137, Signal: 9, LogLimit: true, OOMKills: 1},
+			agboxv1.ExecState_EXEC_STATE_FAILED,
+			"the command was ended: its output reached artifacts.exec_log_max_bytes, or its sandbox artifacts.sandbox_max_bytes, and on_log_limit is kill" +
+				"; meanwhile a process of the sandbox was killed: out of memory", false,
+		},
 		"a child, and it finished": {
 			execjournal.Journal{OOMKills: 2, OOMLimitBytes: limit}, agboxv1.ExecState_EXEC_STATE_FINISHED, "", false,
 		},
 	} {
-		end := EndOf(plan.Outcome{}, c.j, plan.ExecRecord{})
+		end := Of(c.j, false)
 		if end.GetState() != int32(c.state) || end.GetErrorMessage() != c.want || end.GetOomKilled() != c.killed ||
 			end.GetOomKills() != c.j.OOMKills {
 			t.Errorf("%s: %v", name, end)
