@@ -32,16 +32,19 @@ func (e *Engine) clean() {
 // killLeftovers kills the processes whose command line names the engine's directory (containerd and its shims), and their
 // descendants, which are the containers.
 func (e *Engine) killLeftovers() {
-	for end := time.Now().Add(killTimeout); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(killTimeout); ; time.Sleep(10 * time.Millisecond) {
 		pids := e.leftovers()
 		if len(pids) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			e.t.Errorf("processes of %s still run: %v", e.dir, pids)
 			return
 		}
 		for _, pid := range pids {
 			_ = unix.Kill(pid, unix.SIGKILL)
 		}
 	}
-	e.t.Errorf("processes of %s still run: %v", e.dir, e.leftovers())
 }
 
 func (e *Engine) leftovers() []int {
