@@ -26,9 +26,9 @@ func (a *auditor) sequence(sb *sandbox) {
 	for i, ev := range sb.events {
 		rebuilt := ev.GetEventType() == eventRebuilt
 		switch {
-		case ev.key == next, rebuilt && i == 0:
-		case rebuilt:
+		case rebuilt && i > 0:
 			say("event %d says that the record was rebuilt, but older events exist", ev.key)
+		case ev.key == next, rebuilt:
 		case i == 0:
 			say("its first event is %d", ev.key)
 		case ev.key > next && ev.key-1 <= sb.trimmed: // events of execs, dropped by the bound
@@ -221,7 +221,7 @@ func (a *auditor) execEnd(e *execution, t history, forgotten uint64) {
 	say := func(format string, args ...any) { a.report(hard, "I6", "exec "+e.id, "", format, args...) }
 	state := agboxv1.ExecState(e.end.GetState())
 	if t.end.SandboxEvent == nil {
-		if e.end.GetSequence() > forgotten {
+		if seq := e.end.GetSequence(); seq == 0 || seq > forgotten {
 			say("its end %s is on record, and no event reports it", state)
 		}
 		return

@@ -107,6 +107,12 @@ var databaseViolations = []planted{
 	{"an end without an event", early(func(p *place) {
 		p.put("exec-status:web", "act-1", p.message(&storev1.ExecEnd{State: 4, Sequence: 9}))
 	}), "I6 exec act-1: its end EXEC_STATE_CANCELLED is on record, and no event reports it"},
+	{"an end with no number", early(func(p *place) {
+		p.put("exec-status:web", "act-1", p.message(&storev1.ExecEnd{State: 4}))
+	}), "I6 exec act-1: its end EXEC_STATE_CANCELLED is on record, and no event reports it"},
+	{"a rebuild in the middle", early(func(p *place) {
+		p.editEvent("web", 3, func(e *agboxv1.SandboxEvent) { e.EventType = agboxv1.EventType_SANDBOX_REHYDRATED })
+	}), "I4 sandbox web: event 3 says that the record was rebuilt, but older events exist"},
 	{"an end that is not recorded", early(func(p *place) { delete(p.db["exec-status:web"], "led-1") }), "I6 exec led-1: event 5 reports its end, and none is on record"},
 	{"another exit code than in the event", early(func(p *place) {
 		edit(p, "exec-status:web", "led-1", &storev1.ExecEnd{}, func(e *storev1.ExecEnd) { e.ExitCode = 3 })
