@@ -44,7 +44,7 @@ type Server struct {
 	grpc     *grpc.Server
 	stopping context.Context // done when Shutdown begins
 	stop     context.CancelFunc
-	unary    sync.RWMutex // read-locked by each unary call
+	unary    inflight // read-locked by each unary call
 	backups  atomic.Int32 // under way
 	reading  chan struct{}
 	gate     *admission.Gate
@@ -100,14 +100,8 @@ func (s *Server) awaitDrain(ctx context.Context, drained <-chan struct{}) error 
 	if done, err := within(ctx, drained, streamGrace); done {
 		return err
 	}
-	idle := make(chan struct{})
-	go func() { // GracefulStop, whose end Shutdown waits for, ends after the last call, too
-		s.unary.Lock()
-		defer s.unary.Unlock()
-		close(idle)
-	}()
 	select {
-	case <-idle: // their answers may still be on the way out
+	case <-s.unary.idle(): // their answers may still be on the way out
 		_, err := within(ctx, drained, flushGrace)
 		return err
 	case <-drained:
@@ -126,6 +120,40 @@ func within(ctx context.Context, drained <-chan struct{}, d time.Duration) (done
 		return true, ctx.Err()
 	case <-time.After(d):
 		return false, nil
+	}
+}
+
+// inflight counts unary calls. A call may arrive while another goroutine waits for the last one: it counts, and waits for nothing.
+type inflight struct {
+	mu   sync.Mutex
+	n    int
+	zero chan struct{} // closed when n falls to 0; nil while nobody waits
+}
+
+func (f *inflight) add(delta int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.n += delta
+	f.wake()
+}
+
+// idle returns a channel that is closed once no call is open.
+func (f *inflight) idle() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.zero == nil {
+		f.zero = make(chan struct{})
+	}
+	zero := f.zero
+	f.wake()
+	return zero
+}
+
+// wake closes zero if no call is open. The caller holds mu.
+func (f *inflight) wake() {
+	if f.n == 0 && f.zero != nil {
+		close(f.zero)
+		f.zero = nil
 	}
 }
 

@@ -152,11 +152,17 @@ func readNames(fd int) ([]string, error) {
 
 // Prepared reports whether anything exists that RemoveInputs removes, also what a crash left partly created or removed.
 func (d *Dir) Prepared(sandboxID string) (bool, error) {
-	_, err := os.Lstat(filepath.Dir(d.Paths(sandboxID).Ctl))
-	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		return err == nil, nil
+	run := filepath.Dir(d.Paths(sandboxID).Ctl)
+	info, err := os.Lstat(run)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("stat the run directory: %w", err)
+	case info.Mode().IsRegular():
+		return false, fmt.Errorf("the run directory %s is a file", run)
 	}
-	return false, fmt.Errorf("stat the run directory: %w", err)
+	return true, nil
 }
 
 // RemoveInputs removes ctl and out, and keeps logs. The container must have been removed. Idempotent. Errors: as Remove.
