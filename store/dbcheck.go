@@ -3,6 +3,8 @@ package store
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	bolt "go.etcd.io/bbolt"
@@ -81,9 +83,12 @@ func (c *checker) run() error {
 			_ = c.noted(bucket, string(k), "", err) // noted reports it
 		}
 	}
-	for bucket, m := range map[string]proto.Message{bucketNames: &storev1.NameRef{}, bucketExecRefs: &storev1.ExecRef{}, bucketGivenUp: &storev1.GivenUp{}} {
-		for k := range records(c.tx, bucket, nil) {
-			_ = c.message(bucket, string(k), "", m) // message reports it
+	for _, in := range []struct {
+		bucket string
+		m      proto.Message
+	}{{bucketNames, &storev1.NameRef{}}, {bucketExecRefs, &storev1.ExecRef{}}, {bucketGivenUp, &storev1.GivenUp{}}} {
+		for k := range records(c.tx, in.bucket, nil) {
+			_ = c.message(in.bucket, string(k), "", in.m) // message reports it
 		}
 	}
 	for k := range records(c.tx, bucketGivenUp, nil) {
@@ -91,19 +96,19 @@ func (c *checker) run() error {
 			c.report(bucketGivenUp, id, "an operator confirmed that it vanished, and it is not live")
 		}
 	}
-	for id := range c.owners([]string{bucketConfig, bucketDesired, bucketState, bucketProgress, bucketTrimmed, bucketDeletedAt},
+	for _, id := range c.owners([]string{bucketConfig, bucketDesired, bucketState, bucketProgress, bucketTrimmed, bucketDeletedAt},
 		[]string{prefixEvents, prefixExecConfig, prefixExecDesired, prefixExecStatus}) {
 		c.sandbox(id)
 	}
-	for id := range c.owners([]string{bucketAgentConfig, bucketAgentDesired, bucketAgentStatus, bucketAgentPosition},
+	for _, id := range c.owners([]string{bucketAgentConfig, bucketAgentDesired, bucketAgentStatus, bucketAgentPosition},
 		[]string{prefixAgentEvents, prefixAgentTransitions, prefixAgentPrompts, prefixAgentPromptIDs}) {
 		c.agent(id)
 	}
 	return nil
 }
 
-// owners returns the IDs that are keys of the buckets or name a bucket with one of the prefixes.
-func (c *checker) owners(buckets, prefixes []string) map[string]bool {
+// owners returns the IDs that are keys of the buckets or name a bucket with one of the prefixes, sorted.
+func (c *checker) owners(buckets, prefixes []string) []string {
 	ids := map[string]bool{}
 	for _, bucket := range buckets {
 		for k := range records(c.tx, bucket, nil) {
@@ -118,7 +123,7 @@ func (c *checker) owners(buckets, prefixes []string) map[string]bool {
 		}
 		return nil
 	})
-	return ids
+	return slices.Sorted(maps.Keys(ids))
 }
 
 func (c *checker) meta() error {
@@ -139,11 +144,12 @@ func (c *checker) meta() error {
 			_ = c.noted(bucketMeta, key, "", err) // noted reports it
 		}
 	}
-	for key, m := range map[string]proto.Message{
-		keyEngineIdentity: &storev1.EngineIdentity{}, keyDrain: &storev1.DrainRecord{}, keyClock: &storev1.ClockRecord{},
-	} {
-		if c.has(bucketMeta, key) {
-			_ = c.message(bucketMeta, key, "", m) // message reports it
+	for _, in := range []struct {
+		key string
+		m   proto.Message
+	}{{keyEngineIdentity, &storev1.EngineIdentity{}}, {keyDrain, &storev1.DrainRecord{}}, {keyClock, &storev1.ClockRecord{}}} {
+		if c.has(bucketMeta, in.key) {
+			_ = c.message(bucketMeta, in.key, "", in.m) // message reports it
 		}
 	}
 	return nil
@@ -175,7 +181,7 @@ func (c *checker) sandbox(id string) {
 			}
 		}
 	}
-	if sb.Corrupt {
+	if sb.Desired == nil || sb.State == 0 {
 		return
 	}
 	if told := sb.Desired.GetRehydrated() != nil; told != rebuilt {

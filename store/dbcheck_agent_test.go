@@ -67,7 +67,7 @@ func TestTheCheckFindsDamageOfAgents(t *testing.T) {
 		"another sandbox":            {bucketAgentDesired, "busy", desired(func(d *agentDesired) { d.SandboxId = "none" }), `agent-desired/busy: it is in sandbox "none", and its spec says "box"`},
 		"a name of another":          {bucketAgentDesired, "busy", desired(func(d *agentDesired) { d.Name = "web" }), "I3 agent name web: agents busy and named both hold it"},
 		"no process":                 {bucketAgentStatus, "busy", status(func(st *agentStatus) { st.Incarnation = 0 }), "I20 agent busy: its newest incarnation is 0, and exec busy.1 is on record"},
-		"a process of later":         {bucketAgentStatus, "busy", status(func(st *agentStatus) { st.Incarnation = 2 }), "I21 agent busy: its output was read from incarnation 1, but the newest is 2"},
+		"a process of later":         {bucketAgentStatus, "busy", status(func(st *agentStatus) { st.Incarnation = 2 }), "I20 agent busy: it is AGENT_STATE_BUSY, and no exec of its incarnation 2 is on record"},
 		"busy without a prompt":      {bucketAgentStatus, "busy", status(func(st *agentStatus) { st.PromptId = "" }), `I20 agent busy: it is AGENT_STATE_BUSY with prompt ""`},
 		"a prompt that is not there": {prefixAgentPrompts + "busy", first, is(nil), "agent-prompts:busy/1: AgentPrompt is missing"},
 		"a prompt with another text": {prefixAgentPrompts + "busy", string(encodeInt(2)), is(message(t, &storev1.AgentPrompt{PromptId: "p-2", Text: "x"})), "agent-prompts:busy/2: its text is not the one of its ID"},

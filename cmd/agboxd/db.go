@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/agbox/agbox/internal/audit"
 	"github.com/agbox/agbox/internal/backup"
 	"github.com/agbox/agbox/store"
 )
@@ -19,9 +20,10 @@ func dbCommand() *cobra.Command {
 	}
 	cmd.AddCommand(
 		&cobra.Command{
-			Use: "check [FILE]", Short: "Report every damaged record of a database; exit with 1 if there is one", Args: usageArgs(cobra.MaximumNArgs(1)),
-			Long: "Look at every page and every record of the database, or of FILE, and print what is damaged, with bucket and key.\n" +
-				"Nothing is changed. agboxd audit checks how the records fit together. Beside a daemon that runs, check the database in a backup; docs/backup.md says how to take it out.",
+			Use: "check [FILE]", Short: "Report every fault of a database; exit with 1 if there is one", Args: usageArgs(cobra.MaximumNArgs(1)),
+			Long: "Look at every page and every record of the database, or of FILE, and print what is damaged, with bucket and key, and which\n" +
+				"invariants of the crash contract the records violate. Nothing is changed. Beside a daemon that runs, check the database in a\n" +
+				"backup; docs/backup.md says how to take it out. agboxd audit also compares the records with the engine and the files.",
 			RunE: checkDatabase,
 		},
 		&cobra.Command{
@@ -54,6 +56,14 @@ func checkDatabase(cmd *cobra.Command, args []string) error {
 		n++
 		fmt.Fprintln(cmd.OutOrStdout(), f)
 	})
+	if err != nil {
+		return &exitError{exitRuntime, err}
+	}
+	violations, err := audit.CheckRecords(file)
+	for _, f := range violations {
+		n++
+		fmt.Fprintln(cmd.OutOrStdout(), f)
+	}
 	switch {
 	case err != nil:
 		return &exitError{exitRuntime, err}

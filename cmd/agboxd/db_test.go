@@ -26,10 +26,10 @@ func TestDBCheck(t *testing.T) {
 	}
 	p.must(s.Close())
 	storetest.Put(t, p.paths.Database, "sandbox-config", "one1", []byte("\xff"))
-	storetest.Put(t, p.paths.Database, "sandbox-ids", "free", []byte{})
+	storetest.Put(t, p.paths.Database, "sandbox-names", "free", []byte{})
 	code, out, errs := outcome("db", "check")
 	if code != exitRuntime || !strings.Contains(errs, "2 findings") || strings.Count(out, "\n") != 2 ||
-		!strings.Contains(out, "sandbox-config/one1: decode CreateSpec") || !strings.Contains(out, "sandbox-ids/free: integer of 0 bytes") {
+		!strings.Contains(out, "sandbox-config/one1: decode CreateSpec") || !strings.Contains(out, `I3 name free: sandbox "" holds it, which is not live`) {
 		t.Errorf("damaged records: %d %q %q", code, out, errs)
 	}
 	other := filepath.Join(t.TempDir(), "other.db")

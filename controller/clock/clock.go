@@ -130,7 +130,7 @@ type Watcher struct {
 
 // Watch reads the clock every second, and keeps its state on record, until ctx ends.
 func (c *Clock) Watch(ctx context.Context, o Watcher) {
-	seen, record := c.Read().jumps, keeper{store: o.Store, log: o.Logger}
+	seen, record := 0, keeper{store: o.Store, log: o.Logger} // jumps count since New
 	for alive := true; alive; alive = wait.For(ctx, readEvery) == nil {
 		l := c.Read()
 		state, reading, events := c.drain()

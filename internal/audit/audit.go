@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -61,6 +62,23 @@ func Run(ctx context.Context, site Site, source Source, o Options) (Report, erro
 		case <-time.After(interval):
 		}
 	}
+}
+
+// ofRecords are the invariants that a database shows without the engine and the files, but for I1: damage is for the store to report.
+var ofRecords = []string{"I2", "I3", "I4", "I5", "I6", "I20", "I21", "I22"}
+
+// CheckRecords returns the violations that the database at path shows alone. No other process may have it open. Errors: as Run.
+func CheckRecords(path string) (violations []Finding, err error) {
+	r, err := readRecords(path)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range judge(&facts{at: time.Now(), records: r}) {
+		if f.severity == hard && slices.Contains(ofRecords, f.Invariant) {
+			violations = append(violations, f)
+		}
+	}
+	return violations, nil
 }
 
 // sighting is the time since which a difference has been observed unchanged.

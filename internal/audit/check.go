@@ -44,9 +44,6 @@ func judge(f *facts) []Finding {
 		a.report(hard, "I1", "instance", "", "the database has no UUID")
 	}
 	for _, id := range slices.Sorted(maps.Keys(f.records.sandboxes)) {
-		if f.records.hidden[id] {
-			continue // its state is recorded when the rebuild is complete
-		}
 		a.sandbox(f.records.sandboxes[id])
 	}
 	a.nameHolders()
@@ -87,10 +84,12 @@ func (a *auditor) sandbox(sb *sandbox) {
 		return
 	}
 	a.sequence(sb)
-	a.transitions(sb)
 	a.execs(sb)
 	a.holdsName(sb)
-	a.inDocker(sb)
+	if !a.records.hidden[sb.id] { // else its state is recorded when the rebuild is complete
+		a.transitions(sb)
+		a.inDocker(sb)
+	}
 }
 
 func sandboxName(sb *sandbox) string { return "sandbox " + sb.id }

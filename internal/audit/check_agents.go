@@ -41,15 +41,18 @@ func (a *auditor) agent(ag *agent) {
 	if !a.records.agentIDs[ag.id] {
 		a.report(hard, "I2", agentName(ag), "", "its ID is not reserved")
 	}
-	if ag.desired.GetRun() == agentDelete {
-		return // parts of it may be removed already
-	}
+	toDelete := ag.desired.GetRun() == agentDelete // parts of it may be removed already
 	if ag.spec == nil || ag.desired == nil || ag.status == nil {
-		a.report(hard, "I1", agentName(ag), "", "its record is incomplete: spec %t, intent %t, status %t", ag.spec != nil, ag.desired != nil, ag.status != nil)
+		if !toDelete {
+			a.report(hard, "I1", agentName(ag), "", "its record is incomplete: spec %t, intent %t, status %t", ag.spec != nil, ag.desired != nil, ag.status != nil)
+		}
 		return
 	}
 	a.incarnations(ag)
 	a.offsets(ag)
+	if toDelete {
+		return
+	}
 	a.agentTransitions(ag)
 	a.conversation(ag)
 }
@@ -72,26 +75,35 @@ func (a *auditor) incarnations(ag *agent) {
 		a.report(sev, "I20", agentName(ag), ag.stamp(), format, args...)
 	}
 	st := ag.status
-	active := false
+	active, known := false, false
 	for _, sb := range a.records.sandboxes {
 		for _, e := range sb.execs {
 			n, ok := incarnationOf(ag.id, e.id)
-			if !ok || e.end != nil {
-				continue
-			}
+			known = known || ok && n == st.GetIncarnation()
 			switch {
+			case !ok:
 			case n > st.GetIncarnation():
 				say(hard, "its newest incarnation is %d, and exec %s is on record", st.GetIncarnation(), e.id)
+			case e.end != nil:
 			case n < st.GetIncarnation():
 				say(flux, "its newest incarnation is %d, and exec %s of sandbox %s has not ended", st.GetIncarnation(), e.id, sb.id)
 			case sb.id != ag.desired.GetSandboxId():
 				say(flux, "it belongs to sandbox %s, and its process is in sandbox %s", ag.desired.GetSandboxId(), sb.id)
 			}
-			active = active || n == st.GetIncarnation()
+			active = active || ok && e.end == nil && n == st.GetIncarnation()
 		}
 	}
 	lives := st.GetState() == agentStarting || st.GetState() == agentIdle || st.GetState() == agentBusy
-	if lives && !active {
+	if home := a.records.sandboxes[ag.desired.GetSandboxId()]; lives && (home == nil || home.gone()) {
+		say(hard, "it is %s, and its sandbox %q is not live", st.GetState(), ag.desired.GetSandboxId())
+	}
+	if lives && !known {
+		say(hard, "it is %s, and no exec of its incarnation %d is on record", st.GetState(), st.GetIncarnation())
+	}
+	if ag.desired.GetRun() == agentDelete {
+		return
+	}
+	if lives && known && !active {
 		say(flux, "it is %s, and its incarnation %d has no exec that has not ended", st.GetState(), st.GetIncarnation())
 	}
 	if !lives && active {
@@ -109,7 +121,7 @@ func (a *auditor) offsets(ag *agent) {
 		a.report(sev, "I21", agentName(ag), ag.stamp(), format, args...)
 	}
 	p := ag.position
-	if p != nil && p.GetIncarnation() != st.GetIncarnation() {
+	if p.GetIncarnation() != st.GetIncarnation() {
 		say(hard, "its output was read from incarnation %d, but the newest is %d", p.GetIncarnation(), st.GetIncarnation())
 	}
 	sb := a.records.sandboxes[ag.desired.GetSandboxId()]
@@ -168,11 +180,11 @@ func (a *auditor) conversation(ag *agent) {
 			n++
 		}
 	}
-	if n != st.GetEvents() || n > 0 && last != st.GetLastSequence() {
+	if n != st.GetEvents() || last != st.GetLastSequence() {
 		say("there are %d events up to %d, and counted are %d up to %d", n, last, st.GetEvents(), st.GetLastSequence())
 	}
 	for n, p := range ag.prompts {
-		if ref := ag.promptIDs[p.GetPromptId()]; ref.GetNumber() != n || n > ag.status.GetPrompts() {
+		if ref := ag.promptIDs[p.GetPromptId()]; ref.GetNumber() != n || n == 0 || n > ag.status.GetPrompts() {
 			say("prompt %q is number %d of %d, and %d by its ID", p.GetPromptId(), n, ag.status.GetPrompts(), ref.GetNumber())
 		}
 	}

@@ -201,7 +201,9 @@ func (a *auditor) exec(sb *sandbox, e *execution, t history) {
 	} else {
 		a.execEnd(e, t, forgotten)
 	}
-	a.execFiles(sb, e)
+	if !a.records.hidden[sb.id] {
+		a.execFiles(sb, e)
+	}
 }
 
 // rebuiltAt returns the event that starts a rebuilt record; 0 for others.

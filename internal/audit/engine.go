@@ -85,18 +85,18 @@ func listWorld(ctx context.Context, host string, instances []string) (world, err
 	if err != nil {
 		return w, err
 	}
-	defer engine.CloseIdleConnections()
+	defer engine.http.CloseIdleConnections()
 	for _, id := range instances {
 		filter, err := json.Marshal(map[string][]string{"label": {labelInstance + "=" + id}})
 		if err != nil {
 			return w, err
 		}
 		var cs []container
-		if err := get(ctx, engine, "/containers/json", url.Values{"all": {"1"}, "filters": {string(filter)}}, &cs); err != nil {
+		if err := engine.get(ctx, "/containers/json", url.Values{"all": {"1"}, "filters": {string(filter)}}, &cs); err != nil {
 			return w, err
 		}
 		var ns []network
-		if err := get(ctx, engine, "/networks", url.Values{"filters": {string(filter)}}, &ns); err != nil {
+		if err := engine.get(ctx, "/networks", url.Values{"filters": {string(filter)}}, &ns); err != nil {
 			return w, err
 		}
 		w.containers, w.networks = append(w.containers, cs...), append(w.networks, ns...)
@@ -104,26 +104,37 @@ func listWorld(ctx context.Context, host string, instances []string) (world, err
 	return w, nil
 }
 
-// newEngine returns a client whose requests all go to host.
-func newEngine(host string) (*http.Client, error) {
+// engine is a client whose requests all go to one host.
+type engine struct {
+	base string // of URLs; a TCP address may have a path
+	http *http.Client
+}
+
+func newEngine(host string) (*engine, error) {
 	kind, addr, ok := strings.Cut(cmp.Or(host, defaultEngine), "://")
 	if !ok || kind != "unix" && kind != "tcp" {
 		return nil, fmt.Errorf("engine address %q: want unix:///path or tcp://host:port", host)
 	}
-	return &http.Client{Timeout: engineTimeout, Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, kind, addr)
-		},
-	}}, nil
+	base := "http://engine"
+	if kind == "tcp" {
+		base = "http://" + addr
+	}
+	dial := func(ctx context.Context, network, tcp string) (net.Conn, error) {
+		var d net.Dialer
+		if kind == "unix" {
+			return d.DialContext(ctx, "unix", addr)
+		}
+		return d.DialContext(ctx, network, tcp)
+	}
+	return &engine{base, &http.Client{Timeout: engineTimeout, Transport: &http.Transport{DialContext: dial}}}, nil
 }
 
-func get(ctx context.Context, engine *http.Client, path string, query url.Values, to any) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://engine"+path+"?"+query.Encode(), http.NoBody)
+func (e *engine) get(ctx context.Context, path string, query url.Values, to any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.base+path+"?"+query.Encode(), http.NoBody)
 	if err != nil {
 		return err
 	}
-	resp, err := engine.Do(req)
+	resp, err := e.http.Do(req)
 	if err != nil {
 		return err
 	}

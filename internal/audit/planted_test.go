@@ -231,6 +231,17 @@ var agentViolations = []planted{
 	{"busy with nothing", early(func(p *place) {
 		edit(p, "agent-status", "helper", &storev1.AgentStatus{}, func(s *storev1.AgentStatus) { s.PromptId = "" })
 	}), "I20 agent helper: it is AGENT_STATE_BUSY with prompt \"\""},
+	{"a process that nobody started", early(func(p *place) {
+		edit(p, "agent-status", "helper", &storev1.AgentStatus{}, func(s *storev1.AgentStatus) { s.Incarnation = 2 })
+	}), "I20 agent helper: it is AGENT_STATE_BUSY, and no exec of its incarnation 2 is on record"},
+	{"a process in a sandbox that is gone", early(func(p *place) {
+		edit(p, "agent-desired", "helper", &storev1.AgentDesired{}, func(d *storev1.AgentDesired) { d.SandboxId = "gone" })
+	}), "I20 agent helper: it is AGENT_STATE_BUSY, and its sandbox \"gone\" is not live"},
+	{"no position", early(func(p *place) { delete(p.db["agent-position"], "helper") }), "I21 agent helper: its output was read from incarnation 0, but the newest is 1"},
+	{"no event at all", early(func(p *place) {
+		delete(p.db, "agent-events:helper")
+		edit(p, "agent-status", "helper", &storev1.AgentStatus{}, func(s *storev1.AgentStatus) { s.Events, s.EventBytes = 0, 0 })
+	}), "I22 agent helper: there are 0 events up to 0, and counted are 0 up to 3"},
 	{"read beyond the end", early(func(p *place) {
 		edit(p, "agent-position", "helper", &storev1.AgentPosition{}, func(s *storev1.AgentPosition) { s.StdoutOffset = 7 })
 	}), "I21 agent helper: its output was read up to byte 7, and the log has 6"},

@@ -66,20 +66,28 @@ const restartPatience = 5 * time.Second
 func (a *app) dial() *client.Client {
 	socket := cmp.Or(a.host, client.DefaultSocket())
 	if scheme, _, ok := strings.Cut(socket, "://"); ok && scheme != "unix" {
-		return client.New(broken{fmt.Errorf("host %q: agboxd listens on a Unix socket only; write its path", socket)})
+		return client.New(broken{unusableError{fmt.Errorf("host %q: agboxd listens on a Unix socket only; write its path", socket)}})
 	}
 	var once sync.Once
 	c, err := client.DialWith(socket, client.Options{Patience: restartPatience, OnAway: func() {
 		once.Do(func() { a.notes.say("agboxd does not answer; trying again for " + restartPatience.String()) })
 	}})
 	if err != nil {
-		return client.New(broken{fmt.Errorf("use socket %s: %w", socket, err)})
+		return client.New(broken{unusableError{fmt.Errorf("use socket %s: %w", socket, err)}})
 	}
 	return c
 }
 
+// unusableError says why there can be no connection: each further call would fail for the same reason.
+type unusableError struct{ error }
+
+func isUnusable(err error) bool {
+	_, ok := errors.AsType[unusableError](err)
+	return ok
+}
+
 // broken is a connection whose calls return err.
-type broken struct{ err error }
+type broken struct{ err unusableError }
 
 func (b broken) Invoke(context.Context, string, any, any, ...grpc.CallOption) error { return b.err }
 

@@ -63,9 +63,6 @@ func TestRebuildFromARealContainer(t *testing.T) {
 		}
 		return c
 	}
-	if err := files.Release(id); err != nil { // as the daemon does once the sandbox is READY
-		t.Fatal(err)
-	}
 	c := create(id, paths.Ctl, label)
 	create(id+"-foreign", paths.Out, label)
 	g := Gatherer{Engine: engine, Files: files, Log: slog.New(slog.DiscardHandler), Instance: ours}

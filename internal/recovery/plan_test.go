@@ -74,10 +74,10 @@ func TestSandboxWithoutALabelIsRebuiltFromItsContainers(t *testing.T) {
 		}
 	}
 	c := &f.Containers[0]
-	c.Entrypoint = []string{execjournal.ContainerShim, "init", "--gated", "--default-user=agbox", "--user=me", "--", "server", "--port=1"}
+	c.Entrypoint = []string{execjournal.ContainerShim, "init", "--default-user=agbox", "--user=me", "--", "server", "--port=1"}
 	c.Mounts = append(c.Mounts, dockerx.Mount{Source: "/home/me/src", Target: "/src", Writable: true})
 	c.Ports = []dockerx.Port{{ContainerPort: 80, HostPort: 32768, Protocol: "tcp"}}
-	f.Traces = nil
+	f.Traces, f.Released = nil, false // it had no gate
 	in := input(f)
 	in.Images = map[string]dockerx.Image{"sha256:base": {Env: []string{"PATH=/bin"}}, "sha256:db": {Env: []string{"PATH=/bin"}}}
 	got := one(t, in)

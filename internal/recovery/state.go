@@ -2,6 +2,8 @@ package recovery
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -84,17 +86,18 @@ func (r *rebuild) up(state agboxv1.SandboxState, want storev1.RunState) verdict 
 // running returns the verdict for a primary that was started and has not exited.
 func (r *rebuild) running(c dockerx.ContainerDetail) verdict {
 	h := r.hooks()
+	released := r.f.Released || !gated(c)
 	switch {
 	case h.cutOff:
 		return r.failed(plan.CodeContainerNotRunning, fmt.Sprintf("the record was lost while hook %d of the create ran", h.done+1))
-	case r.f.Released && (h.done == h.total || h.done == 0):
+	case released && (h.done == h.total || h.done == 0):
 		if h.done < h.total { // its journals are lost, or no hook ran: no hook runs twice
 			r.guess("hooks_done")
 		}
 		return r.up(agboxv1.SandboxState_SANDBOX_STATE_READY, storev1.RunState_RUN_STATE_RUN)
 	case h.done < h.total && c.FinishedAt.IsZero(): // its first run
 		v := r.pending(storev1.Attempt_ATTEMPT_CREATE)
-		v.progress.PrimaryStarted, v.progress.Released = true, r.f.Released
+		v.progress.PrimaryStarted, v.progress.Released = true, released
 		return v
 	}
 	v := r.pending(storev1.Attempt_ATTEMPT_RESUME)
@@ -162,6 +165,12 @@ func (r *rebuild) progress() *storev1.Progress {
 		p.PrimaryStarted, p.Copied = true, true // copies are recorded before the first start
 	}
 	return p
+}
+
+// gated reports whether PID 1 waits for its release: a container of the first versions does not, and its hooks must not run again.
+func gated(c dockerx.ContainerDetail) bool {
+	options, _, _ := strings.Cut(strings.Join(c.Entrypoint, " ")+" ", " -- ")
+	return slices.Contains(strings.Fields(options), "--gated")
 }
 
 // hookState is the state of the create's hooks, according to their files.
