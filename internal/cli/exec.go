@@ -217,7 +217,7 @@ func background(wait func() (*agboxv1.ExecStatus, error)) *execEnd {
 func (a *app) outcome(ctx context.Context, execID string, end *execEnd) error {
 	if signal, ok := errors.AsType[*Interrupted](context.Cause(ctx)); ok {
 		if end.err != nil {
-			a.complain(notEnded(execID, a.frozenWith(execID)))
+			a.complain(notEnded(execID, a.frozenNow(execID)))
 		}
 		return &exitError{code: signal.ExitCode()}
 	}

@@ -110,7 +110,7 @@ func (a *app) cancel(ctx context.Context, execID string, wait bool, timeout time
 	if err := a.conn().CancelExec(ctx, execID); err != nil {
 		return a.notAnExec(ctx, execID, err)
 	}
-	if frozen := a.frozenWith(execID); frozen != "" {
+	if frozen := a.frozenWith(ctx, execID); frozen != "" {
 		fmt.Fprintf(a.Err, "exec/%s ends later: %s\n", execID, frozen)
 	}
 	if !wait {
@@ -162,16 +162,14 @@ func (a *app) requestCancel(execID string) {
 func (a *app) cancelAttached(execID string, giveUp func()) {
 	a.requestCancel(execID)
 	patience := cancelPatience
-	if a.frozenWith(execID) != "" {
+	if a.frozenNow(execID) != "" {
 		patience = 0
 	}
 	time.AfterFunc(patience, giveUp)
 }
 
 // frozenWith returns how to thaw the sandbox of an exec; empty if the sandbox is not frozen or its state is unknown.
-func (a *app) frozenWith(execID string) string {
-	ctx, cancel := context.WithTimeout(context.Background(), answerPatience)
-	defer cancel()
+func (a *app) frozenWith(ctx context.Context, execID string) string {
 	e, err := a.conn().GetExec(ctx, execID)
 	if err != nil || e.GetState() != agboxv1.ExecState_EXEC_STATE_RUNNING {
 		return ""
@@ -181,6 +179,13 @@ func (a *app) frozenWith(execID string) string {
 		return ""
 	}
 	return fmt.Sprintf("sandbox %s is PAUSED; \"agbox resume %s\" thaws it", nameOrID(sb), nameOrID(sb))
+}
+
+// frozenNow is frozenWith after a signal: the user waits for no more than answerPatience.
+func (a *app) frozenNow(execID string) string {
+	ctx, cancel := context.WithTimeout(context.Background(), answerPatience)
+	defer cancel()
+	return a.frozenWith(ctx, execID)
 }
 
 // notEnded says that a cancelled exec has not ended yet, and why.

@@ -44,7 +44,7 @@ type Server struct {
 	grpc     *grpc.Server
 	stopping context.Context // done when Shutdown begins
 	stop     context.CancelFunc
-	unary    inflight // read-locked by each unary call
+	unary    inflight     // read-locked by each unary call
 	backups  atomic.Int32 // under way
 	reading  chan struct{}
 	gate     *admission.Gate
