@@ -199,8 +199,12 @@ func resuming(c *client) {
 
 // deadService has a required and an optional service that end by themselves some time after READY, on a busy host as well.
 func deadService(c *client) {
-	id := c.ready(required(c.service("short", 200*time.Millisecond, "true", "sh", "-c", "sleep 15; exit 3")),
-		optional(c.service("brief", 200*time.Millisecond, "true", "sh", "-c", "sleep 15; exit 3")))
+	dies := func(name string) *agboxv1.ServiceSpec {
+		svc := c.service(name, 200*time.Millisecond, "true", "sh", "-c", "sleep 15; exit 3")
+		svc.Healthcheck.Retries = 3 // the death ends a probe too, which must not make it unhealthy first
+		return svc
+	}
+	id := c.ready(required(dies("short")), optional(dies("brief")))
 	list := c.subscribe(id, 0, false).untilBoth(serviceFailed, "short", serviceFailed, "brief")
 	for _, e := range list {
 		if e.GetEventType() != serviceFailed {

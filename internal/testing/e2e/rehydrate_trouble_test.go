@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/host/naming"
 )
 
 // cut truncates the database anywhere in what was ever used of it and returns what is left.
@@ -202,6 +204,7 @@ func TestWhatTheEnginesDeathEndedIsNoFailureAfterARebuild(t *testing.T) {
 		e.Start()
 		d.start()
 	}
+	d.keepsEnd(halted)
 	die(theDatabase)
 	restarted(heeds, deaf)
 	if s := d.state(halted); s != stopped {
@@ -221,6 +224,21 @@ func TestWhatTheEnginesDeathEndedIsNoFailureAfterARebuild(t *testing.T) {
 	for _, id := range all {
 		d.remove(id)
 	}
+}
+
+// keepsEnd waits until the engine has the end of a sandbox's primary on disk, which it writes after it has told its clients: without that,
+// its next process invents an exit code.
+func (d *daemon) keepsEnd(id string) {
+	d.Helper()
+	root := strings.TrimSpace(d.docker("info", "-f", "{{.DockerRootDir}}"))
+	container := strings.TrimSpace(d.docker("inspect", "-f", "{{.Id}}", naming.Primary(id)))
+	d.eventually("the engine has the end on disk", func() error {
+		var on struct{ State struct{ Running bool } }
+		if err := json.Unmarshal([]byte(d.read(filepath.Join(root, "containers", container, "config.v2.json"))), &on); err != nil || on.State.Running {
+			return fmt.Errorf("on disk it runs: %t, %v", on.State.Running, err)
+		}
+		return nil
+	})
 }
 
 // retained are the types of the events from the rebuild on.
