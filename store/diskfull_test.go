@@ -63,8 +63,8 @@ func fillTheDisk(dir string) error {
 		return fmt.Errorf("after %d creates: %w", accepted, err)
 	}
 	fmt.Printf("%d sandboxes, then: %v\n", accepted, err)
-	for range 20 { // it stays full, and stays readable
-		if _, err := createUntilError(s, accepted); !errdefs.IsUnavailable(err) {
+	for range 20 { // it stays readable, and full but for what the log frees after a snapshot
+		if accepted, err = createUntilError(s, accepted); !errdefs.IsUnavailable(err) {
 			return fmt.Errorf("a later create: %w", err)
 		}
 		if err := readAll(s, accepted); err != nil {
