@@ -3,7 +3,6 @@ package client_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -11,14 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/containerd/errdefs"
 	"google.golang.org/grpc/codes"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/internal/server"
+	"github.com/agbox/agbox/internal/server/servertest"
 	"github.com/agbox/agbox/store"
 )
 
@@ -59,21 +57,13 @@ func (d *daemon) start() {
 	d.must(err)
 	l, err := net.Listen("unix", d.socket)
 	d.must(err)
-	server := server.New(server.Deps{
-		Store: st, Logger: slog.New(slog.DiscardHandler), Logs: func(string, string) (string, string) { return "", "" },
-		Status: func(string) string { return "" }, AgentStatus: func(string) (string, bool) { return "", false },
-		MainLogs: func(string) (string, string) { return "", "" }, Nameless: func(string) bool { return false },
-		Ports:         func(string) []*agboxv1.PublishedPort { return nil },
-		EngineRefuses: func(*agboxv1.CreateSpec, *storev1.Confinement) validate.Errors { return nil },
-		Rules:         func() server.Rules { return server.Rules{} }, DefaultTimeout: func() time.Duration { return 0 },
-		Rebuilding: func() string { return "" }, NoRoom: func() string { return "" }, Engine: func() string { return "" }, Now: time.Now,
-		Explain: func(context.Context, string) (*agboxv1.ExplainResponse, error) { return nil, errdefs.ErrUnavailable },
-		Observe: func(method string, _ codes.Code, _ time.Duration) {
-			if d.onRead != nil && method == agboxv1.SandboxService_GetSandbox_FullMethodName {
-				d.onRead()
-			}
-		},
-	})
+	deps := servertest.Deps(st)
+	deps.Observe = func(method string, _ codes.Code, _ time.Duration) {
+		if d.onRead != nil && method == agboxv1.SandboxService_GetSandbox_FullMethodName {
+			d.onRead()
+		}
+	}
+	server := server.New(deps)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	d.store = st

@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/containerd/errdefs"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -21,8 +19,8 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/internal/server"
+	"github.com/agbox/agbox/internal/server/servertest"
 	"github.com/agbox/agbox/store"
 )
 
@@ -46,19 +44,10 @@ func newFixture(t testing.TB, change ...func(*server.Deps)) *fixture {
 		t.Fatal(err)
 	}
 	f := &fixture{t: t, store: st, seen: map[string]codes.Code{}}
-	deps := server.Deps{
-		Store: st, Version: "v1", Home: "/home/u", Logger: slog.New(slog.DiscardHandler),
-		Logs: func(sandboxID, execID string) (string, string) {
-			return "/logs/" + sandboxID + "/" + execID + ".out", "/logs/" + sandboxID + "/" + execID + ".err"
-		},
-		Observe: f.observe,
-		Status:  func(string) string { return "" }, AgentStatus: func(string) (string, bool) { return "", false },
-		MainLogs: func(string) (string, string) { return "", "" }, Nameless: func(string) bool { return false },
-		Ports:         func(string) []*agboxv1.PublishedPort { return nil },
-		EngineRefuses: func(*agboxv1.CreateSpec, *storev1.Confinement) validate.Errors { return nil },
-		Rules:         func() server.Rules { return server.Rules{} }, DefaultTimeout: func() time.Duration { return 0 },
-		Rebuilding: func() string { return "" }, NoRoom: func() string { return "" }, Engine: func() string { return "" }, Now: time.Now,
-		Explain: func(context.Context, string) (*agboxv1.ExplainResponse, error) { return nil, errdefs.ErrUnavailable },
+	deps := servertest.Deps(st)
+	deps.Version, deps.Home, deps.Observe = "v1", "/home/u", f.observe
+	deps.Logs = func(sandboxID, execID string) (string, string) {
+		return "/logs/" + sandboxID + "/" + execID + ".out", "/logs/" + sandboxID + "/" + execID + ".err"
 	}
 	for _, fn := range change {
 		fn(&deps)

@@ -1,0 +1,33 @@
+// Package servertest has the dependencies of a server for tests.
+package servertest
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/grpc/codes"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
+	"github.com/agbox/agbox/internal/server"
+)
+
+// Deps returns the dependencies of a server of st without a controller: nothing waits, nothing is refused, and nothing can be explained.
+func Deps(st server.Store) server.Deps {
+	noLogs := func(string) (string, string) { return "", "" }
+	quiet := func() string { return "" }
+	return server.Deps{
+		Store: st, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
+		Logs: func(string, string) (string, string) { return "", "" }, MainLogs: noLogs,
+		Status: func(string) string { return "" }, AgentStatus: func(string) (string, bool) { return "", false },
+		Nameless: func(string) bool { return false }, Ports: func(string) []*agboxv1.PublishedPort { return nil },
+		EngineRefuses: func(*agboxv1.CreateSpec, *storev1.Confinement) validate.Errors { return nil },
+		Rules:         func() server.Rules { return server.Rules{} }, DefaultTimeout: func() time.Duration { return 0 },
+		Rebuilding: quiet, NoRoom: quiet, Engine: quiet,
+		Explain: func(context.Context, string) (*agboxv1.ExplainResponse, error) { return nil, errdefs.ErrUnavailable },
+		Observe: func(string, codes.Code, time.Duration) {},
+	}
+}
