@@ -194,7 +194,7 @@ func idle(r Record, w World) Plan {
 	case r.Queued && !w.SandboxUp:
 		return wait(w.SandboxWaits)
 	case r.Queued && r.Nudged:
-		return w.end("it was told to finish; the next prompt is its next process's")
+		return w.end("it was nudged to finish; its next process gets the next prompt")
 	case r.Queued && w.Summarizing:
 		return Plan{Kind: Summarize, Next: helperLook, Waiting: "summarizing its past"}
 	case r.Queued:

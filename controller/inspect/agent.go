@@ -131,7 +131,7 @@ func (e *agentExplanation) observed() []string {
 		lines = append(lines, line)
 	}
 	if w.Undelivered {
-		lines = append(lines, "inbox: it may not hold all that the process is to be told")
+		lines = append(lines, "inbox: input for the process may be missing")
 	}
 	if id := e.a.Status.GetPromptId(); id != "" {
 		lines = append(lines, "turn: of prompt "+id)
@@ -186,9 +186,9 @@ func (e *agentExplanation) output() string {
 	case pos == nil:
 		return ""
 	case e.view.World.Unread:
-		return fmt.Sprintf("output: taken in up to byte %d, and there is more", pos.GetStdoutOffset())
+		return fmt.Sprintf("output: ingested up to byte %d, and more is waiting", pos.GetStdoutOffset())
 	}
-	return fmt.Sprintf("output: all of %d bytes is taken in", pos.GetStdoutOffset())
+	return fmt.Sprintf("output: all %d bytes are ingested", pos.GetStdoutOffset())
 }
 
 // differences returns what differs from the desired state, one line each.
@@ -242,11 +242,11 @@ func (e *agentExplanation) nextSteps() []string {
 
 // stepReasons are the reasons of an agent's steps where the plan has none.
 var stepReasons = map[agentplan.Kind]string{
-	agentplan.Read: "what the process has printed is taken in", agentplan.Claim: "the next prompt is its turn",
-	agentplan.Deliver: "what it is told goes to its inbox", agentplan.End: "the process is cancelled",
-	agentplan.Nudge: "its turn is told to finish", agentplan.Freeze: "its turn is interrupted, so that its work can be saved",
+	agentplan.Read: "the output of the process is ingested", agentplan.Claim: "the next prompt starts its turn",
+	agentplan.Deliver: "its prompt, nudge or interrupt is written to its inbox", agentplan.End: "the process is cancelled",
+	agentplan.Nudge: "its turn is nudged to finish", agentplan.Freeze: "its turn is interrupted, so that its work can be saved",
 	agentplan.Keep:      "the work of a turn that was cut off is saved",
-	agentplan.Summarize: "its past is summarized for its next prompt", agentplan.Remove: "agent and conversation are forgotten",
+	agentplan.Summarize: "its older turns are summarized for its next prompt", agentplan.Remove: "agent and conversation are deleted",
 	agentplan.Move: "it goes to its other sandbox", agentplan.Adopt: "that its process was found alive is recorded",
 }
 

@@ -89,7 +89,7 @@ func (c *client) act(ctx context.Context) {
 	case draw < 98:
 		c.asked(ctx, "read", "all sandboxes", simple, to(c.api.ListSandboxes, &agboxv1.ListSandboxesRequest{IncludeDeleted: true}))
 	default:
-		// Most agents stay, so that what they were told and said can be read at the end.
+		// Most agents are kept, so that their conversations can be checked at the end.
 		req := &agboxv1.DeleteSandboxRequest{SandboxId: b.id, KeepAgents: c.rng.IntN(4) > 0}
 		if c.asked(ctx, "delete", b.id, simple, to(c.api.DeleteSandbox, req)) {
 			c.live = slices.DeleteFunc(c.live, func(x *box) bool { return x == b })

@@ -246,7 +246,7 @@ func (at *attached) see(e *agboxv1.AgentEvent) error {
 	case agboxv1.AgentEventType_AGENT_TRUNCATED:
 		return at.aside("older events were dropped")
 	case agboxv1.AgentEventType_AGENT_MOVED:
-		return at.aside("it is in another sandbox now, and is told its past with the next prompt")
+		return at.aside("the agent is in another sandbox now; its next prompt comes with the conversation")
 	case agboxv1.AgentEventType_AGENT_DRAIN_PHASE:
 		return at.aside(drainPhaseText(e.GetDrain()))
 	case agboxv1.AgentEventType_AGENT_RESET:

@@ -226,8 +226,8 @@ func TestWhatTheEnginesDeathEndedIsNoFailureAfterARebuild(t *testing.T) {
 	}
 }
 
-// keepsEnd waits until the engine has the end of a sandbox's primary on disk, which it writes after it has told its clients: without that,
-// its next process invents an exit code.
+// keepsEnd waits until the engine has the end of a sandbox's primary on disk, which it writes after it has answered its clients.
+// Without the file the next engine process reports another exit code.
 func (d *daemon) keepsEnd(id string) {
 	d.Helper()
 	root := strings.TrimSpace(d.docker("info", "-f", "{{.DockerRootDir}}"))
