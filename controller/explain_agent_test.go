@@ -27,7 +27,7 @@ func TestAnAgentThatIsAsWantedIsExplainedSo(t *testing.T) {
 		if e.GetDesired() != "run" || e.GetAgentState() != "IDLE" || e.GetState() != 0 || len(e.GetDeadlines()) > 0 {
 			t.Errorf("explained as %v", e)
 		}
-		for _, line := range []string{"sandbox " + box + ": READY", "process ada.1: alive", "output: all of "} {
+		for _, line := range []string{"sandbox " + box + ": READY", "process ada.1: alive", "output: all "} {
 			wantLine(t, "observed", e.GetObserved(), line)
 		}
 		if _, err := p.daemon.ExplainAgent(t.Context(), "nobody"); !errdefs.IsNotFound(err) {

@@ -5,6 +5,7 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -234,8 +235,11 @@ func (d *daemon) keepsEnd(id string) {
 	container := strings.TrimSpace(d.docker("inspect", "-f", "{{.Id}}", naming.Primary(id)))
 	d.eventually("the engine has the end on disk", func() error {
 		var on struct{ State struct{ Running bool } }
-		if err := json.Unmarshal([]byte(d.read(filepath.Join(root, "containers", container, "config.v2.json"))), &on); err != nil || on.State.Running {
-			return fmt.Errorf("on disk it runs: %t, %v", on.State.Running, err)
+		if err := json.Unmarshal([]byte(d.read(filepath.Join(root, "containers", container, "config.v2.json"))), &on); err != nil {
+			return err
+		}
+		if on.State.Running {
+			return errors.New("on disk it runs")
 		}
 		return nil
 	})
