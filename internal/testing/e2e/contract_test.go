@@ -181,17 +181,17 @@ func TestWithoutAnEngine(t *testing.T) {
 		t.Error(out)
 	}
 	due := d.sandbox(id).GetDeadlineAt().AsTime()
-	time.Sleep(time.Until(due) + 2*time.Second) // what must not happen has no event
-	for _, box := range []string{id, halts} {
-		if s := d.state(box); s == stopped || s == failed {
-			t.Errorf("without an engine it is %s", s)
-		}
-	}
+	time.Sleep(time.Until(due))
+	back := time.Now()
 	e.Start()
 	d.wantActedOn(id, "stop", due, patience)
-	awaitEvent(t, stream, agboxv1.EventType_SANDBOX_STOPPED)
-	d.remove(id)
-	d.remove(halts)
+	d.await(halts, stopped)
+	for _, box := range []string{id, halts} {
+		if at := d.event(box, agboxv1.EventType_SANDBOX_STOPPED, "").GetOccurredAt().AsTime(); at.Before(back) {
+			t.Errorf("%s is stopped on record %v before an engine was there to stop it", box, back.Sub(at))
+		}
+		d.remove(box)
+	}
 }
 
 // awaitEvent reads a stream until an event of that type.
