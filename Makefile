@@ -65,7 +65,7 @@ test-docker: test-tools engine image build ## Run the tests of the packages that
 
 .PHONY: test-packages
 test-packages: test-tools engine image build ## Install packages with apt, dnf, pip and sudo in sandboxes of both profiles (root).
-	hack/packages-image.sh
+	hack/debian-image.sh packages
 	go test -race -count=1 -timeout 20m -tags docker -run TestPackageManagers ./internal/testing/e2e -packages agbox-packages:dev
 
 .PHONY: test-engine-latest
@@ -159,6 +159,10 @@ engine-latest: ## Build a Docker engine of today from Go modules and start it be
 .PHONY: image
 image: engine ## Make the image agbox-base:dev, without a registry.
 	hack/base-image.sh
+
+.PHONY: dev-image
+dev-image: engine ## Make the image agbox-dev:dev from Debian's packages: bash, git, Python, Node, a C compiler (root).
+	hack/debian-image.sh dev
 
 .PHONY: tools
 tools: $(TOOLS_STAMP) ## Build the pinned tools into bin/tools.
