@@ -2,6 +2,7 @@ package store
 
 import (
 	"slices"
+	"strings"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -26,11 +27,17 @@ func (d *agentDraft) endTurn(outcome string) (again bool, err error) {
 	switch {
 	case n == 0:
 		return false, nil
-	case outcome == outcomeInterrupted && d.Desired.GetInterruptPromptId() == promptID && d.Desired.GetInterruptToSave():
+	case isCutShort(outcome) && d.Desired.GetInterruptPromptId() == promptID && d.Desired.GetInterruptToSave():
 		return d.giveBack(n, p, false), nil
 	}
 	d.deleteNumbered(prefixAgentPrompts+d.ID, n)
 	return false, nil
+}
+
+// isCutShort reports whether a turn that was interrupted may have stopped before its end. Not every program reports an interrupt as such:
+// gemini 0.61 ends some of these turns with max_turn_requests.
+func isCutShort(outcome string) bool {
+	return outcome == outcomeInterrupted || outcome == "error" || strings.HasPrefix(outcome, "max_")
 }
 
 // cutTurn ends a turn without a result and requeues, holds or removes its prompt.
