@@ -42,7 +42,7 @@ func (e *emitter) acpAnswer(kind acp.Kind, l *acp.Message) {
 		}
 	case acp.LoadSession:
 		if l.Error != nil {
-			e.reset("the session could not be loaded: " + l.Error.Message)
+			e.reset("the session could not be loaded: " + l.Error.Error())
 			return
 		}
 		e.ready()
@@ -79,7 +79,7 @@ func (e *emitter) acpResult(l *acp.Message) {
 	}
 	switch {
 	case l.Error != nil:
-		e.result(outcomeError, l.Error.Message)
+		e.result(outcomeError, l.Error.Error())
 	case l.Result.StopReason == "cancelled":
 		e.result(outcomeInterrupted, "")
 	default:

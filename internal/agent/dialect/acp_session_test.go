@@ -25,3 +25,16 @@ func TestACPSessionIsNotReportedBeforeItsFirstPrompt(t *testing.T) {
 		}
 	}
 }
+
+func TestACPErrorsHaveTheirDetails(t *testing.T) {
+	const failed = `{"id":16,"error":{"code":-32603,"message":"Internal error","data":{"details":"quota exceeded"}}}`
+	var got string
+	for _, o := range decodeAll(t, ACP, newSession, failed) {
+		if o.Result {
+			got = o.Event.GetResult().GetError()
+		}
+	}
+	if got != "Internal error: quota exceeded" {
+		t.Errorf("the turn ended with %q", got)
+	}
+}

@@ -51,8 +51,9 @@ func (e *emitter) acpTool(u *acpUpdate) {
 		e.addPart(u.call(""))
 		t = e.remember(u.ToolCallID, u.name())
 	} else if input := compact(u.RawInput); input != "" || u.Name != "" {
-		if name := u.name(); name != "" {
-			t.Name = short(name, maxName)
+		// Programs put the command into later titles: only the first title is a name.
+		if u.Name != "" {
+			t.Name = short(u.Name, maxName)
 		}
 		e.updatePart(t.Part, u.call(t.Name))
 	}
@@ -90,7 +91,7 @@ func (e *emitter) updatePart(number uint32, p *agboxv1.AgentMessagePart) {
 func (u *acpUpdate) name() string { return cmp.Or(u.Name, u.Title, u.Kind) }
 
 func (u *acpUpdate) call(name string) *agboxv1.AgentMessagePart {
-	name = cmp.Or(u.name(), name)
+	name = cmp.Or(u.Name, name, u.name())
 	text := compact(u.RawInput)
 	if text == "" && u.Title != name {
 		text = u.Title

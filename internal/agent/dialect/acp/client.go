@@ -91,7 +91,7 @@ func (c *Client) FromAgent(line []byte) ([]byte, error) {
 
 func (c *Client) answered(kind Kind, l *Message) ([]byte, error) {
 	if l.Error != nil && kind != Prompt {
-		return nil, fmt.Errorf("%w: %s", ErrSession, l.Error.Message)
+		return nil, fmt.Errorf("%w: %w", ErrSession, l.Error)
 	}
 	switch {
 	case kind == Prompt:

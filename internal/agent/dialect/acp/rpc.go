@@ -72,9 +72,23 @@ type Message struct {
 			LoadSession bool `json:"loadSession"`
 		} `json:"agentCapabilities"`
 	} `json:"result"`
-	Error *struct {
-		Message string `json:"message"`
-	} `json:"error"`
+	Error *Error `json:"error"`
+}
+
+// Error is that of a response.
+type Error struct {
+	Message string `json:"message"`
+	Data    struct {
+		Details string `json:"details"`
+	} `json:"data"`
+}
+
+// Error returns the message, and the details that most agents add to an "Internal error".
+func (e *Error) Error() string {
+	if e.Data.Details == "" {
+		return e.Message
+	}
+	return e.Message + ": " + e.Data.Details
 }
 
 // Decode decodes JSON; members of an unexpected type are left out. It returns false if data is not JSON.
