@@ -68,6 +68,10 @@ test-packages: test-tools engine image build ## Install packages with apt, dnf, 
 	hack/debian-image.sh packages
 	go test -race -count=1 -timeout 20m -tags docker -run TestPackageManagers ./internal/testing/e2e -packages agbox-packages:dev
 
+.PHONY: test-agents
+test-agents: test-tools engine image build dev-image ## Run Claude Code, Gemini CLI and opencode from npm in sandboxes, with a scripted model (root).
+	agents=$$(hack/agents.sh) && go test -race -count=1 -timeout 20m -tags docker -run TestRealAgents ./internal/testing/e2e -agents $$agents
+
 .PHONY: test-engine-latest
 test-engine-latest: test-tools build ## Run the Docker tests on the engine of engine-latest, in its network namespace (root).
 	hack/engine-latest.sh run hack/base-image.sh

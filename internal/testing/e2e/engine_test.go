@@ -24,11 +24,17 @@ func newEngine(t testing.TB, args ...string) *dockerd.Engine {
 		t.Skip("a private engine needs root")
 	}
 	e := dockerd.Start(t, args...)
-	script := fmt.Sprintf("docker save %s | docker -H %s load", baseImage, e.Host())
+	loadImage(t, e, baseImage)
+	return e
+}
+
+// loadImage copies an image from the engine that is there.
+func loadImage(t testing.TB, e *dockerd.Engine, image string) {
+	t.Helper()
+	script := fmt.Sprintf("docker save %s | docker -H %s load", image, e.Host())
 	if out, err := exec.Command("sh", "-c", script).CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", script, err, out)
 	}
-	return e
 }
 
 func TestTheEnginesDeathWithoutLiveRestoreRestartsWhatRan(t *testing.T) {

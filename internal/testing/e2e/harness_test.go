@@ -70,6 +70,7 @@ func testMain(m *testing.M) int {
 		"./testdata/dial":         {"CGO_ENABLED=0", "-trimpath"},
 		"./testdata/hostile":      {"CGO_ENABLED=0", "-trimpath"},
 		"./testdata/testagent":    {"CGO_ENABLED=0", "-trimpath"},
+		"../scriptmodel":          {"CGO_ENABLED=0", "-trimpath"},
 	} {
 		cmd := exec.Command("go", "build", args[1], "-ldflags=-s -w", "-o", filepath.Join(dir, filepath.Base(pkg)), pkg)
 		cmd.Env = append(os.Environ(), args[0])
