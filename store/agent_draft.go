@@ -10,6 +10,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/store/internal/txlog"
 )
 
 type (
@@ -85,7 +86,7 @@ func (d *agentDraft) stageEvents() {
 			d.fail(fmt.Errorf("event %d of agent %s: %w", ev.GetSequence(), d.ID, err))
 			return
 		}
-		d.stage(op{opPut, prefixAgentEvents + d.ID, encodeInt(ev.GetSequence()), b})
+		d.stage(putOp(prefixAgentEvents+d.ID, encodeInt(ev.GetSequence()), b))
 		d.staged++
 		d.Status.Events++
 		d.Status.EventBytes += uint64(len(b))
@@ -123,7 +124,7 @@ func makeValid(m protoreflect.Message) {
 func (d *agentDraft) forget(key, value []byte) {
 	d.Status.Events -= min(d.Status.GetEvents(), 1)
 	d.Status.EventBytes -= min(d.Status.GetEventBytes(), uint64(len(value)))
-	d.ops = append(d.ops, op{kind: opDelete, bucket: prefixAgentEvents + d.ID, key: bytes.Clone(key)})
+	d.ops = append(d.ops, op{Kind: txlog.Delete, Bucket: prefixAgentEvents + d.ID, Key: bytes.Clone(key)})
 }
 
 // putNumbered stages a record whose key is a number.

@@ -53,9 +53,9 @@ func (s *Store) stageAgain(g *group) (*bolt.Tx, error) {
 	}
 	for _, t := range g.accepted {
 		for _, o := range t.ops {
-			if err := o.apply(tx); err != nil {
+			if err := apply(tx, o); err != nil {
 				_ = tx.Rollback() // it was open: no other error is possible
-				return nil, fmt.Errorf("apply changes again: write to %s: %w: %w", o.bucket, err, errdefs.ErrUnavailable)
+				return nil, fmt.Errorf("apply changes again: write to %s: %w: %w", o.Bucket, err, errdefs.ErrUnavailable)
 			}
 		}
 	}

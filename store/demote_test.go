@@ -96,7 +96,7 @@ func TestADemotionPassesByWhatItCannotRead(t *testing.T) {
 	startExec(t, s, "box", "exec-2")
 	pauseIt(t, s, "box")
 	must(t, s.update(ctx, func(t *txn) error {
-		t.stage(op{opPut, prefixExecDesired + "box", []byte("exec-1"), []byte("\xff")})
+		t.stage(putOp(prefixExecDesired+"box", []byte("exec-1"), []byte("\xff")))
 		return nil
 	}))
 	if changed, err := s.Demote(ctx, "box"); !changed || err != nil {

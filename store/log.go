@@ -107,10 +107,10 @@ func bootID() string {
 
 // append logs a committed group. After an error the keeper writes a snapshot.
 func (k *keeper) append(txid int, accepted []*txn) {
-	err := k.log.Append(uint64(txid), func(yield func(txlog.Op)) {
+	err := k.log.Append(uint64(txid), func(yield func(op)) {
 		for _, t := range accepted {
 			for _, o := range t.ops {
-				yield(o.logged())
+				yield(o)
 			}
 		}
 	})
@@ -127,12 +127,6 @@ func (k *keeper) failed(what string, err error) {
 	k.s.o.LogFailed(err)
 	k.s.o.Logger.Error(what, "path", LogDir(k.s.o.Path), "err", err)
 }
-
-func (o op) logged() txlog.Op {
-	return txlog.Op{Kind: loggedKinds[o.kind], Bucket: []byte(o.bucket), Key: o.key, Value: o.value}
-}
-
-var loggedKinds = map[opKind]txlog.Kind{opPut: txlog.Put, opDelete: txlog.Delete, opDropBucket: txlog.DropBucket}
 
 func (k *keeper) start() {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -214,7 +208,7 @@ func (k *keeper) snapshot(ctx context.Context) error {
 		}
 	}
 	err := k.s.view(ctx, func(tx *bolt.Tx) error {
-		return k.log.WriteSnapshot(k.begun, uint64(tx.ID()), func(yield func(txlog.Op) error) error {
+		return k.log.WriteSnapshot(k.begun, uint64(tx.ID()), func(yield func(op) error) error {
 			return eachOp(ctx, tx, yield)
 		})
 	})
@@ -235,12 +229,13 @@ func (k *keeper) snapshot(ctx context.Context) error {
 
 // eachOp yields the operations that create the content of tx. It returns an error for a nested bucket or one with a sequence, which the
 // schema does not have.
-func eachOp(ctx context.Context, tx *bolt.Tx, yield func(txlog.Op) error) error {
+func eachOp(ctx context.Context, tx *bolt.Tx, yield func(op) error) error {
 	return tx.ForEach(func(name []byte, b *bolt.Bucket) error {
+		bucket := string(name)
 		if b.Sequence() != 0 {
-			return fmt.Errorf("bucket %s has a sequence, which the log can't hold", name)
+			return fmt.Errorf("bucket %s has a sequence, which the log can't hold", bucket)
 		}
-		if err := yield(txlog.Op{Kind: txlog.MakeBucket, Bucket: name}); err != nil {
+		if err := yield(op{Kind: txlog.MakeBucket, Bucket: bucket}); err != nil {
 			return err
 		}
 		return b.ForEach(func(k, v []byte) error {
@@ -248,9 +243,9 @@ func eachOp(ctx context.Context, tx *bolt.Tx, yield func(txlog.Op) error) error 
 			case ctx.Err() != nil:
 				return context.Cause(ctx)
 			case v == nil:
-				return fmt.Errorf("bucket %s has a bucket in it, which the log can't hold", name)
+				return fmt.Errorf("bucket %s has a bucket in it, which the log can't hold", bucket)
 			}
-			return yield(txlog.Op{Kind: txlog.Put, Bucket: name, Key: k, Value: v})
+			return yield(putOp(bucket, k, v))
 		})
 	})
 }

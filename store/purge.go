@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/store/internal/txlog"
 )
 
 // purgeBatch limits the keys that one transaction of a purge removes, so that no accept waits long for it.
@@ -65,12 +67,12 @@ func (t *txn) purgeBuckets(id string, prefixes ...string) (left bool) {
 			}
 			room--
 			key := bytes.Clone(k) // k is invalid once ops are applied
-			t.ops = append(t.ops, op{kind: opDelete, bucket: prefix + id, key: key})
+			t.ops = append(t.ops, op{Kind: txlog.Delete, Bucket: prefix + id, Key: key})
 			if prefix == prefixExecConfig {
-				t.ops = append(t.ops, op{kind: opDelete, bucket: bucketExecRefs, key: key})
+				t.ops = append(t.ops, op{Kind: txlog.Delete, Bucket: bucketExecRefs, Key: key})
 			}
 		}
-		t.ops = append(t.ops, op{kind: opDropBucket, bucket: prefix + id})
+		t.ops = append(t.ops, op{Kind: txlog.DropBucket, Bucket: prefix + id})
 	}
 	return false
 }

@@ -12,6 +12,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/sandboxstate"
+	"github.com/agbox/agbox/store/internal/txlog"
 )
 
 // txn is the transaction of one request of a group: its reads and its staged changes. It sees the changes of earlier requests of the
@@ -38,21 +39,12 @@ type txn struct {
 	drain         *drainChange
 }
 
-// op is one staged change of a bucket.
-type op struct {
-	kind   opKind
-	bucket string
-	key    []byte
-	value  []byte
+// op is one staged change of a bucket, as the log records it.
+type op = txlog.Op
+
+func putOp(bucket string, key, value []byte) op {
+	return op{Kind: txlog.Put, Bucket: bucket, Key: key, Value: value}
 }
-
-type opKind int
-
-const (
-	opPut opKind = iota
-	opDelete
-	opDropBucket
-)
 
 // touch holds the arguments of one call of the OnCommit hooks.
 type touch struct{ sandboxID, execID string }
@@ -93,24 +85,24 @@ func (t *txn) put(bucket, key string, m proto.Message) {
 		t.fail(err)
 		return
 	}
-	t.stage(op{opPut, bucket, []byte(key), b})
+	t.stage(putOp(bucket, []byte(key), b))
 }
 
 func (t *txn) putInt(bucket, key string, v uint64) {
-	t.stage(op{opPut, bucket, []byte(key), encodeInt(v)})
+	t.stage(putOp(bucket, []byte(key), encodeInt(v)))
 }
 
 func (t *txn) delete(bucket, key string) {
-	t.stage(op{kind: opDelete, bucket: bucket, key: []byte(key)})
+	t.stage(op{Kind: txlog.Delete, Bucket: bucket, Key: []byte(key)})
 }
 
 // stage refuses what bbolt would refuse, because an error while ops are applied would fail the whole group.
 func (t *txn) stage(o op) {
 	switch {
-	case o.kind != opDropBucket && (len(o.key) == 0 || len(o.key) > bolt.MaxKeySize):
-		t.fail(fmt.Errorf("key of %d bytes in %s: %w", len(o.key), o.bucket, errdefs.ErrInvalidArgument))
-	case len(o.value) > maxValueBytes:
-		t.fail(fmt.Errorf("record of %d bytes in %s: %w", len(o.value), o.bucket, errdefs.ErrInvalidArgument))
+	case o.Kind != txlog.DropBucket && (len(o.Key) == 0 || len(o.Key) > bolt.MaxKeySize):
+		t.fail(fmt.Errorf("key of %d bytes in %s: %w", len(o.Key), o.Bucket, errdefs.ErrInvalidArgument))
+	case len(o.Value) > maxValueBytes:
+		t.fail(fmt.Errorf("record of %d bytes in %s: %w", len(o.Value), o.Bucket, errdefs.ErrInvalidArgument))
 	default:
 		t.ops = append(t.ops, o)
 	}
@@ -144,7 +136,7 @@ func (t *txn) stageEvent(sb *Sandbox, ev *agboxv1.SandboxEvent) error {
 		t.putInt(bucketState, sb.ID, ev.Sequence)
 	}
 	t.ticks = append(t.ticks, sb.ID)
-	t.stage(op{opPut, prefixEvents + sb.ID, encodeInt(ev.Sequence), b})
+	t.stage(putOp(prefixEvents+sb.ID, encodeInt(ev.Sequence), b))
 	t.trim(sb)
 	return nil
 }
@@ -159,30 +151,31 @@ func (t *txn) keep(sb *Sandbox, execID string) {
 // apply writes the staged ops into the group's transaction. An error comes from bbolt and fails the whole group.
 func (t *txn) apply() error {
 	for _, o := range t.ops {
-		if err := o.apply(t.tx); err != nil {
-			return fmt.Errorf("write to %s: %w", o.bucket, err)
+		if err := apply(t.tx, o); err != nil {
+			return fmt.Errorf("write to %s: %w", o.Bucket, err)
 		}
 	}
 	t.group.merge(t.changes)
 	return nil
 }
 
-func (o op) apply(tx *bolt.Tx) error {
-	name := []byte(o.bucket)
-	if o.kind == opPut {
+// apply writes one operation. bbolt keeps a reference to the value until the commit.
+func apply(tx *bolt.Tx, o op) error {
+	name := []byte(o.Bucket)
+	if o.Kind == txlog.Put || o.Kind == txlog.MakeBucket {
 		b, err := tx.CreateBucketIfNotExists(name)
-		if err != nil {
+		if err != nil || o.Kind == txlog.MakeBucket {
 			return err
 		}
-		b.FillPercent = fillOf(o.bucket)
-		return b.Put(o.key, o.value)
+		b.FillPercent = fillOf(o.Bucket)
+		return b.Put(o.Key, o.Value)
 	}
 	b := tx.Bucket(name)
 	if b == nil {
 		return nil
 	}
-	if o.kind == opDropBucket {
+	if o.Kind == txlog.DropBucket {
 		return tx.DeleteBucket(name)
 	}
-	return b.Delete(o.key)
+	return b.Delete(o.Key)
 }

@@ -8,6 +8,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	"github.com/agbox/agbox/store/internal/txlog"
 )
 
 // RebuildPending reports whether this file replaced a lost one and its records are not all rebuilt yet: sandboxes and agents missing from
@@ -112,7 +113,7 @@ func (t *txn) reveal(id string) {
 		t.delete(bucketExecRefs, string(k))
 	}
 	for _, prefix := range []string{prefixEvents, prefixExecConfig, prefixExecDesired, prefixExecStatus} {
-		t.stage(op{kind: opDropBucket, bucket: prefix + id})
+		t.stage(op{Kind: txlog.DropBucket, Bucket: prefix + id})
 	}
 	for _, bucket := range []string{bucketProgress, bucketGivenUp, bucketUnproven} {
 		t.delete(bucket, id)
