@@ -133,14 +133,6 @@ func syncFile(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// CheckSchema returns an error if this program cannot read databases of this schema version. Errors: ErrFailedPrecondition.
-func CheckSchema(version uint64) error {
-	if newest := newestSchema(migrations); version > newest {
-		return fmt.Errorf("its schema version is %d and this agboxd knows up to %d: it is of a newer agboxd: %w", version, newest, errdefs.ErrFailedPrecondition)
-	}
-	return nil
-}
-
 // compactStep is the number of bytes that one transaction of a compaction copies.
 const compactStep = 16 << 20
 

@@ -14,7 +14,7 @@ import (
 // Integers are 8 bytes, big-endian; messages are protobuf. A bucket appears on first use. Names are never reused.
 //
 //	├──meta
-//	│  ├──schema          : <uint64>                       - see migrate.go
+//	│  ├──schema          : <uint64>                       - see schema.go
 //	│  ├──instance        : <agbox.store.v1.Instance>      - UUID, the label value on all our Docker objects
 //	│  ├──engine-marker   : <int64 unix nanoseconds>       - when the daemon created the marker volume in the engine
 //	│  ├──engine-identity : <agbox.store.v1.EngineIdentity> - where the engine keeps its containers

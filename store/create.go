@@ -37,9 +37,6 @@ func createFile(o Options) error {
 }
 
 func initialize(tx *bolt.Tx, o Options) error {
-	if err := putSchema(tx, newestSchema(o.migrations)); err != nil {
-		return err
-	}
 	id, err := instanceOf(o)
 	if err != nil {
 		return err
@@ -48,8 +45,11 @@ func initialize(tx *bolt.Tx, o Options) error {
 	if err != nil {
 		return err
 	}
-	meta := tx.Bucket([]byte(bucketMeta))
-	if err := errors.Join(meta.Put([]byte(keyInstance), b), meta.Put([]byte(keyLineage), newLineage())); err != nil || !o.Rebuild {
+	meta, err := tx.CreateBucketIfNotExists([]byte(bucketMeta))
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(meta.Put([]byte(keySchema), encodeInt(schemaVersion)), meta.Put([]byte(keyInstance), b), meta.Put([]byte(keyLineage), newLineage())); err != nil || !o.Rebuild {
 		return err
 	}
 	now := encodeInt(uint64(o.Now().UnixNano()))

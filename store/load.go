@@ -9,11 +9,8 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 )
 
-// load migrates the file to this version's schema and loads the facts from it. The writer does not run yet.
+// load checks the schema version of the file and loads the facts from it. The writer does not run yet.
 func (s *Store) load() error {
-	if err := migrate(s.db, s.o.Path, s.o.migrations); err != nil {
-		return err
-	}
 	txid, err := txidOf(s.db)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", s.o.Path, err)
@@ -21,7 +18,10 @@ func (s *Store) load() error {
 	s.durable = newDurable(txid)
 	s.index.facts = newFacts()
 	return s.db.View(func(tx *bolt.Tx) error {
-		if err := s.loadInstance(tx); err != nil {
+		if err := s.loadSchema(tx); err != nil {
+			return err
+		}
+		if err := s.loadInstances(tx); err != nil {
 			return err
 		}
 		s.rebuilding.Store(get(tx, bucketMeta, []byte(keyRebuild)) != nil)
@@ -32,9 +32,9 @@ func (s *Store) load() error {
 	})
 }
 
-// loadInstance loads the instance UUID. Like the schema version, it is required to open the store: without it the daemon cannot recognize
-// its Docker objects.
-func (s *Store) loadInstance(tx *bolt.Tx) error {
+// loadInstances loads the UUIDs of this and of former instances. Like the schema version, they are required to open the store: without
+// them the daemon cannot recognize its Docker objects.
+func (s *Store) loadInstances(tx *bolt.Tx) error {
 	var instance storev1.Instance
 	err := decode(get(tx, bucketMeta, []byte(keyInstance)), &instance)
 	if err == nil && instance.GetUuid() == "" {
@@ -43,8 +43,9 @@ func (s *Store) loadInstance(tx *bolt.Tx) error {
 	if err != nil {
 		return fmt.Errorf("read instance of %s: %w: %w", s.o.Path, err, errdefs.ErrDataLoss)
 	}
-	s.instance = instance.GetUuid()
-	return s.loadFormer(tx)
+	all := instancesOf(&instance)
+	s.instances.Store(&all)
+	return nil
 }
 
 // loadSandboxes loads the live sandboxes that are not hidden. agents holds the agent IDs of each sandbox.

@@ -18,11 +18,10 @@ import (
 
 // Store is an open ids.db. Its methods may be called from any goroutine.
 type Store struct {
-	o        Options
-	db       *bolt.DB
-	mark     *marker
-	keeper   *keeper
-	instance string
+	o      Options
+	db     *bolt.DB
+	mark   *marker
+	keeper *keeper
 	// instances holds this store's UUID and those of former stores.
 	instances atomic.Pointer[[]string]
 

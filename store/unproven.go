@@ -39,7 +39,7 @@ func (s *Store) Unproven(ctx context.Context) ([]Rebuilt, error) {
 	return viewed(ctx, s, func(tx *bolt.Tx) (list []Rebuilt, err error) {
 		l := loader{tx, s.corrupt.add}
 		for k := range records(tx, bucketUnproven, nil) {
-			if r, ok := l.rebuilt(string(k), s.instance); ok {
+			if r, ok := l.rebuilt(string(k), s.InstanceID()); ok {
 				list = append(list, r)
 			}
 		}
