@@ -70,7 +70,7 @@ func (d *agentDraft) save() {
 	d.put(bucketAgentDesired, d.ID, d.Desired)
 	d.changes.agents[d.ID] = d.Agent
 	if d.wake {
-		d.agentsTouched = append(d.agentsTouched, d.ID)
+		d.touched = append(d.touched, Change{AgentID: d.ID})
 	}
 	d.settle(d.SandboxID)
 }
@@ -90,9 +90,6 @@ func (d *agentDraft) stageEvents() {
 		d.staged++
 		d.Status.Events++
 		d.Status.EventBytes += uint64(len(b))
-	}
-	if len(d.events) > 0 {
-		d.agentTicks = append(d.agentTicks, d.ID)
 	}
 	d.events = nil
 }

@@ -78,36 +78,7 @@ func (l loader) transition(id string, key, value []byte) (*agboxv1.AgentTransiti
 
 // WatchAgent is Watch for the events of an agent. The store closes the channel when the agent is removed.
 func (s *Store) WatchAgent(id string) (changed <-chan struct{}, stop func()) {
-	return s.agents.watch(id)
-}
-
-// OnAgentCommit adds a hook as OnCommit does. The store calls it with the ID of each agent whose committed change a pass may act on: its
-// intent, queue, state or removal. A commit of events alone only notifies watchers.
-func (s *Store) OnAgentCommit(fn func(agentID string)) {
-	s.hookMu.Lock()
-	defer s.hookMu.Unlock()
-	s.agentHooks = append(s.agentHooks[:len(s.agentHooks):len(s.agentHooks)], fn)
-}
-
-// publishAgents calls the hooks and notifies the watchers of the agents that a request changed.
-func (s *Store) publishAgents(t *txn) {
-	if t.drain != nil {
-		s.draining.Store(t.drain.record)
-	}
-	s.hookMu.Lock()
-	hooks := s.agentHooks
-	s.hookMu.Unlock()
-	for _, id := range t.agentsTouched {
-		for _, hook := range hooks {
-			hook(id)
-		}
-	}
-	for _, id := range t.agentTicks {
-		s.agents.tick(id)
-	}
-	for _, id := range t.agentsGone {
-		s.agents.purged(id)
-	}
+	return s.hub.watch(prefixAgentEvents + id)
 }
 
 // hasAgent reports whether id is known: from its create until its removal is complete.

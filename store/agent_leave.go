@@ -48,7 +48,7 @@ func (t *txn) welcome(name string) {
 	}
 	for _, id := range latestKeys(t.group.agents, t.index.agents) {
 		if t.agentBefore(id).Desired.GetHome() == name {
-			t.agentsTouched = append(t.agentsTouched, id)
+			t.touched = append(t.touched, Change{AgentID: id})
 		}
 	}
 }

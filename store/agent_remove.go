@@ -44,8 +44,7 @@ func (t *txn) forgetAgent(id string, sb *Sandbox) {
 		t.delete(bucket, id)
 	}
 	t.changes.agents[id] = nil
-	t.agentsTouched = append(t.agentsTouched, id)
-	t.agentsGone = append(t.agentsGone, id)
+	t.touched = append(t.touched, Change{AgentID: id})
 	if sb != nil && !sb.Corrupt {
 		sb.Agents = withoutID(sb.Agents, id)
 		t.keep(sb, "")

@@ -179,8 +179,13 @@ func get(tx *bolt.Tx, bucket string, key []byte) []byte {
 	return b.Get(key)
 }
 
+// isHistory reports whether a bucket holds the events of a sandbox or an agent.
+func isHistory(bucket string) bool {
+	return strings.HasPrefix(bucket, prefixEvents) || strings.HasPrefix(bucket, prefixAgentEvents)
+}
+
 func fillOf(bucket string) float64 {
-	if strings.HasPrefix(bucket, prefixEvents) || strings.HasPrefix(bucket, prefixAgentEvents) {
+	if isHistory(bucket) {
 		return eventFill
 	}
 	return bolt.DefaultFillPercent

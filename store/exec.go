@@ -146,7 +146,7 @@ func (t *txn) cancel(id, execID string) (changed bool, err error) {
 		return false, nil
 	}
 	d.CancelRequestedAt = t.now.UnixNano()
-	t.touched = append(t.touched, touch{id, execID})
+	t.touched = append(t.touched, Change{SandboxID: id, ExecID: execID})
 	t.put(prefixExecDesired+id, execID, &d)
 	return true, nil
 }

@@ -37,15 +37,13 @@ type Store struct {
 	// alone is how many of the next commits hold one request: the disk was full, and a small commit may fit.
 	alone   int
 	hub     *hub
-	agents  *hub // subscribers of agents
 	corrupt *quarantine
 
 	historyLimit atomic.Int64
 	rebuilding   atomic.Bool
 
-	hookMu     sync.Mutex
-	hookList   []func(sandboxID, execID string)
-	agentHooks []func(agentID string)
+	hookMu   sync.Mutex
+	hookList []func(Change)
 
 	draining atomic.Pointer[storev1.DrainRecord]
 }
@@ -123,7 +121,7 @@ func openFile(o Options, mark *marker) (*Store, error) {
 	}
 	s := &Store{
 		o: o, db: db, mark: mark, queue: make(chan *request, maxGroup), written: make(chan struct{}),
-		hub: newHub(), agents: newHub(), corrupt: newQuarantine(o.Logger),
+		hub: newHub(), corrupt: newQuarantine(o.Logger),
 	}
 	s.SetEventHistoryLimit(o.EventHistoryLimit)
 	if err := s.load(); err != nil {

@@ -38,8 +38,7 @@ func (t *txn) beginPurge(id string) error {
 	case get(t.tx, bucketDeletedAt, []byte(id)) == nil:
 		return sandboxNotFound(id)
 	}
-	t.purged = append(t.purged, id)
-	t.touched = append(t.touched, touch{id, ""})
+	t.touched = append(t.touched, Change{SandboxID: id})
 	for _, bucket := range []string{bucketConfig, bucketDesired, bucketState, bucketProgress, bucketTrimmed} {
 		t.delete(bucket, id)
 	}

@@ -28,15 +28,9 @@ type txn struct {
 	ops     []op
 	err     error // the first one of staging; the request then fails
 	changes facts
-	touched []touch
-	ticks   []string // sandboxes with new events
-	purged  []string // sandboxes whose history was purged
-
-	op            string // of its request
-	agentsTouched []string
-	agentTicks    []string // agents with new events
-	agentsGone    []string
-	drain         *drainChange
+	touched []Change
+	drain   *drainChange
+	op      string // of its request
 }
 
 // op is one staged change of a bucket, as the log records it.
@@ -46,8 +40,9 @@ func putOp(bucket string, key, value []byte) op {
 	return op{Kind: txlog.Put, Bucket: bucket, Key: key, Value: value}
 }
 
-// touch holds the arguments of one call of the OnCommit hooks.
-type touch struct{ sandboxID, execID string }
+// Change is a committed change that a pass may act on: of the agent, of the exec or, if both are empty, of the sandbox itself. A change of an
+// exec also adds an event to its sandbox unless it is only a cancel request. A commit that only adds events to an agent is no Change.
+type Change struct{ SandboxID, ExecID, AgentID string }
 
 // live returns a draft of a live sandbox, which the caller may change and keep; nil when it is not live.
 func (t *txn) live(id string) *Sandbox {
@@ -135,7 +130,6 @@ func (t *txn) stageEvent(sb *Sandbox, ev *agboxv1.SandboxEvent) error {
 	if sb.advance(ev) {
 		t.putInt(bucketState, sb.ID, ev.Sequence)
 	}
-	t.ticks = append(t.ticks, sb.ID)
 	t.stage(putOp(prefixEvents+sb.ID, encodeInt(ev.Sequence), b))
 	t.trim(sb)
 	return nil
@@ -145,7 +139,7 @@ func (t *txn) stageEvent(sb *Sandbox, ev *agboxv1.SandboxEvent) error {
 func (t *txn) keep(sb *Sandbox, execID string) {
 	sb.IdleSince = sb.idle(t.agentNow)
 	t.changes.sandboxes[sb.ID] = sb
-	t.touched = append(t.touched, touch{sb.ID, execID})
+	t.touched = append(t.touched, Change{SandboxID: sb.ID, ExecID: execID})
 }
 
 // apply writes the staged ops into the group's transaction. An error comes from bbolt and fails the whole group.

@@ -35,7 +35,7 @@ func TestAnUpdateIsOneTransaction(t *testing.T) {
 	before := get1(t, s, "box")
 	c.pass(time.Minute)
 	told := 0
-	s.OnCommit(func(string, string) { told++ })
+	s.OnCommit(func(Change) { told++ })
 	sb, changed, err := s.UpdateSpec(ctx, "box", 0, setCPU(2))
 	if err != nil || !slices.Equal(changed, []string{"cpu_limit"}) || told != 1 {
 		t.Fatalf("%v, %v, told %d times", changed, err, told)
@@ -168,7 +168,7 @@ func TestProgressIsReplacedAndAResumeKeepsItsHooks(t *testing.T) {
 
 // toldOf returns the IDs passed to the hooks while fn ran.
 func toldOf(s *Store, fn func()) (ids []string) {
-	s.OnCommit(func(id, _ string) { ids = append(ids, id) })
+	s.OnCommit(func(c Change) { ids = append(ids, c.SandboxID) })
 	fn()
 	return ids
 }

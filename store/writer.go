@@ -217,31 +217,29 @@ func (s *Store) publish(g *group, txid int) {
 	s.index.publish(g.changes)
 	s.durable.advance(txid)
 	for _, t := range g.accepted {
+		if t.drain != nil {
+			s.draining.Store(t.drain.record)
+		}
 		for _, c := range t.touched {
 			for _, hook := range s.hooks() {
-				hook(c.sandboxID, c.execID)
+				hook(c)
 			}
 		}
-		for _, id := range t.ticks {
-			s.hub.tick(id)
+		for _, o := range t.ops {
+			s.hub.notify(o)
 		}
-		for _, id := range t.purged {
-			s.hub.purged(id)
-		}
-		s.publishAgents(t)
 	}
 }
 
-// OnCommit adds a hook. The writer goroutine calls it after each commit, once per change in order; it must neither block nor write. execID
-// is "" for changes of the sandbox itself; a change of an exec also adds an event to its sandbox unless it is only a cancel request. Hook
+// OnCommit adds a hook. The writer goroutine calls it after each commit, once per change in order; it must neither block nor write. Hook
 // calls are lost in a crash: the work that they start must also be found by reading the store.
-func (s *Store) OnCommit(fn func(sandboxID, execID string)) {
+func (s *Store) OnCommit(fn func(Change)) {
 	s.hookMu.Lock()
 	defer s.hookMu.Unlock()
 	s.hookList = append(s.hookList[:len(s.hookList):len(s.hookList)], fn)
 }
 
-func (s *Store) hooks() []func(sandboxID, execID string) {
+func (s *Store) hooks() []func(Change) {
 	s.hookMu.Lock()
 	defer s.hookMu.Unlock()
 	return s.hookList
