@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -93,7 +92,7 @@ func (s *Store) afterFailedCommit(err error) error {
 		return fmt.Errorf("disk full, nothing was written to %s: %w: %w", s.o.Path, err, errdefs.ErrUnavailable)
 	}
 	s.down = fmt.Errorf("store is down after a failed commit: %w: %w", err, errdefs.ErrUnavailable)
-	s.durable.stop(s.down)
+	s.setDurable(s.durable.Load().txid, s.down)
 	s.o.OnFatal(fmt.Errorf("commit %s: %w", s.o.Path, err))
 	return s.down
 }
@@ -126,52 +125,23 @@ func (s *Store) unchanged() bool {
 	if err != nil {
 		return false
 	}
-	same := tx.ID() == s.durable.current()
+	same := tx.ID() == s.durable.Load().txid
 	return tx.Rollback() == nil && same
 }
 
-// durable holds the newest transaction that is on disk. bbolt shows a transaction to readers before its last sync has returned; a reader
+// durable names the newest transaction that is on disk. bbolt shows a transaction to readers before its last sync has returned; a reader
 // of such a transaction waits here, so that no caller reads data that a crash could revert.
 type durable struct {
-	mu    sync.Mutex
-	txid  int
-	moved chan struct{} // closed when txid moves or no longer will
-	down  error
+	txid int
+	down error         // no later transaction will be durable
+	next chan struct{} // closed when another durable has replaced this one
 }
 
-func newDurable(txid int) *durable { return &durable{txid: txid, moved: make(chan struct{})} }
-
-func (d *durable) current() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.txid
-}
-
-func (d *durable) advance(txid int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.txid = txid
-	close(d.moved)
-	d.moved = make(chan struct{})
-}
-
-// stop records that txid will never move again.
-func (d *durable) stop(err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.down = err
-	close(d.moved)
-	d.moved = make(chan struct{})
-}
-
-// reached reports whether txid is on disk; if not, moved is closed when the caller should ask again.
-func (d *durable) reached(txid int) (ok bool, moved <-chan struct{}, err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if txid <= d.txid {
-		return true, nil, nil
+// setDurable is called by the writer, and by Open before the writer starts.
+func (s *Store) setDurable(txid int, down error) {
+	if was := s.durable.Swap(&durable{txid, down, make(chan struct{})}); was != nil {
+		close(was.next)
 	}
-	return false, d.moved, d.down
 }
 
 // txidOf returns the transaction named by the file's meta page.

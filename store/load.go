@@ -15,7 +15,7 @@ func (s *Store) load() error {
 	if err != nil {
 		return fmt.Errorf("read %s: %w", s.o.Path, err)
 	}
-	s.durable = newDurable(txid)
+	s.setDurable(txid, nil)
 	s.index.facts = newFacts()
 	return s.db.View(func(tx *bolt.Tx) error {
 		if err := s.loadSchema(tx); err != nil {

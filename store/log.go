@@ -53,7 +53,7 @@ type keeper struct {
 
 // openLog opens the log of a database before its writer starts. A log that cannot be written does not keep the store from opening.
 func (s *Store) openLog() error {
-	txid := s.durable.current()
+	txid := s.durable.Load().txid
 	lineage, err := s.lineage()
 	if err != nil {
 		return err

@@ -32,7 +32,7 @@ type Store struct {
 	down    error         // set by the writer after a fatal error; read by the writer, and by Close after the writer has returned
 
 	index   index
-	durable *durable
+	durable atomic.Pointer[durable]
 	reserve *reserve
 	// alone is how many of the next commits hold one request: the disk was full, and a small commit may fit.
 	alone   int

@@ -53,14 +53,14 @@ func (s *Store) tryView(fn func(tx *bolt.Tx) error) (wait <-chan struct{}, err e
 		return nil, readError(err)
 	}
 	defer func() { err = errors.Join(err, tx.Rollback()) }()
-	ok, moved, down := s.durable.reached(tx.ID())
-	switch {
-	case ok:
+	switch d := s.durable.Load(); {
+	case tx.ID() <= d.txid:
 		return nil, fn(tx)
-	case down != nil:
-		return nil, down
+	case d.down != nil:
+		return nil, d.down
+	default:
+		return d.next, nil
 	}
-	return moved, nil
 }
 
 func readError(err error) error {

@@ -215,7 +215,7 @@ func (s *Store) stageGroup(g *group, tx *bolt.Tx) error {
 // publish makes a commit visible: index first, then hooks and watchers. The commit is already in the log; callers are answered later.
 func (s *Store) publish(g *group, txid int) {
 	s.index.publish(g.changes)
-	s.durable.advance(txid)
+	s.setDurable(txid, nil)
 	for _, t := range g.accepted {
 		if t.drain != nil {
 			s.draining.Store(t.drain.record)
