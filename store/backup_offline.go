@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/errdefs"
 	bolt "go.etcd.io/bbolt"
 
+	"github.com/agbox/agbox/store/internal/disk"
 	"github.com/agbox/agbox/store/internal/txlog"
 )
 
@@ -62,7 +63,7 @@ func linkAside(path, why string, now time.Time) (aside string, err error) {
 	case err != nil:
 		return "", err
 	}
-	return aside, syncDir(filepath.Dir(path))
+	return aside, disk.SyncDir(filepath.Dir(path))
 }
 
 // SetAside renames an unusable database to path.damaged-<UTC time>, with a number if that name exists, and returns the new name. It never
@@ -96,7 +97,7 @@ func (o *Offline) moveAside(now time.Time) (string, error) {
 	if err != nil || aside == "" {
 		return "", err
 	}
-	return aside, errors.Join(os.Remove(o.path), syncDir(filepath.Dir(o.path)))
+	return aside, errors.Join(os.Remove(o.path), disk.SyncDir(filepath.Dir(o.path)))
 }
 
 // Install renames the complete database at from, on the same file system, to the path of the Offline. After a crash, either the old or the
@@ -112,7 +113,7 @@ func (o *Offline) Install(from string) error {
 	if err := os.Rename(from, o.path); err != nil {
 		return fmt.Errorf("put the new database in place: %w", err)
 	}
-	if err := syncDir(filepath.Dir(o.path)); err != nil {
+	if err := disk.SyncDir(filepath.Dir(o.path)); err != nil {
 		return fmt.Errorf("sync the data directory: %w", err)
 	}
 	return nil
@@ -143,7 +144,7 @@ func (o *Offline) CompactTo(to string) (before, after int64, err error) {
 	if err := checkSize(o.path); err != nil {
 		return 0, 0, err
 	}
-	if err := os.Remove(to); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := disk.Remove(to); err != nil {
 		return 0, 0, fmt.Errorf("remove an unfinished copy: %w", err)
 	}
 	src, err := bolt.Open(o.path, 0o600, &bolt.Options{ReadOnly: true, Timeout: checkLockTimeout})

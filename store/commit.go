@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/containerd/errdefs"
 	bolt "go.etcd.io/bbolt"
@@ -31,7 +30,7 @@ func (s *Store) commit(g *group, tx *bolt.Tx) error {
 		if !s.o.MakeRoom() {
 			break
 		}
-		s.reserve.again()
+		s.reserve.Again()
 		s.extendReserve() // before another writer on the disk takes the space
 		if tx, err = s.stageAgain(g); err != nil {
 			return err
@@ -63,21 +62,18 @@ func (s *Store) stageAgain(g *group) (*bolt.Tx, error) {
 
 // extendReserve keeps the reserve allocated behind the last used page of the file.
 func (s *Store) extendReserve() {
-	if s.reserve.want <= 0 {
-		return
-	}
-	if used, err := usedOf(s.db); err == nil {
-		s.reserve.extend(used, time.Now())
+	if _, used, err := s.newest(); err == nil {
+		s.reserve.Extend(used)
 	}
 }
 
-// usedOf returns the size of the part of the file that was ever used, in bytes.
-func usedOf(db *bolt.DB) (int64, error) {
-	tx, err := db.Begin(false)
+// newest returns the transaction named by the file's meta page, and the size of the part of the file that was ever used.
+func (s *Store) newest() (txid int, used int64, err error) {
+	tx, err := s.db.Begin(false)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	return tx.Size(), tx.Rollback()
+	return tx.ID(), tx.Size(), tx.Rollback()
 }
 
 // afterFailedCommit classifies a failed commit: nothing changed, or the store is down.
@@ -121,12 +117,8 @@ func isFullForGrowth(text string) bool {
 
 // unchanged reports whether the file still names the last durable transaction.
 func (s *Store) unchanged() bool {
-	tx, err := s.db.Begin(false)
-	if err != nil {
-		return false
-	}
-	same := tx.ID() == s.durable.Load().txid
-	return tx.Rollback() == nil && same
+	txid, _, err := s.newest()
+	return err == nil && txid == s.durable.Load().txid
 }
 
 // durable names the newest transaction that is on disk. bbolt shows a transaction to readers before its last sync has returned; a reader
@@ -142,15 +134,6 @@ func (s *Store) setDurable(txid int, down error) {
 	if was := s.durable.Swap(&durable{txid, down, make(chan struct{})}); was != nil {
 		close(was.next)
 	}
-}
-
-// txidOf returns the transaction named by the file's meta page.
-func txidOf(db *bolt.DB) (int, error) {
-	tx, err := db.Begin(false)
-	if err != nil {
-		return 0, err
-	}
-	return tx.ID(), tx.Rollback()
 }
 
 // classify adds ErrUnavailable to a lack of space while opening; it returns other errors unchanged.

@@ -11,12 +11,13 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	"github.com/agbox/agbox/store/internal/disk"
 )
 
 // createFile writes a complete file beside o.Path and then renames it: after a crash, a file of that name has a schema and an instance.
 func createFile(o Options) error {
 	tmp := o.Path + ".new"
-	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := disk.Remove(tmp); err != nil {
 		return fmt.Errorf("remove unfinished store: %w", err)
 	}
 	db, err := bolt.Open(tmp, 0o600, &bolt.Options{Timeout: o.LockTimeout})
@@ -30,7 +31,7 @@ func createFile(o Options) error {
 	if err := os.Rename(tmp, o.Path); err != nil {
 		return fmt.Errorf("name new store: %w", err)
 	}
-	if err := syncDir(filepath.Dir(o.Path)); err != nil {
+	if err := disk.SyncDir(filepath.Dir(o.Path)); err != nil {
 		return fmt.Errorf("sync store directory: %w", err)
 	}
 	return nil

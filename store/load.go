@@ -11,7 +11,7 @@ import (
 
 // load checks the schema version of the file and loads the facts from it. The writer does not run yet.
 func (s *Store) load() error {
-	txid, err := txidOf(s.db)
+	txid, _, err := s.newest()
 	if err != nil {
 		return fmt.Errorf("read %s: %w", s.o.Path, err)
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/store/internal/disk"
 )
 
 // marker is the file Path+".running". It answers two questions before bbolt maps a file that may fault: does another process have the
@@ -45,7 +47,7 @@ func lockMarker(ctx context.Context, path string, timeout time.Duration) (*marke
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
 	}
 	if m.clean, err = m.isClean(); err == nil {
-		err = syncDir(filepath.Dir(path))
+		err = disk.SyncDir(filepath.Dir(path))
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("read store marker: %w", err), f.Close())
@@ -119,11 +121,3 @@ func (m *marker) isOpen() bool {
 
 // release unlocks the store for other processes.
 func (m *marker) release() error { return m.f.Close() }
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}

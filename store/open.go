@@ -14,6 +14,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	"github.com/agbox/agbox/store/internal/disk"
 )
 
 // Store is an open ids.db. Its methods may be called from any goroutine.
@@ -33,7 +34,9 @@ type Store struct {
 
 	index   index
 	durable atomic.Pointer[durable]
-	reserve *reserve
+	// reserve keeps blocks of the file allocated: bbolt grows it sparsely, and the first write to a hole would find no space. Only the writer
+	// uses it, and Open before the writer starts.
+	reserve disk.Reserve
 	// alone is how many of the next commits hold one request: the disk was full, and a small commit may fit.
 	alone   int
 	hub     *hub
@@ -127,12 +130,13 @@ func openFile(o Options, mark *marker) (*Store, error) {
 	if err := s.load(); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	if s.reserve, err = openReserve(o.Path, o.ReserveBytes); err != nil {
-		return nil, errors.Join(err, db.Close())
+	if s.reserve.File, err = os.OpenFile(o.Path, os.O_RDWR, 0); err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s for its reserve: %w", o.Path, err), db.Close())
 	}
+	s.reserve.Bytes = o.ReserveBytes
 	s.extendReserve()
 	if err := s.openLog(); err != nil {
-		return nil, errors.Join(err, s.reserve.close(), db.Close())
+		return nil, errors.Join(err, s.reserve.File.Close(), db.Close())
 	}
 	return s, nil
 }
@@ -180,7 +184,7 @@ func (s *Store) Close() error {
 	close(s.queue)
 	s.closing.Unlock()
 	<-s.written
-	err := errors.Join(s.keeper.close(), s.reserve.close(), s.db.Close())
+	err := errors.Join(s.keeper.close(), s.reserve.File.Close(), s.db.Close())
 	if err == nil && s.down == nil {
 		err = s.mark.set(markClean)
 	}

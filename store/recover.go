@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/errdefs"
 	bolt "go.etcd.io/bbolt"
 
+	"github.com/agbox/agbox/store/internal/disk"
 	"github.com/agbox/agbox/store/internal/txlog"
 )
 
@@ -45,7 +46,7 @@ func Recover(ctx context.Context, o Options) (r Recovery, err error) {
 		if errdefs.IsNotFound(err) {
 			err = errors.Join(err, keepLog(LogDir(o.Path), "damaged", o.Now()))
 		}
-		return r, errors.Join(err, removeIfThere(tmp))
+		return r, errors.Join(err, disk.Remove(tmp))
 	}
 	if err := errors.Join(CheckFile(tmp), mark.set(markOpen)); err != nil {
 		return r, fmt.Errorf("check the replayed database: %w", err)
@@ -53,14 +54,14 @@ func Recover(ctx context.Context, o Options) (r Recovery, err error) {
 	if err := os.Rename(tmp, o.Path); err != nil {
 		return r, fmt.Errorf("put the replayed database in place: %w: %w", err, errdefs.ErrUnavailable)
 	}
-	return r, syncDir(filepath.Dir(o.Path))
+	return r, disk.SyncDir(filepath.Dir(o.Path))
 }
 
 // Preview creates at path to the database that Recover would create, returns its content with the records of the live sandboxes, and
 // removes it. The daemon may run. Errors: as Recover.
 func Preview(o Options, to string) (r Recovery, list []Rebuilt, err error) {
 	o = o.withDefaults()
-	defer func() { err = errors.Join(err, removeIfThere(to)) }()
+	defer func() { err = errors.Join(err, disk.Remove(to)) }()
 	if r, err = replayTo(o, to); err != nil {
 		return r, nil, err
 	}
@@ -91,13 +92,6 @@ func keepLog(dir, why string, now time.Time) error {
 	return nil
 }
 
-func removeIfThere(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return nil
-}
-
 // replayTo creates a database file from the newest usable snapshot.
 func replayTo(o Options, to string) (Recovery, error) {
 	dir := LogDir(o.Path)
@@ -116,7 +110,7 @@ func replayTo(o Options, to string) (Recovery, error) {
 }
 
 func replayOne(o Options, dir string, n uint32, to string) (r Recovery, err error) {
-	if err := removeIfThere(to); err != nil {
+	if err := disk.Remove(to); err != nil {
 		return r, fmt.Errorf("remove an unfinished replay: %w: %w", err, errdefs.ErrUnavailable)
 	}
 	// Not synced before the end: an unfinished file is useless.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/store/internal/disk"
 )
 
 // keepBuffer is the size of the largest buffer that Append keeps for the next one.
@@ -31,18 +32,18 @@ type Log struct {
 	reserve int64
 	largest int // transaction
 
-	mu        sync.Mutex
-	f         *os.File   // the segment that Append writes to; nil: none yet
-	number    uint32     // of f
-	at        int64      // offset of the end mark of f
-	allocated int64      // of f
-	txid      uint64     // the last one passed to Open or Append
-	gap       bool       // f cannot be appended to
-	behind    bool       // transactions are missing, or may be after a power failure, until the next snapshot
-	size      int64      // of the segments after the snapshot
-	snapshot  int64      // size of the snapshot in bytes; 0: none
-	dirty     []*os.File // not synced; Sync then closes all but f
-	buf       []byte
+	mu       sync.Mutex
+	f        *os.File     // the segment that Append writes to; nil: none yet
+	number   uint32       // of f
+	at       int64        // offset of the end mark of f
+	room     disk.Reserve // of f
+	txid     uint64       // the last one passed to Open or Append
+	gap      bool         // f cannot be appended to
+	behind   bool         // transactions are missing, or may be after a power failure, until the next snapshot
+	size     int64        // of the segments after the snapshot
+	snapshot int64        // size of the snapshot in bytes; 0: none
+	dirty    []*os.File   // not synced; Sync then closes all but f
+	buf      []byte
 }
 
 // Options of Open.
@@ -85,7 +86,7 @@ func Open(o Options, txid uint64) (l *Log, whole bool, err error) {
 func (l *Log) removeUnfinished() error {
 	names, err := filepath.Glob(filepath.Join(l.dir, "*"+tmpSuffix))
 	for _, name := range names {
-		err = errors.Join(err, removeFile(name))
+		err = errors.Join(err, disk.Remove(name))
 	}
 	if err != nil {
 		return fmt.Errorf("remove an unfinished snapshot: %w: %w", err, errdefs.ErrUnavailable)
@@ -107,13 +108,19 @@ func (l *Log) resume() (whole bool, err error) {
 	if err != nil || at == 0 {
 		return false, errors.Join(err, f.Close())
 	}
-	l.f, l.at, l.allocated, l.gap, l.behind, l.snapshot = f, at, at, false, false, info.Size()
-	l.size = at
+	l.use(f, at)
+	l.behind, l.snapshot, l.size = false, info.Size(), at
 	if err := l.writeMark(kindEnd); err != nil {
 		l.breakOff()
 		return false, nil
 	}
 	return true, unix.Fdatasync(int(f.Fd())) // otherwise a power failure could leave the closed mark
+}
+
+// use makes f the segment that Append writes to; at is the offset of its end mark.
+func (l *Log) use(f *os.File, at int64) {
+	l.f, l.at, l.gap = f, at, false
+	l.room = disk.Reserve{File: f, Bytes: l.reserve, End: at}
 }
 
 // findEnd returns the offset of the end mark if f is complete up to the database's last transaction; else 0.
@@ -176,7 +183,7 @@ func (l *Log) Append(txid uint64, each func(func(Op))) error {
 	if cap(b) <= keepBuffer {
 		l.buf = b
 	}
-	l.allocate(int64(len(b)))
+	l.room.Extend(l.at + int64(len(b)))
 	err := fault.Around(fault.Log, "append", func() error {
 		_, err := l.f.WriteAt(b, l.at)
 		return err
@@ -203,28 +210,6 @@ func (l *Log) breakOff() {
 		_ = os.Remove(l.f.Name()) // nothing else is left to try; the caller reports the error of the append
 	}
 }
-
-// allocate keeps blocks allocated after the end, so that an append works on a full disk. On failure it allocates less or nothing.
-func (l *Log) allocate(need int64) {
-	if l.reserve <= 0 || l.at+need+l.reserve/2 <= l.allocated {
-		return
-	}
-	from := max(l.at, l.allocated)
-	for ahead := l.at + need + l.reserve - from; ahead >= minAllocation; ahead /= 2 {
-		switch err := unix.Fallocate(int(l.f.Fd()), unix.FALLOC_FL_KEEP_SIZE, from, ahead); {
-		case err == nil:
-			l.allocated = from + ahead
-			return
-		case errors.Is(err, syscall.EOPNOTSUPP):
-			l.reserve = 0
-			return
-		}
-	}
-	l.allocated = l.at + need + l.reserve // retry after as many bytes were written
-}
-
-// minAllocation is the smallest allocation that allocate tries.
-const minAllocation = 4 << 10
 
 func (l *Log) soil(f *os.File) {
 	if !slices.Contains(l.dirty, f) {
@@ -254,7 +239,7 @@ func (l *Log) Rotate() (uint32, error) {
 	})
 	if err != nil {
 		if f != nil {
-			err = errors.Join(err, f.Close(), removeFile(path))
+			err = errors.Join(err, f.Close(), disk.Remove(path))
 		}
 		return 0, fmt.Errorf("begin a segment of the log: %w", err)
 	}
@@ -264,7 +249,8 @@ func (l *Log) Rotate() (uint32, error) {
 		}
 		l.soil(l.f)
 	}
-	l.f, l.number, l.at, l.allocated, l.gap = f, number, at, at, false
+	l.use(f, at)
+	l.number = number
 	l.size += at
 	l.soil(f)
 	return number, nil

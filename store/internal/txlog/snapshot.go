@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/store/internal/disk"
 )
 
 // partBytes is the payload size of a snapshot frame; a single larger operation gets a larger frame.
@@ -28,11 +29,11 @@ func (l *Log) WriteSnapshot(number uint32, txid uint64, each func(func(Op) error
 	}
 	if err == nil {
 		err = fault.Around(fault.Log, "name_snapshot", func() error {
-			return errors.Join(os.Rename(path+tmpSuffix, path), syncDir(l.dir))
+			return errors.Join(os.Rename(path+tmpSuffix, path), disk.SyncDir(l.dir))
 		})
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("write a snapshot of the database: %w", err), removeFile(path+tmpSuffix))
+		return errors.Join(fmt.Errorf("write a snapshot of the database: %w", err), disk.Remove(path+tmpSuffix))
 	}
 	l.mu.Lock()
 	l.snapshot, l.behind = size, l.gap
@@ -111,14 +112,14 @@ func (l *Log) removeOlder(number uint32) error {
 		first := l.previous(snapshots, number)
 		for _, n := range snapshots {
 			if n < first {
-				err = errors.Join(err, removeFile(filepath.Join(l.dir, snapshotName(n))))
+				err = errors.Join(err, disk.Remove(filepath.Join(l.dir, snapshotName(n))))
 			}
 		}
 		size := int64(0)
 		for _, n := range segments {
 			path := filepath.Join(l.dir, segmentName(n))
 			if n < first {
-				err = errors.Join(err, removeFile(path))
+				err = errors.Join(err, disk.Remove(path))
 			} else if info, statErr := os.Stat(path); n >= number && statErr == nil {
 				size += info.Size()
 			}
