@@ -21,15 +21,11 @@ func (s *Store) AgentEvents(ctx context.Context, id string, after uint64, limit 
 	return viewAgent(ctx, s, id, func(a *Agent, l loader) ([]*agboxv1.AgentEvent, error) {
 		through := a.Status.GetTruncatedThrough()
 		if after > a.Status.GetLastSequence() || after > 0 && after < through {
-			return nil, agentSequenceExpired(id, after, through+1)
+			return nil, refuseSequence("agent", "AGENT_EVENT_SEQUENCE_EXPIRED", id, after, through+1)
 		}
-		events, err := page(l.tx, prefixAgentEvents+id, max(after, through), limit, maxReadBytes, func(k, v []byte) (*agboxv1.AgentEvent, error) {
+		return page(l.tx, prefixAgentEvents+id, max(after, through), limit, maxReadBytes, func(k, v []byte) (*agboxv1.AgentEvent, error) {
 			return l.agentEvent(id, k, v)
 		})
-		if len(events) > 0 {
-			return events, nil // the next call returns the error
-		}
-		return nil, err
 	})
 }
 

@@ -47,11 +47,7 @@ func (s *Store) EventsAfter(ctx context.Context, id string, c Cursor, limit int)
 		if err := l.checkCursor(id, c); err != nil {
 			return nil, err
 		}
-		events, err := page(tx, prefixEvents+id, c.After, limit, math.MaxInt, func(k, v []byte) (*agboxv1.SandboxEvent, error) { return l.event(id, k, v) })
-		if len(events) > 0 {
-			return events, nil // the next call returns the error
-		}
-		return nil, err
+		return page(tx, prefixEvents+id, c.After, limit, math.MaxInt, func(k, v []byte) (*agboxv1.SandboxEvent, error) { return l.event(id, k, v) })
 	})
 }
 
@@ -73,7 +69,7 @@ func (l loader) checkCursor(id string, c Cursor) error {
 	}
 	trimmed := l.trimmed(id)
 	if c.After > newest || c.After < trimmed && c.GapsTo < trimmed {
-		return sequenceExpired(id, c.After, trimmed+1)
+		return refuseSequence("sandbox", "SANDBOX_EVENT_SEQUENCE_EXPIRED", id, c.After, trimmed+1)
 	}
 	return nil
 }
