@@ -44,7 +44,7 @@ func (s *Store) Ingest(ctx context.Context, id string, incarnation uint64, from,
 		if err != nil {
 			return err
 		}
-		have, err := loader{t.tx, t.note}.position(id)
+		have, err := t.position(id)
 		switch {
 		case err != nil:
 			return err
@@ -142,8 +142,5 @@ func (d *agentDraft) applyTrigger(tr Transition) error {
 // position reads how far an agent's output was ingested; empty: nothing was. Errors: ErrDataLoss.
 func (l loader) position(id string) (*storev1.AgentPosition, error) {
 	p := &storev1.AgentPosition{}
-	if get(l.tx, bucketAgentPosition, []byte(id)) == nil {
-		return p, nil
-	}
-	return p, l.message(bucketAgentPosition, id, "", p)
+	return p, l.optional(bucketAgentPosition, id, "", p)
 }

@@ -77,7 +77,7 @@ func (l loader) agentDesired(id string) *agentDesired {
 
 func (l loader) agentStatus(a *Agent) *agentStatus {
 	st := &agentStatus{}
-	if get(l.tx, bucketAgentStatus, []byte(a.ID)) != nil && l.message(bucketAgentStatus, a.ID, "", st) != nil {
+	if l.optional(bucketAgentStatus, a.ID, "", st) != nil {
 		return nil
 	}
 	if st.GetState() == agboxv1.AgentState_AGENT_STATE_UNSPECIFIED {

@@ -72,7 +72,7 @@ func (d *agentDraft) knows(promptID, text string) (bool, error) {
 		return false, nil
 	}
 	var ref storev1.AgentPromptRef
-	if err := (loader{d.tx, d.note}).message(prefixAgentPromptIDs+d.ID, promptID, d.SandboxID, &ref); err != nil {
+	if err := d.message(prefixAgentPromptIDs+d.ID, promptID, d.SandboxID, &ref); err != nil {
 		return false, err
 	}
 	if !bytes.Equal(ref.GetTextSha256(), hashOf(text)) {

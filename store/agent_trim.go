@@ -68,9 +68,9 @@ func (d *agentDraft) cut() {
 // repeatCheckpoint appends a copy of the newest checkpoint, which the cut drops.
 func (d *agentDraft) repeatCheckpoint(seq uint64) {
 	key := encodeInt(seq)
-	ev, err := d.stored(key, get(d.tx, prefixAgentEvents+d.ID, key))
+	ev, err := d.agentEvent(d.ID, key, get(d.tx, prefixAgentEvents+d.ID, key))
 	if err != nil {
-		d.Status.CheckpointSequence = 0 // stored has noted the damage, and there is nothing to repeat
+		d.Status.CheckpointSequence = 0 // agentEvent has noted the damage, and there is nothing to repeat
 		return
 	}
 	d.append(&agboxv1.AgentEvent{
@@ -87,7 +87,7 @@ func (w *cutWalk) find() *cutPlace {
 		if err != nil || w.dropped[seq] {
 			continue
 		}
-		if ev, err := w.stored(k, v); err == nil && beginsTurn(ev) {
+		if ev, err := w.agentEvent(w.ID, k, v); err == nil && beginsTurn(ev) {
 			if w.fits(1) && w.last != 0 {
 				return w.place()
 			}

@@ -18,7 +18,7 @@ const (
 // may be delivered again. The work is saved in either case: what the turn left behind is not known.
 func (d *agentDraft) endTurn(outcome string) (again bool, err error) {
 	promptID := d.Status.GetPromptId()
-	n, p, err := d.claimed()
+	n, p, err := d.claimedPrompt(d.Agent)
 	if err != nil {
 		return false, err
 	}
@@ -43,7 +43,7 @@ func (d *agentDraft) cutTurn(hold bool) (again bool, err error) {
 			PromptId: promptID, Outcome: outcomeInterrupted,
 		}},
 	})
-	n, p, err := d.claimed()
+	n, p, err := d.claimedPrompt(d.Agent)
 	if err != nil {
 		return false, err
 	}
@@ -99,11 +99,7 @@ func (d *agentDraft) hold(n uint64, p *storev1.AgentPrompt) {
 	d.putNumbered(bucket, n, p)
 }
 
-// claimed returns the prompt of the current turn; n is 0 when there is none. Errors: ErrDataLoss.
-func (d *agentDraft) claimed() (n uint64, p *storev1.AgentPrompt, err error) {
-	return loader{d.tx, d.note}.claimedPrompt(d.Agent)
-}
-
+// claimedPrompt returns the prompt of the current turn; n is 0 when there is none. Errors: ErrDataLoss.
 func (l loader) claimedPrompt(a *Agent) (n uint64, p *storev1.AgentPrompt, err error) {
 	id := a.Status.GetPromptId()
 	if id == "" {
@@ -126,10 +122,6 @@ func (l loader) prompt(id string, key, value []byte) (*storev1.AgentPrompt, erro
 }
 
 // eachPrompt calls fn with the prompts in order until fn returns false. It notes and skips prompts that do not decode.
-func (t *txn) eachPrompt(id string, fn func(n uint64, p *storev1.AgentPrompt) bool) {
-	loader{t.tx, t.note}.eachPrompt(id, fn)
-}
-
 func (l loader) eachPrompt(id string, fn func(n uint64, p *storev1.AgentPrompt) bool) {
 	for k, v := range records(l.tx, prefixAgentPrompts+id, nil) {
 		p, err := l.prompt(id, k, v)

@@ -148,9 +148,7 @@ func (c *checker) meta() error {
 		key string
 		m   proto.Message
 	}{{keyEngineIdentity, &storev1.EngineIdentity{}}, {keyDrain, &storev1.DrainRecord{}}, {keyClock, &storev1.ClockRecord{}}} {
-		if c.has(bucketMeta, in.key) {
-			_ = c.message(bucketMeta, in.key, "", in.m) // message reports it
-		}
+		_ = c.optional(bucketMeta, in.key, "", in.m) // optional reports it
 	}
 	return nil
 }

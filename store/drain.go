@@ -82,7 +82,7 @@ func isOver(rec *storev1.DrainRecord, now time.Time) bool {
 
 // draining returns the record of the current drain; nil: no drain.
 func (t *txn) draining() *storev1.DrainRecord {
-	rec := loader{t.tx, t.note}.drain()
+	rec := t.loader.drain()
 	if rec == nil || isOver(rec, t.now) {
 		return nil
 	}

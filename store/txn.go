@@ -18,12 +18,11 @@ import (
 // txn is the transaction of one request of a group: its reads and its staged changes. It sees the changes of earlier requests of the
 // group, but not its own. Nothing is applied unless the request returns nil and err is nil, so it may fail at any point.
 type txn struct {
-	tx    *bolt.Tx
+	loader
 	index *index // published
 	group facts  // changes by earlier requests of the group
 	now   time.Time
-	limit int64         // on the events of a sandbox; below 1: none
-	note  func(Corrupt) // reports records that do not decode
+	limit int64 // on the events of a sandbox; below 1: none
 
 	ops     []op
 	err     error // the first one of staging; the request then fails

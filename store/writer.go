@@ -195,8 +195,8 @@ func (g *group) fault(when string) error {
 // stageGroup runs each request and applies its staged changes unless it returned an error.
 func (s *Store) stageGroup(g *group, tx *bolt.Tx) error {
 	for i, r := range g.requests {
-		t := &txn{tx: tx, index: &s.index, group: g.changes, now: s.o.Now(), changes: newFacts(),
-			limit: s.historyLimit.Load(), note: s.corrupt.add, op: r.op}
+		t := &txn{loader: loader{tx, s.corrupt.add}, index: &s.index, group: g.changes, now: s.o.Now(), changes: newFacts(),
+			limit: s.historyLimit.Load(), op: r.op}
 		err := r.fn(t)
 		if g.errs[i] = cmp.Or(t.err, err); g.errs[i] != nil {
 			continue
