@@ -27,9 +27,6 @@ func (s *Store) loadAgents(tx *bolt.Tx) map[string][]string {
 			a.Queued = l.countQueued(a)
 			s.index.agents[id] = a
 			of[a.SandboxID] = append(of[a.SandboxID], id)
-			if a.Name != "" && a.Desired.GetRun() != storev1.AgentRun_AGENT_RUN_DELETE {
-				s.index.agentNames[a.Name] = id
-			}
 		}
 	}
 	for _, ids := range of {

@@ -17,32 +17,29 @@ const (
 // endTurn removes the prompt whose turn has a result. If the daemon interrupted that turn to save work, and it did not complete, the prompt
 // may be delivered again. The work is saved in either case: what the turn left behind is not known.
 func (d *agentDraft) endTurn(outcome string) (again bool, err error) {
-	promptID := d.Status.GetPromptId()
-	n, p, err := d.claimedPrompt(d.Agent)
-	if err != nil {
-		return false, err
-	}
-	d.Status.PromptId = ""
-	switch {
-	case n == 0:
-		return false, nil
-	case outcome == outcomeInterrupted && d.Desired.GetInterruptPromptId() == promptID && d.Desired.GetInterruptToSave():
-		return d.giveBack(n, p, false), nil
-	}
-	d.deleteNumbered(prefixAgentPrompts+d.ID, n)
-	return false, nil
+	toSave := d.isInterrupted() && d.Desired.GetInterruptToSave()
+	return d.leavePrompt(outcome == outcomeInterrupted && toSave, false)
 }
 
 // cutTurn ends a turn without a result and requeues, holds or removes its prompt.
 func (d *agentDraft) cutTurn(hold bool) (again bool, err error) {
 	d.compactOpen()
-	promptID := d.Status.GetPromptId()
 	d.append(&agboxv1.AgentEvent{
 		EventType: agboxv1.AgentEventType_AGENT_ASSISTANT_COMPLETED,
 		Details: &agboxv1.AgentEvent_Result{Result: &agboxv1.AgentResult{
-			PromptId: promptID, Outcome: outcomeInterrupted,
+			PromptId: d.Status.GetPromptId(), Outcome: outcomeInterrupted,
 		}},
 	})
+	return d.leavePrompt(!d.isInterrupted() || d.Desired.GetInterruptToSave(), hold)
+}
+
+// isInterrupted reports whether the interrupt of the current turn was requested.
+func (d *agentDraft) isInterrupted() bool {
+	return d.Desired.GetInterruptPromptId() == d.Status.GetPromptId()
+}
+
+// leavePrompt ends the claim of the current turn's prompt. It removes the prompt, or gives it back.
+func (d *agentDraft) leavePrompt(back, hold bool) (again bool, err error) {
 	n, p, err := d.claimedPrompt(d.Agent)
 	if err != nil {
 		return false, err
@@ -51,11 +48,11 @@ func (d *agentDraft) cutTurn(hold bool) (again bool, err error) {
 	switch {
 	case n == 0:
 		return false, nil
-	case d.Desired.GetInterruptPromptId() == promptID && !d.Desired.GetInterruptToSave():
-		d.deleteNumbered(prefixAgentPrompts+d.ID, n)
-		return false, nil
+	case back:
+		return d.giveBack(n, p, hold), nil
 	}
-	return d.giveBack(n, p, hold), nil
+	d.deleteNumbered(prefixAgentPrompts+d.ID, n)
+	return false, nil
 }
 
 // giveBack requeues or holds the prompt of a turn that was cut off; again: it was requeued.

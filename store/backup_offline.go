@@ -141,7 +141,7 @@ const compactStep = 16 << 20
 // both files in bytes. No process may have the database open. CompactTo only reads it; check it first with CheckFile, and the copy
 // afterwards. A file at to is replaced. Errors: as CheckFile; ErrUnavailable when there is no space.
 func (o *Offline) CompactTo(to string) (before, after int64, err error) {
-	if err := checkSize(o.path); err != nil {
+	if before, err = checkSize(o.path); err != nil {
 		return 0, 0, err
 	}
 	if err := disk.Remove(to); err != nil {
@@ -154,7 +154,8 @@ func (o *Offline) CompactTo(to string) (before, after int64, err error) {
 	if err := errors.Join(compact(src, to), src.Close()); err != nil {
 		return 0, 0, fmt.Errorf("copy the records of %s: %w", o.path, classify(err))
 	}
-	return sizes(o.path, to)
+	after, err = checkSize(to)
+	return before, after, err
 }
 
 func compact(src *bolt.DB, to string) error {
@@ -168,16 +169,4 @@ func compact(src *bolt.DB, to string) error {
 		err = dst.Sync()
 	}
 	return errors.Join(err, dst.Close())
-}
-
-func sizes(a, b string) (int64, int64, error) {
-	one, err := os.Stat(a)
-	if err != nil {
-		return 0, 0, err
-	}
-	two, err := os.Stat(b)
-	if err != nil {
-		return 0, 0, err
-	}
-	return one.Size(), two.Size(), nil
 }

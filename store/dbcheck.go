@@ -35,7 +35,7 @@ func (f Finding) String() string {
 // CheckRecords changes nothing. Run CheckFile in a child process before it, because CheckRecords trusts the pages. Errors: as CheckFile;
 // ErrFailedPrecondition for a file of a newer agboxd.
 func CheckRecords(path string, found func(Finding)) error {
-	if err := checkSize(path); err != nil {
+	if _, err := checkSize(path); err != nil {
 		return err
 	}
 	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: checkLockTimeout})

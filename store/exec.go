@@ -63,7 +63,7 @@ func (t *txn) createExec(e Exec) error {
 		return execExists(e.ID)
 	}
 	if wakes {
-		if err := t.resume(sb); err != nil {
+		if err := t.resume(sb, false); err != nil {
 			return err
 		}
 	}
@@ -124,7 +124,7 @@ func withoutID(ids []string, id string) []string {
 // RequestCancel records once that an exec should be cancelled. changed is false when that was recorded before. Errors: Refusals
 // EXEC_NOT_FOUND and EXEC_ALREADY_TERMINAL; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestCancel(ctx context.Context, execID string) (changed bool, err error) {
-	return s.change(ctx, func(t *txn) (bool, error) {
+	return updated(ctx, s, func(t *txn) (bool, error) {
 		id, err := t.sandboxOf(execID)
 		switch {
 		case err != nil:

@@ -108,7 +108,7 @@ func prepareFile(ctx context.Context, o Options, mark *marker) error {
 			return fmt.Errorf("close store to others: %w", err)
 		}
 	}
-	if err := checkSize(o.Path); err != nil {
+	if _, err := checkSize(o.Path); err != nil {
 		return err
 	}
 	if mark.clean || len(o.CheckProgram) == 0 {

@@ -133,10 +133,10 @@ func (u specUpdate) apply(sb *Sandbox, now time.Time) ([]*agboxv1.SandboxEvent, 
 	if own := u.next.GetTimeout(); own != nil {
 		timeout = own.AsDuration()
 	}
-	at, err := Timeout{After: timeout}.deadline(now)
+	at, from, err := Timeout{After: timeout}.deadline(now)
 	if err != nil {
 		return nil, fmt.Errorf("update sandbox %s: %w", sb.ID, err)
 	}
-	sb.Desired.DeadlineAt, sb.Desired.DeadlineFrom, sb.Desired.DeadlineSet = at, Timeout{After: timeout}.from(now), true
+	sb.Desired.DeadlineAt, sb.Desired.DeadlineFrom, sb.Desired.DeadlineSet = at, from, true
 	return append(events, timeoutEvent(at)), nil
 }
