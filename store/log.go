@@ -184,11 +184,8 @@ func (k *keeper) run(ctx context.Context) {
 
 // due reports whether a snapshot is due: the log is incomplete, large or old.
 func (k *keeper) due(taken time.Time) bool {
-	if !k.log.Whole() {
-		return true
-	}
-	segments, snapshot := k.log.Size()
-	return segments > max(k.s.o.minLogBytes, snapshot) || time.Since(taken) >= logMaxAge
+	l := k.log.State()
+	return !l.Whole || l.Segments > max(k.s.o.minLogBytes, l.Snapshot) || time.Since(taken) >= logMaxAge
 }
 
 // snapshot writes the snapshot of a new segment, or of the one that Open started.
@@ -198,7 +195,7 @@ func (k *keeper) snapshot(ctx context.Context) error {
 	if why := k.s.o.NoRoom(); why != "" {
 		return fmt.Errorf("%s: %w", why, errdefs.ErrUnavailable)
 	}
-	if k.begun == 0 || !k.log.Appendable() {
+	if k.begun == 0 || !k.log.State().Appendable {
 		err := k.s.update(ctx, func(*txn) (err error) { // between two transactions
 			k.begun, err = k.log.Rotate()
 			return err
@@ -216,7 +213,7 @@ func (k *keeper) snapshot(ctx context.Context) error {
 		return err
 	}
 	k.begun = 0
-	if !k.log.Whole() {
+	if !k.log.State().Whole {
 		return fmt.Errorf("an append has failed meanwhile: %w", errdefs.ErrUnavailable)
 	}
 	select {
@@ -254,4 +251,4 @@ func eachOp(ctx context.Context, tx *bolt.Tx, yield func(op) error) error {
 func (s *Store) LogReady() <-chan struct{} { return s.keeper.ready }
 
 // LogWhole reports whether the log is complete; if not, it is after the next snapshot. From memory.
-func (s *Store) LogWhole() bool { return s.keeper.log.Whole() }
+func (s *Store) LogWhole() bool { return s.keeper.log.State().Whole }

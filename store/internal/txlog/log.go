@@ -26,11 +26,7 @@ var ErrGap = errors.New("the log has a gap until its next snapshot")
 
 // Log is the log of one database. Only the database's one writer may call Append and Rotate; all other methods may be called at any time.
 type Log struct {
-	dir     string
-	lineage uint64
-	boot    string
-	reserve int64
-	largest int // transaction
+	o Options
 
 	mu       sync.Mutex
 	f        *os.File     // the segment that Append writes to; nil: none yet
@@ -63,7 +59,8 @@ type Options struct {
 // Open opens the log of a database whose last transaction is txid. whole is false if the log does not restore exactly that state: it then
 // needs a snapshot, and Append fails before Rotate. l is usable after an error too. Errors: ErrUnavailable.
 func Open(o Options, txid uint64) (l *Log, whole bool, err error) {
-	l = &Log{dir: o.Dir, lineage: o.Lineage, boot: o.Boot, reserve: o.Reserve, largest: cmp.Or(o.MaxTransaction, maxPayload), txid: txid, gap: true, behind: true}
+	o.MaxTransaction = cmp.Or(o.MaxTransaction, maxPayload)
+	l = &Log{o: o, txid: txid, gap: true, behind: true}
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return l, false, fmt.Errorf("make the directory of the log: %w: %w", err, errdefs.ErrUnavailable)
 	}
@@ -84,7 +81,7 @@ func Open(o Options, txid uint64) (l *Log, whole bool, err error) {
 
 // removeUnfinished removes snapshots whose writer died.
 func (l *Log) removeUnfinished() error {
-	names, err := filepath.Glob(filepath.Join(l.dir, "*"+tmpSuffix))
+	names, err := filepath.Glob(filepath.Join(l.o.Dir, "*"+tmpSuffix))
 	for _, name := range names {
 		err = errors.Join(err, disk.Remove(name))
 	}
@@ -96,11 +93,11 @@ func (l *Log) removeUnfinished() error {
 
 // resume continues after the end mark of the newest segment, if the mark names the database's last transaction.
 func (l *Log) resume() (whole bool, err error) {
-	info, err := os.Stat(filepath.Join(l.dir, snapshotName(l.number)))
+	info, err := os.Stat(filepath.Join(l.o.Dir, snapshotName(l.number)))
 	if err != nil {
 		return false, fmt.Errorf("look at the snapshot: %w: %w", err, errdefs.ErrUnavailable)
 	}
-	f, err := os.OpenFile(filepath.Join(l.dir, segmentName(l.number)), os.O_RDWR|syscall.O_NOFOLLOW, 0)
+	f, err := os.OpenFile(filepath.Join(l.o.Dir, segmentName(l.number)), os.O_RDWR|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return false, fmt.Errorf("open the log: %w: %w", err, errdefs.ErrUnavailable)
 	}
@@ -120,7 +117,7 @@ func (l *Log) resume() (whole bool, err error) {
 // use makes f the segment that Append writes to; at is the offset of its end mark.
 func (l *Log) use(f *os.File, at int64) {
 	l.f, l.at, l.gap = f, at, false
-	l.room = disk.Reserve{File: f, Bytes: l.reserve, End: at}
+	l.room = disk.Reserve{File: f, Bytes: l.o.Reserve, End: at}
 }
 
 // findEnd returns the offset of the end mark if f is complete up to the database's last transaction; else 0.
@@ -130,13 +127,13 @@ func (l *Log) findEnd(f *os.File) (int64, error) {
 		return 0, err
 	}
 	h, err := newReader(f, info.Size()).head(kindSegment)
-	if errors.Is(err, errDamaged) || err == nil && h.lineage != l.lineage {
+	if errors.Is(err, errDamaged) || err == nil && h.lineage != l.o.Lineage {
 		return 0, nil
 	}
 	if err != nil {
 		return 0, err
 	}
-	size := int64(len(appendMark(nil, kindEnd, mark{0, l.boot})))
+	size := int64(len(appendMark(nil, kindEnd, mark{0, l.o.Boot})))
 	at := info.Size() - size
 	if at <= 0 {
 		return 0, nil
@@ -149,14 +146,14 @@ func (l *Log) findEnd(f *os.File) (int64, error) {
 		return 0, err
 	}
 	m, err := readMark(payload)
-	if err != nil || m.txid != l.txid || kind == kindEnd && m.boot != l.boot {
+	if err != nil || m.txid != l.txid || kind == kindEnd && m.boot != l.o.Boot {
 		return 0, nil
 	}
 	return at, nil
 }
 
 func (l *Log) writeMark(kind byte) error {
-	_, err := l.f.WriteAt(appendMark(nil, kind, mark{l.txid, l.boot}), l.at)
+	_, err := l.f.WriteAt(appendMark(nil, kind, mark{l.txid, l.o.Boot}), l.at)
 	return err
 }
 
@@ -173,13 +170,13 @@ func (l *Log) Append(txid uint64, each func(func(Op))) error {
 	b, at := begin(l.buf[:0], kindTxn)
 	b = appendUvarints(b, before, txid)
 	each(func(op Op) { b = appendOp(b, op) })
-	if len(b) > l.largest {
+	if len(b) > l.o.MaxTransaction {
 		l.breakOff()
 		return fmt.Errorf("append a transaction of %d bytes to the log: it is too large", len(b))
 	}
 	b = end(b, at)
 	n := len(b)
-	b = appendMark(b, kindEnd, mark{txid, l.boot})
+	b = appendMark(b, kindEnd, mark{txid, l.o.Boot})
 	if cap(b) <= keepBuffer {
 		l.buf = b
 	}
@@ -202,7 +199,7 @@ func (l *Log) Append(txid uint64, each func(func(Op))) error {
 // fails, breakOff truncates or removes the file, which needs none either.
 func (l *Log) breakOff() {
 	l.gap, l.behind = true, true
-	size := len(appendMark(nil, kindEnd, mark{0, l.boot}))
+	size := len(appendMark(nil, kindEnd, mark{0, l.o.Boot}))
 	if _, err := l.f.WriteAt(make([]byte, size), l.at); err == nil {
 		return
 	}
@@ -226,15 +223,15 @@ func (l *Log) Rotate() (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	path := filepath.Join(l.dir, segmentName(number))
-	b := appendHead(nil, kindSegment, head{l.lineage, l.txid})
+	path := filepath.Join(l.o.Dir, segmentName(number))
+	b := appendHead(nil, kindSegment, head{l.o.Lineage, l.txid})
 	at := int64(len(b))
 	var f *os.File
 	err = fault.Around(fault.Log, "rotate", func() (err error) {
 		if f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600); err != nil {
 			return err
 		}
-		_, err = f.Write(appendMark(b, kindEnd, mark{l.txid, l.boot}))
+		_, err = f.Write(appendMark(b, kindEnd, mark{l.txid, l.o.Boot}))
 		return err
 	})
 	if err != nil {
@@ -258,10 +255,10 @@ func (l *Log) Rotate() (uint32, error) {
 
 // nextNumber returns a number above that of every file in the directory.
 func (l *Log) nextNumber() (uint32, error) {
-	if err := os.MkdirAll(l.dir, 0o700); err != nil {
+	if err := os.MkdirAll(l.o.Dir, 0o700); err != nil {
 		return 0, fmt.Errorf("make the directory of the log: %w: %w", err, errdefs.ErrUnavailable)
 	}
-	snapshots, segments, err := list(l.dir)
+	snapshots, segments, err := list(l.o.Dir)
 	if err != nil {
 		return 0, err
 	}
@@ -293,47 +290,35 @@ func (l *Log) Sync() error {
 	return nil
 }
 
-// Size returns the size in bytes of the segments after the newest snapshot, and of the snapshot; 0: there is none.
-func (l *Log) Size() (segments, snapshot int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.size, l.snapshot
+// State describes a log.
+type State struct {
+	// Whole reports whether the log has every transaction passed to Append.
+	Whole bool
+	// Appendable reports whether Append can write; if not, it returns ErrGap.
+	Appendable bool
+	// Segments is the size in bytes of the segments after the newest snapshot, and Snapshot that of the snapshot; 0: there is none.
+	Segments, Snapshot int64
 }
 
-// Whole reports whether the log has every transaction passed to Append.
-func (l *Log) Whole() bool {
+// State returns the present state.
+func (l *Log) State() State {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.behind
-}
-
-// Appendable reports whether Append can write; if not, it returns ErrGap.
-func (l *Log) Appendable() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return !l.gap
+	return State{!l.behind, !l.gap, l.size, l.snapshot}
 }
 
 // Close syncs the log and marks it as closed, so that it also counts as complete after a restart of the host. Do not append afterwards.
 func (l *Log) Close() error {
+	err := l.Sync()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var errs []error
-	for _, f := range l.dirty {
-		errs = append(errs, unix.Fdatasync(int(f.Fd())))
-		if f != l.f {
-			errs = append(errs, f.Close())
-		}
-	}
-	l.dirty = nil
 	if l.f == nil {
-		return errors.Join(errs...)
+		return err
 	}
-	if errors.Join(errs...) == nil && !l.gap {
-		errs = append(errs, l.writeMark(kindClosed), unix.Fdatasync(int(l.f.Fd())))
+	if err == nil && !l.gap {
+		err = errors.Join(l.writeMark(kindClosed), unix.Fdatasync(int(l.f.Fd())))
 	}
-	errs = append(errs, l.f.Close())
-	if err := errors.Join(errs...); err != nil {
+	if err = errors.Join(err, l.f.Close()); err != nil {
 		return fmt.Errorf("close the log: %w", err)
 	}
 	return nil

@@ -22,14 +22,14 @@ const partBytes = 64 << 10
 // snapshot. each calls its function with the operations that create the database as of transaction txid, which is not older than the start
 // of the segment with the same number. Errors: each's, the files'; the log is then unchanged.
 func (l *Log) WriteSnapshot(number uint32, txid uint64, each func(func(Op) error) error) error {
-	path := filepath.Join(l.dir, snapshotName(number))
+	path := filepath.Join(l.o.Dir, snapshotName(number))
 	size, err := l.writeFile(path+tmpSuffix, txid, each)
 	if err == nil {
 		err = l.Sync() // the segments must be on disk before the snapshot that needs them has its name
 	}
 	if err == nil {
 		err = fault.Around(fault.Log, "name_snapshot", func() error {
-			return errors.Join(os.Rename(path+tmpSuffix, path), disk.SyncDir(l.dir))
+			return errors.Join(os.Rename(path+tmpSuffix, path), disk.SyncDir(l.o.Dir))
 		})
 	}
 	if err != nil {
@@ -50,7 +50,7 @@ func (l *Log) writeFile(path string, txid uint64, each func(func(Op) error) erro
 		if err != nil {
 			return err
 		}
-		size, err = writeSnapshot(f, head{l.lineage, txid}, each)
+		size, err = writeSnapshot(f, head{l.o.Lineage, txid}, each)
 		if err == nil {
 			err = f.Sync()
 		}
@@ -108,16 +108,16 @@ func writeSnapshot(f io.Writer, h head, each func(func(Op) error) error) (size i
 // one without its segments would lose transactions.
 func (l *Log) removeOlder(number uint32) error {
 	return fault.Around(fault.Log, "remove_older", func() error {
-		snapshots, segments, err := list(l.dir)
+		snapshots, segments, err := list(l.o.Dir)
 		first := l.previous(snapshots, number)
 		for _, n := range snapshots {
 			if n < first {
-				err = errors.Join(err, disk.Remove(filepath.Join(l.dir, snapshotName(n))))
+				err = errors.Join(err, disk.Remove(filepath.Join(l.o.Dir, snapshotName(n))))
 			}
 		}
 		size := int64(0)
 		for _, n := range segments {
-			path := filepath.Join(l.dir, segmentName(n))
+			path := filepath.Join(l.o.Dir, segmentName(n))
 			if n < first {
 				err = errors.Join(err, disk.Remove(path))
 			} else if info, statErr := os.Stat(path); n >= number && statErr == nil {
@@ -137,13 +137,13 @@ func (l *Log) previous(snapshots []uint32, number uint32) uint32 {
 		if n >= number {
 			continue
 		}
-		f, r, err := openFile(filepath.Join(l.dir, snapshotName(n)))
+		f, r, err := openFile(filepath.Join(l.o.Dir, snapshotName(n)))
 		if err != nil {
 			return number
 		}
 		h, err := r.head(kindSnapshot)
 		_ = f.Close() // only read
-		if err == nil && h.lineage == l.lineage {
+		if err == nil && h.lineage == l.o.Lineage {
 			return n
 		}
 		return number

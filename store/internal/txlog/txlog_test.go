@@ -271,13 +271,13 @@ func TestALogOfAnotherStateIsNotContinued(t *testing.T) {
 func TestAfterAGapNothingIsReplayed(t *testing.T) {
 	for _, rotated := range []bool{false, true} {
 		d := newDatabase(t)
-		d.log.largest = 100
+		d.log.o.MaxTransaction = 100
 		d.some(3)
 		at := d.txid
 		if err := d.commit(put("a", "k", string(make([]byte, 200)))); err == nil || errors.Is(err, ErrGap) {
 			t.Fatalf("too large: %v", err)
 		}
-		if err := d.commit(put("a", "k", "")); !errors.Is(err, ErrGap) || d.log.Whole() || d.log.Appendable() {
+		if err := d.commit(put("a", "k", "")); !errors.Is(err, ErrGap) || d.log.State().Whole || d.log.State().Appendable {
 			t.Fatalf("behind a gap: %v", err)
 		}
 		if rotated {
@@ -288,7 +288,7 @@ func TestAfterAGapNothingIsReplayed(t *testing.T) {
 		if _, r, _ := replay(t, d.o.Dir, boot); r.Missing == "" || r.Txid != at {
 			t.Fatalf("replayed %+v", r)
 		}
-		if d.log.Whole() {
+		if d.log.State().Whole {
 			t.Fatal("whole")
 		}
 		d.snapshot()
