@@ -88,7 +88,11 @@ func (t *txn) adopt(a *adoption) error {
 	t.put(bucketConfig, sb.ID, sb.Spec)
 	t.put(bucketDesired, sb.ID, sb.Desired)
 	t.putInt(bucketTrimmed, sb.ID, sb.LastSequence)
-	if err := t.append(sb, a.event()); err != nil {
+	err := t.append(sb, &agboxv1.SandboxEvent{
+		EventType: agboxv1.EventType_SANDBOX_REHYDRATED, SandboxState: a.state,
+		Details: &agboxv1.SandboxEvent_Rehydrated{Rehydrated: a.details},
+	})
+	if err != nil {
 		return err
 	}
 	t.keep(sb, "")
@@ -121,24 +125,16 @@ func (t *txn) adoptExecs(a *adoption) {
 			continue
 		}
 		seen[e.ID] = true
-		t.adoptExec(e)
-		if e.End == nil {
+		created := e.Desired.GetCreatedAt()
+		if created <= 0 {
+			created = t.now.UnixNano()
+		}
+		t.putExec(e, created)
+		if e.End != nil {
+			t.put(prefixExecStatus+sb.ID, e.ID, e.End)
+		} else {
 			sb.ActiveExecs = withID(sb.ActiveExecs, e.ID)
 			t.changes.execs[e.ID] = sb.ID
 		}
-	}
-}
-
-func (t *txn) adoptExec(e Exec) {
-	created := e.Desired.GetCreatedAt()
-	if created <= 0 {
-		created = t.now.UnixNano()
-	}
-	t.putInt(bucketExecID, e.ID, uint64(created))
-	t.put(bucketExecRefs, e.ID, &storev1.ExecRef{SandboxId: e.SandboxID})
-	t.put(prefixExecConfig+e.SandboxID, e.ID, e.Request)
-	t.put(prefixExecDesired+e.SandboxID, e.ID, e.Desired)
-	if e.End != nil {
-		t.put(prefixExecStatus+e.SandboxID, e.ID, e.End)
 	}
 }

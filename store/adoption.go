@@ -142,10 +142,3 @@ func (a *adoption) startHistory(now time.Time) {
 	}
 	sb.Desired.Rehydrated = a.details
 }
-
-func (a *adoption) event() *agboxv1.SandboxEvent {
-	return &agboxv1.SandboxEvent{
-		EventType: agboxv1.EventType_SANDBOX_REHYDRATED, SandboxState: a.state,
-		Details: &agboxv1.SandboxEvent_Rehydrated{Rehydrated: a.details},
-	}
-}

@@ -53,11 +53,12 @@ func initialize(tx *bolt.Tx, o Options) error {
 	if err := errors.Join(meta.Put([]byte(keySchema), encodeInt(schemaVersion)), meta.Put([]byte(keyInstance), b), meta.Put([]byte(keyLineage), newLineage())); err != nil || !o.Rebuild {
 		return err
 	}
-	now := encodeInt(uint64(o.Now().UnixNano()))
-	return errors.Join(
-		meta.Put([]byte(keyRebuild), now),
-		meta.Put([]byte(keyEngineMarker), now), // a daemon ran before: an engine without its marker is not new but a different one
-	)
+	return markRebuild(meta, encodeInt(uint64(o.Now().UnixNano())))
+}
+
+// markRebuild records that the file replaces a lost one. A daemon ran before: an engine without its marker is not new but a different one.
+func markRebuild(meta *bolt.Bucket, now []byte) error {
+	return errors.Join(meta.Put([]byte(keyRebuild), now), meta.Put([]byte(keyEngineMarker), now))
 }
 
 func instanceOf(o Options) (string, error) {

@@ -82,11 +82,16 @@ func (t *txn) startExec(sb *Sandbox, e Exec) error {
 	e.Desired.CreatedAt, e.Desired.StartedSequence = t.now.UnixNano(), ev.GetSequence()
 	t.changes.execs[e.ID] = sb.ID
 	t.keep(sb, e.ID)
-	t.putInt(bucketExecID, e.ID, uint64(t.now.UnixNano()))
-	t.put(bucketExecRefs, e.ID, &storev1.ExecRef{SandboxId: sb.ID})
-	t.put(prefixExecConfig+sb.ID, e.ID, e.Request)
-	t.put(prefixExecDesired+sb.ID, e.ID, e.Desired)
+	t.putExec(e, e.Desired.GetCreatedAt())
 	return nil
+}
+
+// putExec stages the records of a new exec.
+func (t *txn) putExec(e Exec, created int64) {
+	t.putInt(bucketExecID, e.ID, uint64(created))
+	t.put(bucketExecRefs, e.ID, &storev1.ExecRef{SandboxId: e.SandboxID})
+	t.put(prefixExecConfig+e.SandboxID, e.ID, e.Request)
+	t.put(prefixExecDesired+e.SandboxID, e.ID, e.Desired)
 }
 
 // acceptsExec reports whether an exec may be recorded for sb, and whether sb must be resumed for it.

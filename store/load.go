@@ -52,22 +52,19 @@ func (s *Store) loadInstances(tx *bolt.Tx) error {
 func (s *Store) loadSandboxes(tx *bolt.Tx, agents map[string][]string) {
 	l := loader{tx, s.corrupt.add}
 	for _, id := range liveIn(tx) {
-		if get(tx, bucketUnproven, []byte(id)) == nil {
-			s.addLoaded(l, id, agents[id])
+		if get(tx, bucketUnproven, []byte(id)) != nil {
+			continue
 		}
+		execs := l.activeExecs(id)
+		for _, execID := range execs {
+			s.index.execs[execID] = id
+			_, _ = l.exec(id, execID) // notes now what does not decode
+		}
+		sb := l.sandbox(id, execs, agents[id])
+		sb.IdleSince = sb.idle(func(agentID string) *Agent { return s.index.agents[agentID] })
+		l.history(sb)
+		s.index.sandboxes[id] = sb
 	}
-}
-
-func (s *Store) addLoaded(l loader, id string, agents []string) {
-	execs := l.activeExecs(id)
-	for _, execID := range execs {
-		s.index.execs[execID] = id
-		_, _ = l.exec(id, execID) // notes now what does not decode
-	}
-	sb := l.sandbox(id, execs, agents)
-	sb.IdleSince = sb.idle(func(agentID string) *Agent { return s.index.agents[agentID] })
-	l.history(sb)
-	s.index.sandboxes[id] = sb
 }
 
 // loadNames loads the names from their bucket and from the desired states, so that a damaged record of either releases no held name.
@@ -78,22 +75,17 @@ func (s *Store) loadNames(tx *bolt.Tx) {
 		}
 	}
 	for k, v := range records(tx, bucketNames, nil) {
-		s.loadName(string(k), v)
-	}
-}
-
-func (s *Store) loadName(name string, v []byte) {
-	var ref storev1.NameRef
-	if err := decode(v, &ref); err != nil {
-		s.corrupt.add(Corrupt{Bucket: bucketNames, Key: name, SandboxID: s.index.names[name], Err: err})
-		return
-	}
-	sb := s.index.sandboxes[ref.GetSandboxId()]
-	if sb == nil {
-		return
-	}
-	s.index.names[name] = sb.ID
-	if sb.Desired == nil {
-		sb.Name = name
+		name := string(k)
+		var ref storev1.NameRef
+		if err := decode(v, &ref); err != nil {
+			s.corrupt.add(Corrupt{Bucket: bucketNames, Key: name, SandboxID: s.index.names[name], Err: err})
+			continue
+		}
+		if sb := s.index.sandboxes[ref.GetSandboxId()]; sb != nil {
+			s.index.names[name] = sb.ID
+			if sb.Desired == nil {
+				sb.Name = name
+			}
+		}
 	}
 }

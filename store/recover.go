@@ -192,7 +192,7 @@ func (r *Recovery) finish(tx *bolt.Tx, o Options) error {
 		return err
 	}
 	now := encodeInt(uint64(o.Now().UnixNano()))
-	if err := errors.Join(meta.Put([]byte(keyRebuild), now), meta.Put([]byte(keyEngineMarker), now)); err != nil {
+	if err := markRebuild(meta, now); err != nil {
 		return err
 	}
 	l := loader{tx, func(Corrupt) {}}

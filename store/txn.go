@@ -108,16 +108,12 @@ func (t *txn) fail(err error) { t.err = cmp.Or(t.err, err) }
 // maxValueBytes is far above what the API accepts (a gRPC message of 4 MiB) and far below bbolt's 2 GiB.
 const maxValueBytes = 64 << 20
 
-// append is stageEvent for events that the state table allows. Errors: sandboxstate.ErrIllegal.
+// append stages the next event of sb, if the state table allows it: it sets the store's fields, advances the draft, and trims its history.
+// Errors: sandboxstate.ErrIllegal.
 func (t *txn) append(sb *Sandbox, ev *agboxv1.SandboxEvent) error {
 	if err := sandboxstate.Check(sb.State, ev.GetEventType(), ev.GetSandboxState()); err != nil {
 		return fmt.Errorf("append an event to sandbox %s: %w", sb.ID, err)
 	}
-	return t.stageEvent(sb, ev)
-}
-
-// stageEvent stages the next event of sb: it sets the store's fields, advances the draft, and trims its history.
-func (t *txn) stageEvent(sb *Sandbox, ev *agboxv1.SandboxEvent) error {
 	ev.Sequence = sb.LastSequence + 1
 	ev.SandboxId = sb.ID
 	ev.EventId = fmt.Sprintf("%s-%d", sb.ID, ev.Sequence)

@@ -54,7 +54,13 @@ func (l loader) rebuilt(id, instance string) (Rebuilt, bool) {
 		return Rebuilt{}, false
 	}
 	sb.IdleSince = sb.idle(func(string) *Agent { return nil })
-	r := Rebuilt{Record: recordOf(sb, instance)}
+	r := Rebuilt{Record: &storev1.SandboxRecord{
+		Version: recordVersion, SandboxId: sb.ID, Instance: instance, CreatedAt: toNanos(sb.CreatedAt),
+		Spec: sb.Spec, Desired: sb.Desired, Progress: sb.Progress,
+		State: int32(sb.State), StateChangedAt: toNanos(sb.StateChangedAt),
+		ErrorCode: sb.ErrorCode, ErrorMessage: sb.ErrorMessage,
+		LastSequence: sb.LastSequence, Preparing: sb.Preparing, IdleSince: toNanos(sb.IdleSince),
+	}}
 	for k := range records(l.tx, prefixExecConfig+id, nil) {
 		if e, err := l.exec(id, string(k)); err == nil {
 			r.Execs = append(r.Execs, &storev1.ExecRecord{ExecId: e.ID, Request: e.Request, Desired: e.Desired, End: e.End})
@@ -63,18 +69,8 @@ func (l loader) rebuilt(id, instance string) (Rebuilt, bool) {
 	return r, true
 }
 
-// recordVersion is the SandboxRecord.version that recordOf sets.
+// recordVersion is the SandboxRecord.version that rebuilt sets.
 const recordVersion = 1
-
-func recordOf(sb *Sandbox, instance string) *storev1.SandboxRecord {
-	return &storev1.SandboxRecord{
-		Version: recordVersion, SandboxId: sb.ID, Instance: instance, CreatedAt: toNanos(sb.CreatedAt),
-		Spec: sb.Spec, Desired: sb.Desired, Progress: sb.Progress,
-		State: int32(sb.State), StateChangedAt: toNanos(sb.StateChangedAt),
-		ErrorCode: sb.ErrorCode, ErrorMessage: sb.ErrorMessage,
-		LastSequence: sb.LastSequence, Preparing: sb.Preparing, IdleSince: toNanos(sb.IdleSince),
-	}
-}
 
 // toNanos returns 0 for the zero time.
 func toNanos(t time.Time) int64 {
