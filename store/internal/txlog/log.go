@@ -2,6 +2,7 @@ package txlog
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -168,7 +169,7 @@ func (l *Log) Append(txid uint64, each func(func(Op))) error {
 		return ErrGap
 	}
 	b, at := begin(l.buf[:0], kindTxn)
-	b = appendUvarints(b, before, txid)
+	b = binary.AppendUvarint(binary.AppendUvarint(b, before), txid)
 	each(func(op Op) { b = appendOp(b, op) })
 	if len(b) > l.o.MaxTransaction {
 		l.breakOff()

@@ -50,36 +50,31 @@ func (l *Log) writeFile(path string, txid uint64, each func(func(Op) error) erro
 		if err != nil {
 			return err
 		}
-		size, err = writeSnapshot(f, head{l.o.Lineage, txid}, each)
-		if err == nil {
+		if err = writeSnapshot(f, head{l.o.Lineage, txid}, each); err == nil {
 			err = f.Sync()
+		}
+		if err == nil {
+			size, err = f.Seek(0, io.SeekCurrent)
 		}
 		return errors.Join(err, f.Close())
 	})
 	return size, err
 }
 
-func writeSnapshot(f io.Writer, h head, each func(func(Op) error) error) (size int64, err error) {
-	w := bufio.NewWriterSize(f, 2*partBytes)
-	put := func(b []byte) error {
-		n, err := w.Write(b)
-		size += int64(n)
-		return err
-	}
-	if err := put(appendHead(nil, kindSnapshot, h)); err != nil {
-		return 0, err
-	}
+func writeSnapshot(f io.Writer, h head, each func(func(Op) error) error) error {
+	w := bufio.NewWriterSize(f, 2*partBytes) // after an error, each write returns it
+	_, _ = w.Write(appendHead(nil, kindSnapshot, h))
 	part, at := begin(nil, kindData)
 	count := uint64(0)
 	flush := func() error {
 		if len(part) == headerBytes {
 			return nil
 		}
-		err := put(end(part, at))
+		_, err := w.Write(end(part, at))
 		part, at = begin(part[:0], kindData)
 		return err
 	}
-	err = each(func(op Op) error {
+	err := each(func(op Op) error {
 		part = appendOp(part, op)
 		count++
 		switch {
@@ -94,13 +89,11 @@ func writeSnapshot(f io.Writer, h head, each func(func(Op) error) error) (size i
 		err = flush()
 	}
 	if err != nil {
-		return 0, err
+		return err
 	}
 	b, at := begin(nil, kindWhole)
-	if err := put(end(binary.AppendUvarint(b, count), at)); err != nil {
-		return 0, err
-	}
-	return size, w.Flush()
+	_, _ = w.Write(end(binary.AppendUvarint(b, count), at))
+	return w.Flush()
 }
 
 // removeOlder removes the files older than the snapshot before number. That snapshot and its segments stay, because they restore the same
@@ -149,11 +142,4 @@ func (l *Log) previous(snapshots []uint32, number uint32) uint32 {
 		return number
 	}
 	return number
-}
-
-func appendUvarints(b []byte, values ...uint64) []byte {
-	for _, v := range values {
-		b = binary.AppendUvarint(b, v)
-	}
-	return b
 }
