@@ -86,9 +86,6 @@ func (r *rebuild) ownEnvs(c dockerx.ContainerDetail) map[string]string {
 		was, ok := inherited[k]
 		return ok && was == v
 	})
-	if len(envs) == 0 {
-		return nil
-	}
 	return envs
 }
 
