@@ -21,15 +21,10 @@ const (
 
 // trimHistory cuts a history that exceeds the limits, appends the event about it, and sweeps. The caller has staged all appended events.
 func (d *agentDraft) trimHistory() {
-	if d.tooMuch(1) {
-		d.cut()
+	if w := (cutWalk{agentDraft: d}); !w.fits(1) {
+		d.cut(w.find())
 	}
 	d.sweep()
-}
-
-// tooMuch reports whether the history exceeds the given share of the limits.
-func (d *agentDraft) tooMuch(share float64) bool {
-	return float64(d.Status.GetEvents()) > share*maxAgentEvents || float64(d.Status.GetEventBytes()) > share*maxAgentBytes
 }
 
 // cutWalk finds the place of a cut, from the oldest event to the newest.
@@ -43,9 +38,7 @@ type cutWalk struct {
 
 type cutPlace struct{ through, events, bytes, turns uint64 }
 
-func (d *agentDraft) cut() {
-	w := cutWalk{agentDraft: d}
-	place := w.find()
+func (d *agentDraft) cut(place *cutPlace) {
 	if place == nil {
 		return // all events are new: the next transaction cuts
 	}

@@ -182,7 +182,7 @@ func endedExecSandbox(tx *bolt.Tx, execID string) (string, error) {
 // EndExec records the end of an exec and its event, once: for an exec that has already ended it writes nothing and returns nil. The store
 // sets end.Sequence on a copy. Errors: EXEC_NOT_FOUND; ErrInvalidArgument for a state that is not terminal; ErrDataLoss; ErrUnavailable.
 func (s *Store) EndExec(ctx context.Context, execID string, end *storev1.ExecEnd) error {
-	typ, ok := endEvent(agboxv1.ExecState(end.GetState()))
+	typ, ok := endEvents[agboxv1.ExecState(end.GetState())]
 	if !ok {
 		return fmt.Errorf("end exec %s: state %d is not terminal: %w", execID, end.GetState(), errdefs.ErrInvalidArgument)
 	}

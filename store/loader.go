@@ -146,7 +146,7 @@ func (l loader) execDesired(id, execID string, d *storev1.ExecDesired) error {
 
 func (l loader) execEnd(id, execID string, end *storev1.ExecEnd) error {
 	err := decode(get(l.tx, prefixExecStatus+id, []byte(execID)), end)
-	if _, ok := endEvent(agboxv1.ExecState(end.GetState())); err == nil && !ok {
+	if _, ok := endEvents[agboxv1.ExecState(end.GetState())]; err == nil && !ok {
 		err = fmt.Errorf("no end in it: %w", errdefs.ErrDataLoss)
 	}
 	return l.noted(prefixExecStatus+id, execID, id, err)

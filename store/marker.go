@@ -23,7 +23,8 @@ import (
 type marker struct {
 	f        *os.File
 	database string
-	clean    bool // the file is as the last owner closed it
+	text     string
+	clean    bool // the database is as the last owner closed it
 }
 
 const (
@@ -46,7 +47,7 @@ func lockMarker(ctx context.Context, path string, timeout time.Duration) (*marke
 	if err := m.lock(ctx, timeout); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
 	}
-	if m.clean, err = m.isClean(); err == nil {
+	if err = m.read(); err == nil {
 		err = disk.SyncDir(filepath.Dir(path))
 	}
 	if err != nil {
@@ -73,14 +74,16 @@ func (m *marker) lock(ctx context.Context, timeout time.Duration) error {
 	}
 }
 
-func (m *marker) isClean() (bool, error) {
+func (m *marker) read() error {
 	b := make([]byte, maxMark)
 	n, err := m.f.ReadAt(b, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return false, err
+		return err
 	}
+	m.text = string(b[:n])
 	want, err := m.cleanMark()
-	return err == nil && strings.HasPrefix(string(b[:n]), want), nil
+	m.clean = err == nil && strings.HasPrefix(m.text, want)
+	return nil
 }
 
 // cleanMark returns the clean mark for the database's current size, time and inode.
@@ -92,6 +95,8 @@ func (m *marker) cleanMark() (string, error) {
 	return fmt.Sprintf("%c %d %d.%09d %d\n", markClean, st.Size, st.Mtim.Sec, st.Mtim.Nsec, st.Ino), nil
 }
 
+// set writes a mark and syncs it. If the mark is markOpen already, as after a crash, it skips the write, because a full disk may refuse it
+// where each write needs a new block, as on btrfs.
 func (m *marker) set(mark byte) error {
 	text := string(mark)
 	if mark == markClean {
@@ -100,23 +105,17 @@ func (m *marker) set(mark byte) error {
 			return err
 		}
 	}
-	if mark != markOpen || !m.isOpen() {
+	if mark != markOpen || !strings.HasPrefix(m.text, text) {
+		m.text = "" // not known while the write may have failed
 		if _, err := m.f.WriteAt([]byte(text), 0); err != nil {
 			return fmt.Errorf("write store marker: %w", err)
 		}
+		m.text = text
 	}
 	if err := m.f.Sync(); err != nil {
 		return fmt.Errorf("sync store marker: %w", err)
 	}
 	return nil
-}
-
-// isOpen reports whether the mark is markOpen already, as after a crash. The caller then skips the write, because a full disk may refuse
-// it where each write needs a new block, as on btrfs.
-func (m *marker) isOpen() bool {
-	b := make([]byte, 1)
-	_, err := m.f.ReadAt(b, 0)
-	return err == nil && b[0] == markOpen
 }
 
 // release unlocks the store for other processes.

@@ -21,12 +21,25 @@ func (s *Store) PurgeSandbox(ctx context.Context, id string) error {
 	if err := s.update(ctx, func(t *txn) error { return t.beginPurge(id) }); err != nil {
 		return err
 	}
+	err := s.updateUntil(ctx, func(t *txn) (done bool, err error) {
+		// The exec configs are purged last, because their keys identify the exec references.
+		if left := t.purgeBuckets(id, prefixEvents, prefixExecStatus, prefixExecDesired, prefixExecConfig); left {
+			return false, nil
+		}
+		t.delete(bucketDeletedAt, id)
+		return true, nil
+	})
+	if err != nil {
+		return fmt.Errorf("purge sandbox %s: %w", id, err)
+	}
+	return nil
+}
+
+// updateUntil runs fn in one transaction after another until it is done or fails.
+func (s *Store) updateUntil(ctx context.Context, fn func(*txn) (done bool, err error)) error {
 	for { // each iteration but the last removes at least one key
-		switch done, err := updated(ctx, s, func(t *txn) (bool, error) { return t.purgeSome(id), nil }); {
-		case err != nil:
-			return fmt.Errorf("purge sandbox %s: %w", id, err)
-		case done:
-			return nil
+		if done, err := updated(ctx, s, fn); done || err != nil {
+			return err
 		}
 	}
 }
@@ -43,16 +56,6 @@ func (t *txn) beginPurge(id string) error {
 		t.delete(bucket, id)
 	}
 	return nil
-}
-
-// purgeSome stages the removal of at most purgeBatch keys, and with the last keys the removal of the buckets and the time of deletion.
-func (t *txn) purgeSome(id string) (done bool) {
-	// The exec configs are purged last, because their keys identify the exec references.
-	if left := t.purgeBuckets(id, prefixEvents, prefixExecStatus, prefixExecDesired, prefixExecConfig); left {
-		return false
-	}
-	t.delete(bucketDeletedAt, id)
-	return true
 }
 
 // purgeBuckets stages the removal of at most purgeBatch keys from the buckets with these prefixes, in order, of the exec references with
