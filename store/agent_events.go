@@ -4,8 +4,6 @@ import (
 	"context"
 	"math"
 
-	bolt "go.etcd.io/bbolt"
-
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
@@ -32,15 +30,8 @@ func (s *Store) AgentEvents(ctx context.Context, id string, after uint64, limit 
 // agentEventsBack calls fn with the kept events, from the newest to the oldest, until fn returns false. It notes and skips events that do
 // not decode.
 func (l loader) agentEventsBack(a *Agent, fn func(*agboxv1.AgentEvent) bool) {
-	for k, v := range recordsBack(l.tx, prefixAgentEvents+a.ID, noSequence) {
-		seq, err := decodeInt(k)
-		if err != nil || seq <= a.Status.GetTruncatedThrough() {
-			return
-		}
-		if ev, err := l.agentEvent(a.ID, k, v); err == nil && !fn(ev) {
-			return
-		}
-	}
+	read := func(k, v []byte) (*agboxv1.AgentEvent, error) { return l.agentEvent(a.ID, k, v) }
+	walkBack(l.tx, prefixAgentEvents+a.ID, a.Status.GetTruncatedThrough()+1, noSequence, read, fn)
 }
 
 // agentEvent decodes one stored event. Errors: ErrDataLoss.
@@ -75,9 +66,4 @@ func (l loader) transition(id string, key, value []byte) (*agboxv1.AgentTransiti
 // WatchAgent is Watch for the events of an agent. The store closes the channel when the agent is removed.
 func (s *Store) WatchAgent(id string) (changed <-chan struct{}, stop func()) {
 	return s.hub.watch(prefixAgentEvents + id)
-}
-
-// hasAgent reports whether id is known: from its create until its removal is complete.
-func hasAgent(tx *bolt.Tx, id string) bool {
-	return get(tx, bucketAgentConfig, []byte(id)) != nil || get(tx, bucketAgentDesired, []byte(id)) != nil
 }

@@ -34,6 +34,20 @@ func CheckFile(path string) (err error) {
 			err = fmt.Errorf("check %s: %v: %w", path, r, errdefs.ErrDataLoss)
 		}
 	}()
+	return viewFile(path, func(tx *bolt.Tx) error {
+		err := checkPages(tx)
+		if err == nil {
+			err = readEverything(tx)
+		}
+		if err != nil {
+			err = fmt.Errorf("check %s: %w", path, err)
+		}
+		return err
+	})
+}
+
+// viewFile calls fn with the closed database at path, without changing it.
+func viewFile(path string, fn func(*bolt.Tx) error) error {
 	if _, err := checkSize(path); err != nil {
 		return err
 	}
@@ -41,14 +55,7 @@ func CheckFile(path string) (err error) {
 	if err != nil {
 		return openError(path, err)
 	}
-	err = db.View(checkPages)
-	if err == nil {
-		err = db.View(readEverything)
-	}
-	if err != nil {
-		err = fmt.Errorf("check %s: %w", path, err)
-	}
-	return errors.Join(err, db.Close())
+	return errors.Join(db.View(fn), db.Close())
 }
 
 // checkSize returns the size of a file. It refuses a missing or empty file, which bbolt would initialize. The store names a file only when it is complete.

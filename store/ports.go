@@ -46,7 +46,10 @@ func (t *txn) checkPorts(sb *Sandbox, without string) error {
 	holders := t.portHolders()
 	for _, c := range claims {
 		if holder, taken := holders[c.port]; taken && holder != without {
-			return portTaken(sb.ID, holder, c)
+			return &Refusal{
+				Reason: "SANDBOX_PORT_ALREADY_IN_USE", Metadata: map[string]string{"sandbox_id": sb.ID, "field": c.field},
+				Message: fmt.Sprintf("host port %s is taken by sandbox %s", c.port, holder), Class: errdefs.ErrAlreadyExists,
+			}
 		}
 	}
 	return nil
@@ -64,11 +67,4 @@ func (t *txn) portHolders() map[string]string {
 		}
 	}
 	return holders
-}
-
-func portTaken(id, holder string, c portClaim) error {
-	return &Refusal{
-		Reason: "SANDBOX_PORT_ALREADY_IN_USE", Metadata: map[string]string{"sandbox_id": id, "field": c.field},
-		Message: fmt.Sprintf("host port %s is taken by sandbox %s", c.port, holder), Class: errdefs.ErrAlreadyExists,
-	}
 }

@@ -65,11 +65,7 @@ func Preview(o Options, to string) (r Recovery, list []Rebuilt, err error) {
 	if r, err = replayTo(o, to); err != nil {
 		return r, nil, err
 	}
-	db, err := bolt.Open(to, 0o600, &bolt.Options{ReadOnly: true, Timeout: o.LockTimeout})
-	if err != nil {
-		return r, nil, openError(to, err)
-	}
-	err = db.View(func(tx *bolt.Tx) error {
+	err = viewFile(to, func(tx *bolt.Tx) error {
 		l := loader{tx, func(Corrupt) {}}
 		for _, id := range liveIn(tx) {
 			if b, ok := l.rebuilt(id, instanceIn(tx)); ok {
@@ -78,7 +74,7 @@ func Preview(o Options, to string) (r Recovery, list []Rebuilt, err error) {
 		}
 		return nil
 	})
-	return r, list, errors.Join(err, db.Close())
+	return r, list, err
 }
 
 // keepLog renames a log to dir.why-<UTC time>, because the next log would remove its files.

@@ -65,10 +65,6 @@ func refuseSequence(what, reason, id string, from, oldest uint64) error {
 	}
 }
 
-func nameExists(id, name string) error {
-	return refuse("sandbox_id", id, "SANDBOX_NAME_ALREADY_EXISTS", errdefs.ErrAlreadyExists, "sandbox name %s already exists", name)
-}
-
 // RefuseResume refuses a resume for a reason that the store does not know: SANDBOX_INVALID_STATE, with the reason also in the metadata key
 // "refusal".
 func RefuseResume(id, why string) error {
@@ -87,24 +83,12 @@ func refuseAgent(reason, id string, class error, format string, args ...any) err
 	return refuse("agent_id", id, reason, class, format, args...)
 }
 
-func agentNameExists(id, name string) error {
-	return refuseAgent("AGENT_NAME_ALREADY_EXISTS", id, errdefs.ErrAlreadyExists, "agent name %s already exists", name)
-}
-
 func agentSandboxBeingDeleted(id, sandboxID string) error {
 	return refuseAgent("AGENT_INVALID_STATE", id, errdefs.ErrFailedPrecondition, "sandbox %s is being deleted", sandboxID)
 }
 
 func agentsFull(id, sandboxID string) error {
 	return refuseAgent("AGENTS_FULL", id, errdefs.ErrResourceExhausted, "sandbox %s has %d agents", sandboxID, maxAgents)
-}
-
-func promptExists(id, promptID string) error {
-	return refuseAgent("PROMPT_ID_ALREADY_EXISTS", id, errdefs.ErrAlreadyExists, "prompt_id %s already exists", promptID)
-}
-
-func promptsFull(id string, n int) error {
-	return refuseAgent("AGENT_PROMPTS_FULL", id, errdefs.ErrResourceExhausted, "agent %s has %d prompts queued", id, n)
 }
 
 func corruptAgent(id string) error {
