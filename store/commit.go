@@ -99,21 +99,15 @@ var noSpace = []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG}
 // isDiskFull reports whether a write, or growing the file for it, found no space. It is false for a sync with that error, because the
 // state of the disk is then unknown.
 func isDiskFull(err error) bool {
-	var p *fs.PathError
-	if !errors.As(err, &p) {
-		return err != nil && isFullForGrowth(err.Error())
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		return p.Op == "write" && slices.ContainsFunc(noSpace, func(e syscall.Errno) bool { return errors.Is(p.Err, e) })
 	}
-	return p.Op == "write" && slices.ContainsFunc(noSpace, func(e syscall.Errno) bool { return errors.Is(p.Err, e) })
+	return err != nil && strings.HasPrefix(err.Error(), growthError) && // bbolt formats that error with %s
+		slices.ContainsFunc(noSpace, func(e syscall.Errno) bool { return strings.HasSuffix(err.Error(), ": "+e.Error()) })
 }
 
 // growthError is the prefix of bbolt's error of growing the file.
 const growthError = "file resize error: "
-
-// isFullForGrowth compares the text, because bbolt formats that error with %s.
-func isFullForGrowth(text string) bool {
-	return strings.HasPrefix(text, growthError) &&
-		slices.ContainsFunc(noSpace, func(e syscall.Errno) bool { return strings.HasSuffix(text, ": "+e.Error()) })
-}
 
 // unchanged reports whether the file still names the last durable transaction.
 func (s *Store) unchanged() bool {
