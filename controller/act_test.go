@@ -13,6 +13,7 @@ import (
 	"github.com/agbox/agbox/controller"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/naming"
+	"github.com/agbox/agbox/store"
 )
 
 const deleted = agboxv1.SandboxState_SANDBOX_STATE_DELETED
@@ -272,7 +273,8 @@ func TestADeleteEndsACopyThatHangs(t *testing.T) {
 func TestPortsAreKnownWhenReadyIsToldOf(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		told := false
-		p.store.OnCommit(func(id, _ string) {
+		p.store.OnCommit(func(change store.Change) {
+			id := change.SandboxID
 			sb, err := p.store.Sandbox(t.Context(), id)
 			if err != nil || sb.State != ready || told {
 				return

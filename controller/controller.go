@@ -145,10 +145,6 @@ func New(cfg Config) *Controller {
 	c.execs = c.newExecs()
 	c.Explainer, c.Collector = c.newExplainer(), c.newCollector()
 	cfg.Store.OnCommit(c.committed)
-	cfg.Store.OnAgentCommit(func(id string) {
-		c.agentLoop.Add(id)
-		c.EnqueueDrain()
-	})
 	return c
 }
 
@@ -207,14 +203,18 @@ func (c *Controller) ConfirmEngine(ctx context.Context) (*agboxv1.ConfirmEngineR
 func (c *Controller) EngineWarning() string { return c.link.Warning() }
 
 // committed enqueues the keys that a commit concerns. The end of an exec concerns its sandbox only sometimes; the exec's pass decides that.
-func (c *Controller) committed(sandboxID, execID string) {
-	if execID != "" {
-		c.execLoop.Add(execID)
-		c.agents.EnqueueExec(execID)
+func (c *Controller) committed(change store.Change) {
+	switch {
+	case change.AgentID != "":
+		c.agentLoop.Add(change.AgentID)
+	case change.ExecID != "":
+		c.execLoop.Add(change.ExecID)
+		c.agents.EnqueueExec(change.ExecID)
 		return
+	default:
+		c.sandboxLoop.Add(change.SandboxID)
+		c.agents.EnqueueOf(change.SandboxID)
 	}
-	c.sandboxLoop.Add(sandboxID)
-	c.agents.EnqueueOf(sandboxID)
 	c.EnqueueDrain()
 }
 

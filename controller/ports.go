@@ -20,8 +20,7 @@ type Store interface {
 	agent.DrainStore
 	exec.Store
 	sandbox.RecordStore
-	OnCommit(func(sandboxID, execID string))
-	OnAgentCommit(func(agentID string))
+	OnCommit(func(store.Change))
 	List(ctx context.Context, f store.Filter) ([]store.Sandbox, error)
 	InstanceIDs() []string
 	DeletedBefore(ctx context.Context, m clockjump.Moment, age time.Duration, limit int) ([]string, error)

@@ -71,7 +71,7 @@ func (t *txn) mayCreate(sb *Sandbox, without string) error {
 		return sandboxExists(sb.ID)
 	}
 	if holder := t.nameHolder(sb.Name); sb.Name != "" && holder != "" && holder != without {
-		return nameExists(sb.ID, sb.Name)
+		return refuse("sandbox_id", sb.ID, "SANDBOX_NAME_ALREADY_EXISTS", errdefs.ErrAlreadyExists, "sandbox name %s already exists", sb.Name)
 	}
 	return t.checkPorts(sb, without)
 }

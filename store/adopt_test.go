@@ -20,7 +20,7 @@ func recordsOf(t testing.TB, s *Store) []Rebuilt {
 	var list []Rebuilt
 	must(t, s.view(ctx, func(tx *bolt.Tx) error {
 		for _, id := range liveIn(tx) {
-			r, ok := loader{tx, func(Corrupt) {}}.rebuilt(id, s.instance)
+			r, ok := loader{tx, func(Corrupt) {}}.rebuilt(id, s.InstanceID())
 			if !ok {
 				t.Errorf("sandbox %s does not decode", id)
 			}

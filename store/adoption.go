@@ -83,7 +83,7 @@ func (a *adoption) adoptExec(r *storev1.ExecRecord) {
 	if e.Request == nil {
 		e.Request = &agboxv1.CreateExecRequest{}
 	}
-	_, ended := endEvent(agboxv1.ExecState(e.End.GetState()))
+	_, ended := endEvents[agboxv1.ExecState(e.End.GetState())]
 	switch req := e.Request; {
 	case checkID("exec ID", e.ID) != nil, e.Desired.GetNonce() == "", e.End != nil && !ended,
 		req.GetExecId() != "" && req.GetExecId() != e.ID, req.GetSandboxId() != "" && req.GetSandboxId() != e.SandboxID,
@@ -141,11 +141,4 @@ func (a *adoption) startHistory(now time.Time) {
 		}
 	}
 	sb.Desired.Rehydrated = a.details
-}
-
-func (a *adoption) event() *agboxv1.SandboxEvent {
-	return &agboxv1.SandboxEvent{
-		EventType: agboxv1.EventType_SANDBOX_REHYDRATED, SandboxState: a.state,
-		Details: &agboxv1.SandboxEvent_Rehydrated{Rehydrated: a.details},
-	}
 }

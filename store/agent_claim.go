@@ -50,7 +50,7 @@ func (d *agentDraft) claim(version uint64, c Claim) (*storev1.AgentPrompt, error
 	if err := d.gate(); err != nil {
 		return nil, err
 	}
-	n, p := loader{d.tx, d.note}.nextPrompt(d.Agent)
+	n, p := d.nextPrompt(d.Agent)
 	if p == nil {
 		return nil, fmt.Errorf("agent %s: no prompt waits: %w", d.ID, errdefs.ErrNotFound)
 	}

@@ -24,7 +24,7 @@ func (d *agentDraft) compact(messageID string) {
 		}
 	}
 	for k, v := range recordsBack(d.tx, prefixAgentEvents+d.ID, noSequence) {
-		ev, err := d.stored(k, v)
+		ev, err := d.agentEvent(d.ID, k, v)
 		switch {
 		case err != nil, d.dropped[ev.GetSequence()]:
 		case ev.GetSequence() <= d.Status.GetTruncatedThrough(), ev.GetIncarnation() != d.Status.GetIncarnation():
@@ -84,10 +84,6 @@ func (d *agentDraft) lastOfMessages() (last *agboxv1.AgentEvent) {
 			return last
 		}
 	}
-	loader{d.tx, d.note}.agentEventsBack(d.Agent, look)
+	d.agentEventsBack(d.Agent, look)
 	return last
-}
-
-func (d *agentDraft) stored(k, v []byte) (*agboxv1.AgentEvent, error) {
-	return loader{d.tx, d.note}.agentEvent(d.ID, k, v)
 }

@@ -10,6 +10,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/store/internal/txlog"
 )
 
 type (
@@ -69,7 +70,7 @@ func (d *agentDraft) save() {
 	d.put(bucketAgentDesired, d.ID, d.Desired)
 	d.changes.agents[d.ID] = d.Agent
 	if d.wake {
-		d.agentsTouched = append(d.agentsTouched, d.ID)
+		d.touched = append(d.touched, Change{AgentID: d.ID})
 	}
 	d.settle(d.SandboxID)
 }
@@ -85,13 +86,10 @@ func (d *agentDraft) stageEvents() {
 			d.fail(fmt.Errorf("event %d of agent %s: %w", ev.GetSequence(), d.ID, err))
 			return
 		}
-		d.stage(op{opPut, prefixAgentEvents + d.ID, encodeInt(ev.GetSequence()), b})
+		d.stage(putOp(prefixAgentEvents+d.ID, encodeInt(ev.GetSequence()), b))
 		d.staged++
 		d.Status.Events++
 		d.Status.EventBytes += uint64(len(b))
-	}
-	if len(d.events) > 0 {
-		d.agentTicks = append(d.agentTicks, d.ID)
 	}
 	d.events = nil
 }
@@ -123,7 +121,7 @@ func makeValid(m protoreflect.Message) {
 func (d *agentDraft) forget(key, value []byte) {
 	d.Status.Events -= min(d.Status.GetEvents(), 1)
 	d.Status.EventBytes -= min(d.Status.GetEventBytes(), uint64(len(value)))
-	d.ops = append(d.ops, op{kind: opDelete, bucket: prefixAgentEvents + d.ID, key: bytes.Clone(key)})
+	d.ops = append(d.ops, op{Kind: txlog.Delete, Bucket: prefixAgentEvents + d.ID, Key: bytes.Clone(key)})
 }
 
 // putNumbered stages a record whose key is a number.

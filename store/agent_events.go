@@ -4,8 +4,6 @@ import (
 	"context"
 	"math"
 
-	bolt "go.etcd.io/bbolt"
-
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
@@ -21,30 +19,19 @@ func (s *Store) AgentEvents(ctx context.Context, id string, after uint64, limit 
 	return viewAgent(ctx, s, id, func(a *Agent, l loader) ([]*agboxv1.AgentEvent, error) {
 		through := a.Status.GetTruncatedThrough()
 		if after > a.Status.GetLastSequence() || after > 0 && after < through {
-			return nil, agentSequenceExpired(id, after, through+1)
+			return nil, refuseSequence("agent", "AGENT_EVENT_SEQUENCE_EXPIRED", id, after, through+1)
 		}
-		events, err := page(l.tx, prefixAgentEvents+id, max(after, through), limit, maxReadBytes, func(k, v []byte) (*agboxv1.AgentEvent, error) {
+		return page(l.tx, prefixAgentEvents+id, max(after, through), limit, maxReadBytes, func(k, v []byte) (*agboxv1.AgentEvent, error) {
 			return l.agentEvent(id, k, v)
 		})
-		if len(events) > 0 {
-			return events, nil // the next call returns the error
-		}
-		return nil, err
 	})
 }
 
 // agentEventsBack calls fn with the kept events, from the newest to the oldest, until fn returns false. It notes and skips events that do
 // not decode.
 func (l loader) agentEventsBack(a *Agent, fn func(*agboxv1.AgentEvent) bool) {
-	for k, v := range recordsBack(l.tx, prefixAgentEvents+a.ID, noSequence) {
-		seq, err := decodeInt(k)
-		if err != nil || seq <= a.Status.GetTruncatedThrough() {
-			return
-		}
-		if ev, err := l.agentEvent(a.ID, k, v); err == nil && !fn(ev) {
-			return
-		}
-	}
+	read := func(k, v []byte) (*agboxv1.AgentEvent, error) { return l.agentEvent(a.ID, k, v) }
+	walkBack(l.tx, prefixAgentEvents+a.ID, a.Status.GetTruncatedThrough()+1, noSequence, read, fn)
 }
 
 // agentEvent decodes one stored event. Errors: ErrDataLoss.
@@ -78,39 +65,5 @@ func (l loader) transition(id string, key, value []byte) (*agboxv1.AgentTransiti
 
 // WatchAgent is Watch for the events of an agent. The store closes the channel when the agent is removed.
 func (s *Store) WatchAgent(id string) (changed <-chan struct{}, stop func()) {
-	return s.agents.watch(id)
-}
-
-// OnAgentCommit adds a hook as OnCommit does. The store calls it with the ID of each agent whose committed change a pass may act on: its
-// intent, queue, state or removal. A commit of events alone only notifies watchers.
-func (s *Store) OnAgentCommit(fn func(agentID string)) {
-	s.hookMu.Lock()
-	defer s.hookMu.Unlock()
-	s.agentHooks = append(s.agentHooks[:len(s.agentHooks):len(s.agentHooks)], fn)
-}
-
-// publishAgents calls the hooks and notifies the watchers of the agents that a request changed.
-func (s *Store) publishAgents(t *txn) {
-	if t.drain != nil {
-		s.draining.Store(t.drain.record)
-	}
-	s.hookMu.Lock()
-	hooks := s.agentHooks
-	s.hookMu.Unlock()
-	for _, id := range t.agentsTouched {
-		for _, hook := range hooks {
-			hook(id)
-		}
-	}
-	for _, id := range t.agentTicks {
-		s.agents.tick(id)
-	}
-	for _, id := range t.agentsGone {
-		s.agents.purged(id)
-	}
-}
-
-// hasAgent reports whether id is known: from its create until its removal is complete.
-func hasAgent(tx *bolt.Tx, id string) bool {
-	return get(tx, bucketAgentConfig, []byte(id)) != nil || get(tx, bucketAgentDesired, []byte(id)) != nil
+	return s.hub.watch(prefixAgentEvents + id)
 }

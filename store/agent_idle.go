@@ -59,7 +59,7 @@ func (t *txn) settle(sandboxID string) {
 	}
 	t.changes.sandboxes[sb.ID] = sb
 	if sb.IdleSince.IsZero() != was.IsZero() {
-		t.touched = append(t.touched, touch{sb.ID, ""})
+		t.touched = append(t.touched, Change{SandboxID: sb.ID})
 	}
 }
 

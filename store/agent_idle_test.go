@@ -72,8 +72,13 @@ func TestThePassOfASandboxIsToldWhenItBecomesIdle(t *testing.T) {
 	s := open(t, testOptions(t))
 	withAgent(t, s, "agent")
 	var boxes, agents []string
-	s.OnCommit(func(sandboxID, execID string) { boxes = append(boxes, sandboxID+"/"+execID) })
-	s.OnAgentCommit(func(id string) { agents = append(agents, id) })
+	s.OnCommit(func(c Change) {
+		if c.AgentID != "" {
+			agents = append(agents, c.AgentID)
+			return
+		}
+		boxes = append(boxes, c.SandboxID+"/"+c.ExecID)
+	})
 	told := func(what string, wantBoxes []string, wantAgents int) {
 		t.Helper()
 		if !slices.Equal(boxes, wantBoxes) || len(agents) != wantAgents {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -44,11 +45,11 @@ func (s *Store) Ingest(ctx context.Context, id string, incarnation uint64, from,
 		if err != nil {
 			return err
 		}
-		have, err := loader{t.tx, t.note}.position(id)
+		have, err := t.position(id)
 		switch {
 		case err != nil:
 			return err
-		case d.Status.GetIncarnation() != incarnation, !proto.Equal(have, orEmpty(from)):
+		case d.Status.GetIncarnation() != incarnation, !proto.Equal(have, cmp.Or(from, &storev1.AgentPosition{})):
 			return agentMoved(id, "output of incarnation %d is not what comes next", incarnation)
 		}
 		return d.ingest(have, to, out, events)
@@ -72,13 +73,6 @@ func ingestible(out []AgentOutput) ([]*agboxv1.AgentEvent, error) {
 		}
 	}
 	return events, nil
-}
-
-func orEmpty(p *storev1.AgentPosition) *storev1.AgentPosition {
-	if p == nil {
-		return &storev1.AgentPosition{}
-	}
-	return p
 }
 
 func (d *agentDraft) ingest(have, to *storev1.AgentPosition, out []AgentOutput, events []*agboxv1.AgentEvent) error {
@@ -142,8 +136,5 @@ func (d *agentDraft) applyTrigger(tr Transition) error {
 // position reads how far an agent's output was ingested; empty: nothing was. Errors: ErrDataLoss.
 func (l loader) position(id string) (*storev1.AgentPosition, error) {
 	p := &storev1.AgentPosition{}
-	if get(l.tx, bucketAgentPosition, []byte(id)) == nil {
-		return p, nil
-	}
-	return p, l.message(bucketAgentPosition, id, "", p)
+	return p, l.optional(bucketAgentPosition, id, "", p)
 }

@@ -39,12 +39,14 @@ func (s *Store) RequestAgentStop(ctx context.Context, id string) (changed bool, 
 // RequestInterrupt requests the end of the current turn of a BUSY agent; its prompt is not delivered again. changed is false when that was
 // requested already. Errors: as RequestAgentRun; AGENT_INVALID_STATE also when the agent is not BUSY.
 func (s *Store) RequestInterrupt(ctx context.Context, id string) (changed bool, err error) {
-	return s.turnIntent(ctx, id, func(d *agentDraft, prompt string) bool {
-		if d.Desired.GetInterruptPromptId() == prompt && !d.Desired.GetInterruptToSave() {
-			return false
-		}
-		d.Desired.InterruptPromptId, d.Desired.InterruptToSave = prompt, false
-		return true
+	return s.agentIntent(ctx, id, func(d *agentDraft) (bool, error) {
+		return d.turnIntent(func(prompt string) bool {
+			if d.Desired.GetInterruptPromptId() == prompt && !d.Desired.GetInterruptToSave() {
+				return false
+			}
+			d.Desired.InterruptPromptId, d.Desired.InterruptToSave = prompt, false
+			return true
+		})
 	})
 }
 
@@ -52,36 +54,27 @@ func (s *Store) RequestInterrupt(ctx context.Context, id string) (changed bool, 
 // completed the turn because of the interrupt. An earlier interrupt request is not changed. An agent whose delete was requested is
 // interrupted too, because its sandbox waits for its work. Errors: as RequestInterrupt.
 func (s *Store) RequestFreeze(ctx context.Context, id string) (changed bool, err error) {
-	return s.change(ctx, func(t *txn) (bool, error) {
+	return updated(ctx, s, func(t *txn) (bool, error) {
 		d, err := t.agent(id)
-		switch prompt := d.prompt(); {
-		case err != nil:
+		if err != nil {
 			return false, err
-		case prompt == "":
-			return false, agentNotBusy(id)
-		case d.Desired.GetInterruptPromptId() == prompt:
-			return false, nil
-		default:
-			d.Desired.InterruptPromptId, d.Desired.InterruptToSave = prompt, true
 		}
-		d.intend(d.Desired.GetRun())
-		d.save()
-		return true, nil
+		return d.turnIntent(func(prompt string) bool {
+			if d.Desired.GetInterruptPromptId() == prompt {
+				return false
+			}
+			d.Desired.InterruptPromptId, d.Desired.InterruptToSave = prompt, true
+			return true
+		})
 	})
-}
-
-// prompt returns the ID of the prompt that a BUSY agent works on; empty: the agent is not BUSY.
-func (d *agentDraft) prompt() string {
-	if d == nil || d.Status.GetState() != agboxv1.AgentState_AGENT_STATE_BUSY {
-		return ""
-	}
-	return d.Status.GetPromptId()
 }
 
 // RequestNudge requests that a BUSY agent receives the nudge of its spec, at most once in a turn. changed is false when that was requested
 // already or the spec has no nudge. Errors: as RequestInterrupt.
 func (s *Store) RequestNudge(ctx context.Context, id string) (changed bool, err error) {
-	return s.turnIntent(ctx, id, func(d *agentDraft, _ string) bool { return d.nudge() })
+	return s.agentIntent(ctx, id, func(d *agentDraft) (bool, error) {
+		return d.turnIntent(func(string) bool { return d.nudge() })
+	})
 }
 
 // nudge requests the nudge for the current turn. It returns false if there is no turn, no nudge, or an earlier request.
@@ -94,24 +87,23 @@ func (d *agentDraft) nudge() bool {
 	return true
 }
 
-// turnIntent changes the desired state of the current turn.
-func (s *Store) turnIntent(ctx context.Context, id string, fn func(d *agentDraft, promptID string) bool) (changed bool, err error) {
-	return s.agentIntent(ctx, id, func(d *agentDraft) (bool, error) {
-		switch {
-		case d.Status.GetState() != agboxv1.AgentState_AGENT_STATE_BUSY:
-			return false, agentNotBusy(id)
-		case !fn(d, d.Status.GetPromptId()):
-			return false, nil
-		}
-		d.intend(d.Desired.GetRun())
-		return true, nil
-	})
+// turnIntent changes the desired state of the current turn by fn, which gets the ID of its prompt. Errors: AGENT_INVALID_STATE when the agent
+// is not BUSY.
+func (d *agentDraft) turnIntent(fn func(promptID string) bool) (changed bool, err error) {
+	switch {
+	case d.Status.GetState() != agboxv1.AgentState_AGENT_STATE_BUSY:
+		return false, agentNotBusy(d.ID)
+	case !fn(d.Status.GetPromptId()):
+		return false, nil
+	}
+	d.intend(d.Desired.GetRun())
+	return true, nil
 }
 
 // RequestAgentDelete records the intent to delete an agent with its conversation, and releases its name. changed is false when that was
 // requested already. Errors: AGENT_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestAgentDelete(ctx context.Context, id string) (changed bool, err error) {
-	return s.change(ctx, func(t *txn) (bool, error) {
+	return updated(ctx, s, func(t *txn) (bool, error) {
 		d, err := t.agent(id)
 		if err != nil {
 			return false, err
@@ -124,38 +116,14 @@ func (t *txn) deleteAgent(d *agentDraft) (changed bool) {
 	if d.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_DELETE {
 		return false
 	}
-	if d.Name != "" && t.agentNameHolder(d.Name) == d.ID {
-		t.changes.agentNames[d.Name] = ""
-	}
 	d.Status.Parked = false
 	d.intend(storev1.AgentRun_AGENT_RUN_DELETE)
-	d.save()
 	return true
-}
-
-// deleteAgentsOf requests the delete of all agents of a sandbox except those that move to another one. A busy agent is nudged, so that it
-// can still save work outside the sandbox. Corrupt agents are not changed.
-func (t *txn) deleteAgentsOf(sb *Sandbox) {
-	for _, id := range sb.Agents {
-		a := t.agentBefore(id)
-		if a == nil || a.Corrupt {
-			continue
-		}
-		d := t.draft(a)
-		if d.movesAway() {
-			d.stay(sb.Name)
-			continue
-		}
-		if d.Desired.GetRun() != storev1.AgentRun_AGENT_RUN_DELETE {
-			d.nudge()
-		}
-		t.deleteAgent(d)
-	}
 }
 
 // agentIntent changes the desired state of an agent whose delete was not requested.
 func (s *Store) agentIntent(ctx context.Context, id string, fn func(*agentDraft) (bool, error)) (changed bool, err error) {
-	return s.change(ctx, func(t *txn) (bool, error) {
+	return updated(ctx, s, func(t *txn) (bool, error) {
 		d, err := t.agent(id)
 		if err != nil {
 			return false, err
@@ -163,18 +131,14 @@ func (s *Store) agentIntent(ctx context.Context, id string, fn func(*agentDraft)
 		if d.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_DELETE {
 			return false, agentBeingDeleted(id)
 		}
-		changed, err := fn(d)
-		if err != nil || !changed {
-			return false, err
-		}
-		d.save()
-		return true, nil
+		return fn(d)
 	})
 }
 
-// intend stages the next generation of the desired state.
+// intend stages the next generation of the desired state, and the draft.
 func (d *agentDraft) intend(run storev1.AgentRun) {
 	d.Desired.Run, d.Desired.RequestedAt = run, d.now.UnixNano()
 	d.Desired.Generation++
 	d.wake = true
+	d.save()
 }

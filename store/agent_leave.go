@@ -12,18 +12,24 @@ import (
 // RequestDeleteKeepingAgents is RequestDelete, but the sandbox's agents are kept: see Destination for where they move.
 func (s *Store) RequestDeleteKeepingAgents(ctx context.Context, id, reason string) (changed bool, err error) {
 	return s.changeLive(ctx, id, func(t *txn, sb *Sandbox) (bool, error) {
-		return t.requestDeleteWith(sb, reason, t.keepAgentsOf)
+		return t.requestDelete(sb, reason, true)
 	})
 }
 
-// keepAgentsOf requests that the agents of a sandbox leave it.
-func (t *txn) keepAgentsOf(sb *Sandbox) {
+// leaveAgents requests that the agents of a sandbox leave it, or that they are deleted, except those that move to another one. A busy agent
+// is nudged, so that it can still save work outside the sandbox. Corrupt agents are not changed.
+func (t *txn) leaveAgents(sb *Sandbox, keep bool) {
 	for _, id := range sb.Agents {
 		a := t.agentBefore(id)
 		if a == nil || a.Corrupt || a.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_DELETE {
 			continue
 		}
-		t.draft(a).stay(sb.Name)
+		if d := t.draft(a); keep || d.movesAway() {
+			d.stay(sb.Name)
+		} else {
+			d.nudge()
+			t.deleteAgent(d)
+		}
 	}
 }
 
@@ -32,7 +38,6 @@ func (d *agentDraft) stay(home string) {
 	d.Desired.Home = home
 	d.nudge()
 	d.intend(d.Desired.GetRun())
-	d.save()
 }
 
 // movesAway reports whether the agent is requested to move to a live sandbox.
@@ -48,7 +53,7 @@ func (t *txn) welcome(name string) {
 	}
 	for _, id := range latestKeys(t.group.agents, t.index.agents) {
 		if t.agentBefore(id).Desired.GetHome() == name {
-			t.agentsTouched = append(t.agentsTouched, id)
+			t.touched = append(t.touched, Change{AgentID: id})
 		}
 	}
 }

@@ -27,9 +27,6 @@ func (s *Store) loadAgents(tx *bolt.Tx) map[string][]string {
 			a.Queued = l.countQueued(a)
 			s.index.agents[id] = a
 			of[a.SandboxID] = append(of[a.SandboxID], id)
-			if a.Name != "" && a.Desired.GetRun() != storev1.AgentRun_AGENT_RUN_DELETE {
-				s.index.agentNames[a.Name] = id
-			}
 		}
 	}
 	for _, ids := range of {
@@ -77,7 +74,7 @@ func (l loader) agentDesired(id string) *agentDesired {
 
 func (l loader) agentStatus(a *Agent) *agentStatus {
 	st := &agentStatus{}
-	if get(l.tx, bucketAgentStatus, []byte(a.ID)) != nil && l.message(bucketAgentStatus, a.ID, "", st) != nil {
+	if l.optional(bucketAgentStatus, a.ID, "", st) != nil {
 		return nil
 	}
 	if st.GetState() == agboxv1.AgentState_AGENT_STATE_UNSPECIFIED {

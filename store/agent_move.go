@@ -121,7 +121,7 @@ func (d *agentDraft) move(from, to *Sandbox) {
 	d.save()
 	if from != nil && !from.Corrupt {
 		d.settle(from.ID)
-		d.touched = append(d.touched, touch{from.ID, ""})
+		d.touched = append(d.touched, Change{SandboxID: from.ID})
 	}
 }
 

@@ -154,7 +154,7 @@ func TestAnAgentWaitsForTheNextSandboxOfTheName(t *testing.T) {
 		t.Fatalf("%+v, %v; it is to move to %q", a, err, s.Destination("agent"))
 	}
 	woken := make(chan string, 16)
-	s.OnAgentCommit(func(id string) { woken <- id })
+	s.OnCommit(func(c Change) { woken <- c.AgentID })
 	_, err = s.CreateSandbox(ctx, "new", "home", spec(), nil)
 	must(t, err)
 	if id := <-woken; id != "agent" || s.Destination("agent") != "new" {

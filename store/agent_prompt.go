@@ -72,11 +72,11 @@ func (d *agentDraft) knows(promptID, text string) (bool, error) {
 		return false, nil
 	}
 	var ref storev1.AgentPromptRef
-	if err := (loader{d.tx, d.note}).message(prefixAgentPromptIDs+d.ID, promptID, d.SandboxID, &ref); err != nil {
+	if err := d.message(prefixAgentPromptIDs+d.ID, promptID, d.SandboxID, &ref); err != nil {
 		return false, err
 	}
 	if !bytes.Equal(ref.GetTextSha256(), hashOf(text)) {
-		return false, promptExists(d.ID, promptID)
+		return false, refuseAgent("PROMPT_ID_ALREADY_EXISTS", d.ID, errdefs.ErrAlreadyExists, "prompt_id %s already exists", promptID)
 	}
 	return true, nil
 }
@@ -89,7 +89,7 @@ func hashOf(text string) []byte {
 // queue stages a new prompt.
 func (d *agentDraft) queue(promptID, text string) error {
 	if d.Queued >= maxPrompts {
-		return promptsFull(d.ID, d.Queued)
+		return refuseAgent("AGENT_PROMPTS_FULL", d.ID, errdefs.ErrResourceExhausted, "agent %s has %d prompts queued", d.ID, d.Queued)
 	}
 	d.Status.Prompts++
 	d.Queued++
@@ -181,7 +181,7 @@ func (s *Store) QueuedPrompts(ctx context.Context, id string, limit int) ([]*sto
 // viewAgent calls fn with the agent's stored records in one read transaction.
 func viewAgent[T any](ctx context.Context, s *Store, id string, fn func(a *Agent, l loader) (T, error)) (T, error) {
 	return viewed(ctx, s, func(tx *bolt.Tx) (out T, err error) {
-		if !hasAgent(tx, id) {
+		if get(tx, bucketAgentConfig, []byte(id)) == nil && get(tx, bucketAgentDesired, []byte(id)) == nil { // not created, or removed
 			return out, agentNotFound(id)
 		}
 		l := loader{tx, s.corrupt.add}

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	bolt "go.etcd.io/bbolt"
-
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
@@ -31,13 +29,12 @@ func (s *Store) Agent(ctx context.Context, id string) (Agent, error) {
 
 // AgentByName returns the agent that holds a name; an agent whose delete was requested holds none. Errors: as Agent.
 func (s *Store) AgentByName(ctx context.Context, name string) (Agent, error) {
-	s.index.mu.RLock()
-	id := s.index.agentNames[name]
-	s.index.mu.RUnlock()
-	if id == "" {
-		return Agent{}, agentNotFound(name)
+	for _, a := range s.index.allAgents() {
+		if a.holds(name) {
+			return s.Agent(ctx, a.ID)
+		}
 	}
-	return s.Agent(ctx, id)
+	return Agent{}, agentNotFound(name)
 }
 
 // Agents returns the agents that f selects, corrupt ones included, newest first, then by ID. From memory.
@@ -87,10 +84,5 @@ func (s *Store) CountAgentsByState() map[agboxv1.AgentState]int {
 // AgentPosition returns how far the output of the current incarnation was ingested; empty when none was. Errors: AGENT_NOT_FOUND;
 // ErrDataLoss; ErrUnavailable.
 func (s *Store) AgentPosition(ctx context.Context, id string) (*storev1.AgentPosition, error) {
-	return viewed(ctx, s, func(tx *bolt.Tx) (*storev1.AgentPosition, error) {
-		if !hasAgent(tx, id) {
-			return nil, agentNotFound(id)
-		}
-		return loader{tx, s.corrupt.add}.position(id)
-	})
+	return viewAgent(ctx, s, id, func(_ *Agent, l loader) (*storev1.AgentPosition, error) { return l.position(id) })
 }

@@ -13,12 +13,7 @@ import (
 // closes the channels of its watchers. It takes several transactions; only the last one removes the records that identify the agent, so a
 // caller can repeat an interrupted removal. Errors: ErrFailedPrecondition; AGENT_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) RemoveAgent(ctx context.Context, id string) error {
-	for { // each iteration but the last removes at least one key
-		done, err := updated(ctx, s, func(t *txn) (bool, error) { return t.removeAgent(id) })
-		if done || err != nil {
-			return err
-		}
-	}
+	return s.updateUntil(ctx, func(t *txn) (bool, error) { return t.removeAgent(id) })
 }
 
 func (t *txn) removeAgent(id string) (done bool, err error) {
@@ -34,22 +29,16 @@ func (t *txn) removeAgent(id string) (done bool, err error) {
 	if left := t.purgeBuckets(id, prefixAgentEvents, prefixAgentTransitions, prefixAgentPrompts, prefixAgentPromptIDs); left {
 		return false, nil
 	}
-	t.forgetAgent(id, sb)
-	return true, nil
-}
-
-// forgetAgent stages the removal of the records that identify an agent.
-func (t *txn) forgetAgent(id string, sb *Sandbox) {
 	for _, bucket := range []string{bucketAgentConfig, bucketAgentDesired, bucketAgentStatus, bucketAgentPosition} {
 		t.delete(bucket, id)
 	}
 	t.changes.agents[id] = nil
-	t.agentsTouched = append(t.agentsTouched, id)
-	t.agentsGone = append(t.agentsGone, id)
+	t.touched = append(t.touched, Change{AgentID: id})
 	if sb != nil && !sb.Corrupt {
 		sb.Agents = withoutID(sb.Agents, id)
 		t.keep(sb, "")
 	}
+	return true, nil
 }
 
 // activeExecOf returns the ID of an active exec of an agent; empty: there is none.

@@ -21,15 +21,10 @@ const (
 
 // trimHistory cuts a history that exceeds the limits, appends the event about it, and sweeps. The caller has staged all appended events.
 func (d *agentDraft) trimHistory() {
-	if d.tooMuch(1) {
-		d.cut()
+	if w := (cutWalk{agentDraft: d}); !w.fits(1) {
+		d.cut(w.find())
 	}
 	d.sweep()
-}
-
-// tooMuch reports whether the history exceeds the given share of the limits.
-func (d *agentDraft) tooMuch(share float64) bool {
-	return float64(d.Status.GetEvents()) > share*maxAgentEvents || float64(d.Status.GetEventBytes()) > share*maxAgentBytes
 }
 
 // cutWalk finds the place of a cut, from the oldest event to the newest.
@@ -43,9 +38,7 @@ type cutWalk struct {
 
 type cutPlace struct{ through, events, bytes, turns uint64 }
 
-func (d *agentDraft) cut() {
-	w := cutWalk{agentDraft: d}
-	place := w.find()
+func (d *agentDraft) cut(place *cutPlace) {
 	if place == nil {
 		return // all events are new: the next transaction cuts
 	}
@@ -68,9 +61,9 @@ func (d *agentDraft) cut() {
 // repeatCheckpoint appends a copy of the newest checkpoint, which the cut drops.
 func (d *agentDraft) repeatCheckpoint(seq uint64) {
 	key := encodeInt(seq)
-	ev, err := d.stored(key, get(d.tx, prefixAgentEvents+d.ID, key))
+	ev, err := d.agentEvent(d.ID, key, get(d.tx, prefixAgentEvents+d.ID, key))
 	if err != nil {
-		d.Status.CheckpointSequence = 0 // stored has noted the damage, and there is nothing to repeat
+		d.Status.CheckpointSequence = 0 // agentEvent has noted the damage, and there is nothing to repeat
 		return
 	}
 	d.append(&agboxv1.AgentEvent{
@@ -87,7 +80,7 @@ func (w *cutWalk) find() *cutPlace {
 		if err != nil || w.dropped[seq] {
 			continue
 		}
-		if ev, err := w.stored(k, v); err == nil && beginsTurn(ev) {
+		if ev, err := w.agentEvent(w.ID, k, v); err == nil && beginsTurn(ev) {
 			if w.fits(1) && w.last != 0 {
 				return w.place()
 			}

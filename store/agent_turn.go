@@ -18,20 +18,8 @@ const (
 // endTurn removes the prompt whose turn has a result. If the daemon interrupted that turn to save work, and it did not complete, the prompt
 // may be delivered again. The work is saved in either case: what the turn left behind is not known.
 func (d *agentDraft) endTurn(outcome string) (again bool, err error) {
-	promptID := d.Status.GetPromptId()
-	n, p, err := d.claimed()
-	if err != nil {
-		return false, err
-	}
-	d.Status.PromptId = ""
-	switch {
-	case n == 0:
-		return false, nil
-	case isCutShort(outcome) && d.Desired.GetInterruptPromptId() == promptID && d.Desired.GetInterruptToSave():
-		return d.giveBack(n, p, false), nil
-	}
-	d.deleteNumbered(prefixAgentPrompts+d.ID, n)
-	return false, nil
+	toSave := d.isInterrupted() && d.Desired.GetInterruptToSave()
+	return d.leavePrompt(isCutShort(outcome) && toSave, false)
 }
 
 // isCutShort reports whether a turn that was interrupted may have stopped before its end. Not every program reports an interrupt as such:
@@ -43,14 +31,23 @@ func isCutShort(outcome string) bool {
 // cutTurn ends a turn without a result and requeues, holds or removes its prompt.
 func (d *agentDraft) cutTurn(hold bool) (again bool, err error) {
 	d.compactOpen()
-	promptID := d.Status.GetPromptId()
 	d.append(&agboxv1.AgentEvent{
 		EventType: agboxv1.AgentEventType_AGENT_ASSISTANT_COMPLETED,
 		Details: &agboxv1.AgentEvent_Result{Result: &agboxv1.AgentResult{
-			PromptId: promptID, Outcome: outcomeInterrupted,
+			PromptId: d.Status.GetPromptId(), Outcome: outcomeInterrupted,
 		}},
 	})
-	n, p, err := d.claimed()
+	return d.leavePrompt(!d.isInterrupted() || d.Desired.GetInterruptToSave(), hold)
+}
+
+// isInterrupted reports whether the interrupt of the current turn was requested.
+func (d *agentDraft) isInterrupted() bool {
+	return d.Desired.GetInterruptPromptId() == d.Status.GetPromptId()
+}
+
+// leavePrompt ends the claim of the current turn's prompt. It removes the prompt, or gives it back.
+func (d *agentDraft) leavePrompt(back, hold bool) (again bool, err error) {
+	n, p, err := d.claimedPrompt(d.Agent)
 	if err != nil {
 		return false, err
 	}
@@ -58,11 +55,11 @@ func (d *agentDraft) cutTurn(hold bool) (again bool, err error) {
 	switch {
 	case n == 0:
 		return false, nil
-	case d.Desired.GetInterruptPromptId() == promptID && !d.Desired.GetInterruptToSave():
-		d.deleteNumbered(prefixAgentPrompts+d.ID, n)
-		return false, nil
+	case back:
+		return d.giveBack(n, p, hold), nil
 	}
-	return d.giveBack(n, p, hold), nil
+	d.deleteNumbered(prefixAgentPrompts+d.ID, n)
+	return false, nil
 }
 
 // giveBack requeues or holds the prompt of a turn that was cut off; again: it was requeued.
@@ -106,11 +103,7 @@ func (d *agentDraft) hold(n uint64, p *storev1.AgentPrompt) {
 	d.putNumbered(bucket, n, p)
 }
 
-// claimed returns the prompt of the current turn; n is 0 when there is none. Errors: ErrDataLoss.
-func (d *agentDraft) claimed() (n uint64, p *storev1.AgentPrompt, err error) {
-	return loader{d.tx, d.note}.claimedPrompt(d.Agent)
-}
-
+// claimedPrompt returns the prompt of the current turn; n is 0 when there is none. Errors: ErrDataLoss.
 func (l loader) claimedPrompt(a *Agent) (n uint64, p *storev1.AgentPrompt, err error) {
 	id := a.Status.GetPromptId()
 	if id == "" {
@@ -133,10 +126,6 @@ func (l loader) prompt(id string, key, value []byte) (*storev1.AgentPrompt, erro
 }
 
 // eachPrompt calls fn with the prompts in order until fn returns false. It notes and skips prompts that do not decode.
-func (t *txn) eachPrompt(id string, fn func(n uint64, p *storev1.AgentPrompt) bool) {
-	loader{t.tx, t.note}.eachPrompt(id, fn)
-}
-
 func (l loader) eachPrompt(id string, fn func(n uint64, p *storev1.AgentPrompt) bool) {
 	for k, v := range records(l.tx, prefixAgentPrompts+id, nil) {
 		p, err := l.prompt(id, k, v)

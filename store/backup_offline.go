@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/errdefs"
 	bolt "go.etcd.io/bbolt"
 
+	"github.com/agbox/agbox/store/internal/disk"
 	"github.com/agbox/agbox/store/internal/txlog"
 )
 
@@ -62,7 +63,7 @@ func linkAside(path, why string, now time.Time) (aside string, err error) {
 	case err != nil:
 		return "", err
 	}
-	return aside, syncDir(filepath.Dir(path))
+	return aside, disk.SyncDir(filepath.Dir(path))
 }
 
 // SetAside renames an unusable database to path.damaged-<UTC time>, with a number if that name exists, and returns the new name. It never
@@ -96,7 +97,7 @@ func (o *Offline) moveAside(now time.Time) (string, error) {
 	if err != nil || aside == "" {
 		return "", err
 	}
-	return aside, errors.Join(os.Remove(o.path), syncDir(filepath.Dir(o.path)))
+	return aside, errors.Join(os.Remove(o.path), disk.SyncDir(filepath.Dir(o.path)))
 }
 
 // Install renames the complete database at from, on the same file system, to the path of the Offline. After a crash, either the old or the
@@ -112,7 +113,7 @@ func (o *Offline) Install(from string) error {
 	if err := os.Rename(from, o.path); err != nil {
 		return fmt.Errorf("put the new database in place: %w", err)
 	}
-	if err := syncDir(filepath.Dir(o.path)); err != nil {
+	if err := disk.SyncDir(filepath.Dir(o.path)); err != nil {
 		return fmt.Errorf("sync the data directory: %w", err)
 	}
 	return nil
@@ -133,14 +134,6 @@ func syncFile(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// CheckSchema returns an error if this program cannot read databases of this schema version. Errors: ErrFailedPrecondition.
-func CheckSchema(version uint64) error {
-	if newest := newestSchema(migrations); version > newest {
-		return fmt.Errorf("its schema version is %d and this agboxd knows up to %d: it is of a newer agboxd: %w", version, newest, errdefs.ErrFailedPrecondition)
-	}
-	return nil
-}
-
 // compactStep is the number of bytes that one transaction of a compaction copies.
 const compactStep = 16 << 20
 
@@ -148,10 +141,10 @@ const compactStep = 16 << 20
 // both files in bytes. No process may have the database open. CompactTo only reads it; check it first with CheckFile, and the copy
 // afterwards. A file at to is replaced. Errors: as CheckFile; ErrUnavailable when there is no space.
 func (o *Offline) CompactTo(to string) (before, after int64, err error) {
-	if err := checkSize(o.path); err != nil {
+	if before, err = checkSize(o.path); err != nil {
 		return 0, 0, err
 	}
-	if err := os.Remove(to); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := disk.Remove(to); err != nil {
 		return 0, 0, fmt.Errorf("remove an unfinished copy: %w", err)
 	}
 	src, err := bolt.Open(o.path, 0o600, &bolt.Options{ReadOnly: true, Timeout: checkLockTimeout})
@@ -161,7 +154,8 @@ func (o *Offline) CompactTo(to string) (before, after int64, err error) {
 	if err := errors.Join(compact(src, to), src.Close()); err != nil {
 		return 0, 0, fmt.Errorf("copy the records of %s: %w", o.path, classify(err))
 	}
-	return sizes(o.path, to)
+	after, err = checkSize(to)
+	return before, after, err
 }
 
 func compact(src *bolt.DB, to string) error {
@@ -175,16 +169,4 @@ func compact(src *bolt.DB, to string) error {
 		err = dst.Sync()
 	}
 	return errors.Join(err, dst.Close())
-}
-
-func sizes(a, b string) (int64, int64, error) {
-	one, err := os.Stat(a)
-	if err != nil {
-		return 0, 0, err
-	}
-	two, err := os.Stat(b)
-	if err != nil {
-		return 0, 0, err
-	}
-	return one.Size(), two.Size(), nil
 }

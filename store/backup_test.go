@@ -22,7 +22,7 @@ func snapshot(t testing.TB, s *Store) Options {
 	schema, err := s.Snapshot(ctx, f)
 	must(t, err)
 	must(t, f.Close())
-	if schema != baseSchema {
+	if schema != schemaVersion {
 		t.Errorf("schema %d", schema)
 	}
 	return o

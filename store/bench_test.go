@@ -114,7 +114,7 @@ func withLongHistory(t testing.TB, events int) *Store {
 	for n := 3; n < events; {
 		must(t, s.update(t.Context(), func(tx *txn) error {
 			sb, err := tx.sandbox("box", nil)
-			for ; err == nil && n < events && len(tx.ticks) < 10_000; n++ {
+			for ; err == nil && n < events && len(tx.ops) < 10_000; n++ {
 				ev := serviceEvent()
 				if n%2 == 0 {
 					ev = execEvent(agboxv1.EventType_EXEC_FINISHED, &agboxv1.ExecEventDetails{

@@ -14,7 +14,7 @@ import (
 // Integers are 8 bytes, big-endian; messages are protobuf. A bucket appears on first use. Names are never reused.
 //
 //	├──meta
-//	│  ├──schema          : <uint64>                       - see migrate.go
+//	│  ├──schema          : <uint64>                       - see schema.go
 //	│  ├──instance        : <agbox.store.v1.Instance>      - UUID, the label value on all our Docker objects
 //	│  ├──engine-marker   : <int64 unix nanoseconds>       - when the daemon created the marker volume in the engine
 //	│  ├──engine-identity : <agbox.store.v1.EngineIdentity> - where the engine keeps its containers
@@ -179,8 +179,13 @@ func get(tx *bolt.Tx, bucket string, key []byte) []byte {
 	return b.Get(key)
 }
 
+// isHistory reports whether a bucket holds the events of a sandbox or an agent.
+func isHistory(bucket string) bool {
+	return strings.HasPrefix(bucket, prefixEvents) || strings.HasPrefix(bucket, prefixAgentEvents)
+}
+
 func fillOf(bucket string) float64 {
-	if strings.HasPrefix(bucket, prefixEvents) || strings.HasPrefix(bucket, prefixAgentEvents) {
+	if isHistory(bucket) {
 		return eventFill
 	}
 	return bolt.DefaultFillPercent

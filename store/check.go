@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -33,35 +34,42 @@ func CheckFile(path string) (err error) {
 			err = fmt.Errorf("check %s: %v: %w", path, r, errdefs.ErrDataLoss)
 		}
 	}()
-	if err := checkSize(path); err != nil {
+	return viewFile(path, func(tx *bolt.Tx) error {
+		err := checkPages(tx)
+		if err == nil {
+			err = readEverything(tx)
+		}
+		if err != nil {
+			err = fmt.Errorf("check %s: %w", path, err)
+		}
+		return err
+	})
+}
+
+// viewFile calls fn with the closed database at path, without changing it.
+func viewFile(path string, fn func(*bolt.Tx) error) error {
+	if _, err := checkSize(path); err != nil {
 		return err
 	}
 	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, PreLoadFreelist: true, Timeout: checkLockTimeout, FreelistType: bolt.FreelistMapType})
 	if err != nil {
 		return openError(path, err)
 	}
-	err = db.View(checkPages)
-	if err == nil {
-		err = db.View(readEverything)
-	}
-	if err != nil {
-		err = fmt.Errorf("check %s: %w", path, err)
-	}
-	return errors.Join(err, db.Close())
+	return errors.Join(db.View(fn), db.Close())
 }
 
-// checkSize refuses a missing or empty file, which bbolt would initialize. The store names a file only when it is complete.
-func checkSize(path string) error {
+// checkSize returns the size of a file. It refuses a missing or empty file, which bbolt would initialize. The store names a file only when it is complete.
+func checkSize(path string) (int64, error) {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return fmt.Errorf("check %s: no such file: %w", path, errdefs.ErrNotFound)
+		return 0, fmt.Errorf("check %s: no such file: %w", path, errdefs.ErrNotFound)
 	case err != nil:
-		return fmt.Errorf("check %s: %w: %w", path, err, errdefs.ErrUnavailable)
+		return 0, fmt.Errorf("check %s: %w: %w", path, err, errdefs.ErrUnavailable)
 	case info.Size() == 0:
-		return fmt.Errorf("%s is empty: %w", path, errdefs.ErrDataLoss)
+		return 0, fmt.Errorf("%s is empty: %w", path, errdefs.ErrDataLoss)
 	}
-	return nil
+	return info.Size(), nil
 }
 
 // tooSmall is the prefix of bbolt's error for a file without room for two meta pages, which has no type.
@@ -133,13 +141,13 @@ func checkInChild(ctx context.Context, program []string, path string) error {
 	cmd.Stderr = &out
 	cmd.WaitDelay = time.Second
 	err := cmd.Run()
-	var exit *exec.ExitError
+	exit, exited := errors.AsType[*exec.ExitError](err)
 	switch {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
 		return fmt.Errorf("check %s after an unclean end: %w: %w", path, ctx.Err(), errdefs.ErrUnavailable)
-	case !errors.As(err, &exit), killedFromOutside(exit):
+	case !exited, killedFromOutside(exit):
 		return fmt.Errorf("check %s after an unclean end: %w: %w", path, err, errdefs.ErrUnavailable)
 	case exit.ExitCode() == ExitNoVerdict, isStarved(out.first()):
 		return fmt.Errorf("check %s after an unclean end: %s (%w): %w", path, out.first(), exit, errdefs.ErrUnavailable)
@@ -149,25 +157,15 @@ func checkInChild(ctx context.Context, program []string, path string) error {
 
 // isStarved reports whether the first line of a crashed Go program says that the host gave it no memory or no thread.
 func isStarved(line string) bool {
-	for _, words := range []string{"out of memory", "cannot allocate memory", "failed to create new OS thread"} {
-		if strings.Contains(line, words) {
-			return true
-		}
-	}
-	return false
+	starved := []string{"out of memory", "cannot allocate memory", "failed to create new OS thread"}
+	return slices.ContainsFunc(starved, func(words string) bool { return strings.Contains(line, words) })
 }
 
 // killedFromOutside distinguishes kills by the OOM killer and operators from the child's own faults.
 func killedFromOutside(exit *exec.ExitError) bool {
 	ws, ok := exit.Sys().(syscall.WaitStatus)
-	if !ok || !ws.Signaled() {
-		return false
-	}
-	switch ws.Signal() {
-	case syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP:
-		return true
-	}
-	return false
+	others := []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}
+	return ok && ws.Signaled() && slices.Contains(others, ws.Signal())
 }
 
 // lineWriter keeps the first maxLine bytes of a child's output.

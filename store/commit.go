@@ -6,9 +6,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
-	"time"
 
 	"github.com/containerd/errdefs"
 	bolt "go.etcd.io/bbolt"
@@ -32,7 +30,7 @@ func (s *Store) commit(g *group, tx *bolt.Tx) error {
 		if !s.o.MakeRoom() {
 			break
 		}
-		s.reserve.again()
+		s.reserve.Again()
 		s.extendReserve() // before another writer on the disk takes the space
 		if tx, err = s.stageAgain(g); err != nil {
 			return err
@@ -53,9 +51,9 @@ func (s *Store) stageAgain(g *group) (*bolt.Tx, error) {
 	}
 	for _, t := range g.accepted {
 		for _, o := range t.ops {
-			if err := o.apply(tx); err != nil {
+			if err := apply(tx, o); err != nil {
 				_ = tx.Rollback() // it was open: no other error is possible
-				return nil, fmt.Errorf("apply changes again: write to %s: %w: %w", o.bucket, err, errdefs.ErrUnavailable)
+				return nil, fmt.Errorf("apply changes again: write to %s: %w: %w", o.Bucket, err, errdefs.ErrUnavailable)
 			}
 		}
 	}
@@ -64,21 +62,18 @@ func (s *Store) stageAgain(g *group) (*bolt.Tx, error) {
 
 // extendReserve keeps the reserve allocated behind the last used page of the file.
 func (s *Store) extendReserve() {
-	if s.reserve.want <= 0 {
-		return
-	}
-	if used, err := usedOf(s.db); err == nil {
-		s.reserve.extend(used, time.Now())
+	if _, used, err := s.newest(); err == nil {
+		s.reserve.Extend(used)
 	}
 }
 
-// usedOf returns the size of the part of the file that was ever used, in bytes.
-func usedOf(db *bolt.DB) (int64, error) {
-	tx, err := db.Begin(false)
+// newest returns the transaction named by the file's meta page, and the size of the part of the file that was ever used.
+func (s *Store) newest() (txid int, used int64, err error) {
+	tx, err := s.db.Begin(false)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	return tx.Size(), tx.Rollback()
+	return tx.ID(), tx.Size(), tx.Rollback()
 }
 
 // afterFailedCommit classifies a failed commit: nothing changed, or the store is down.
@@ -93,7 +88,7 @@ func (s *Store) afterFailedCommit(err error) error {
 		return fmt.Errorf("disk full, nothing was written to %s: %w: %w", s.o.Path, err, errdefs.ErrUnavailable)
 	}
 	s.down = fmt.Errorf("store is down after a failed commit: %w: %w", err, errdefs.ErrUnavailable)
-	s.durable.stop(s.down)
+	s.setDurable(s.durable.Load().txid, s.down)
 	s.o.OnFatal(fmt.Errorf("commit %s: %w", s.o.Path, err))
 	return s.down
 }
@@ -104,83 +99,35 @@ var noSpace = []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG}
 // isDiskFull reports whether a write, or growing the file for it, found no space. It is false for a sync with that error, because the
 // state of the disk is then unknown.
 func isDiskFull(err error) bool {
-	var p *fs.PathError
-	if !errors.As(err, &p) {
-		return err != nil && isFullForGrowth(err.Error())
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		return p.Op == "write" && slices.ContainsFunc(noSpace, func(e syscall.Errno) bool { return errors.Is(p.Err, e) })
 	}
-	return p.Op == "write" && slices.ContainsFunc(noSpace, func(e syscall.Errno) bool { return errors.Is(p.Err, e) })
+	return err != nil && strings.HasPrefix(err.Error(), growthError) && // bbolt formats that error with %s
+		slices.ContainsFunc(noSpace, func(e syscall.Errno) bool { return strings.HasSuffix(err.Error(), ": "+e.Error()) })
 }
 
 // growthError is the prefix of bbolt's error of growing the file.
 const growthError = "file resize error: "
 
-// isFullForGrowth compares the text, because bbolt formats that error with %s.
-func isFullForGrowth(text string) bool {
-	return strings.HasPrefix(text, growthError) &&
-		slices.ContainsFunc(noSpace, func(e syscall.Errno) bool { return strings.HasSuffix(text, ": "+e.Error()) })
-}
-
 // unchanged reports whether the file still names the last durable transaction.
 func (s *Store) unchanged() bool {
-	tx, err := s.db.Begin(false)
-	if err != nil {
-		return false
-	}
-	same := tx.ID() == s.durable.current()
-	return tx.Rollback() == nil && same
+	txid, _, err := s.newest()
+	return err == nil && txid == s.durable.Load().txid
 }
 
-// durable holds the newest transaction that is on disk. bbolt shows a transaction to readers before its last sync has returned; a reader
+// durable names the newest transaction that is on disk. bbolt shows a transaction to readers before its last sync has returned; a reader
 // of such a transaction waits here, so that no caller reads data that a crash could revert.
 type durable struct {
-	mu    sync.Mutex
-	txid  int
-	moved chan struct{} // closed when txid moves or no longer will
-	down  error
+	txid int
+	down error         // no later transaction will be durable
+	next chan struct{} // closed when another durable has replaced this one
 }
 
-func newDurable(txid int) *durable { return &durable{txid: txid, moved: make(chan struct{})} }
-
-func (d *durable) current() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.txid
-}
-
-func (d *durable) advance(txid int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.txid = txid
-	close(d.moved)
-	d.moved = make(chan struct{})
-}
-
-// stop records that txid will never move again.
-func (d *durable) stop(err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.down = err
-	close(d.moved)
-	d.moved = make(chan struct{})
-}
-
-// reached reports whether txid is on disk; if not, moved is closed when the caller should ask again.
-func (d *durable) reached(txid int) (ok bool, moved <-chan struct{}, err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if txid <= d.txid {
-		return true, nil, nil
+// setDurable is called by the writer, and by Open before the writer starts.
+func (s *Store) setDurable(txid int, down error) {
+	if was := s.durable.Swap(&durable{txid, down, make(chan struct{})}); was != nil {
+		close(was.next)
 	}
-	return false, d.moved, d.down
-}
-
-// txidOf returns the transaction named by the file's meta page.
-func txidOf(db *bolt.DB) (int, error) {
-	tx, err := db.Begin(false)
-	if err != nil {
-		return 0, err
-	}
-	return tx.ID(), tx.Rollback()
 }
 
 // classify adds ErrUnavailable to a lack of space while opening; it returns other errors unchanged.

@@ -11,12 +11,13 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	"github.com/agbox/agbox/store/internal/disk"
 )
 
 // createFile writes a complete file beside o.Path and then renames it: after a crash, a file of that name has a schema and an instance.
 func createFile(o Options) error {
 	tmp := o.Path + ".new"
-	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := disk.Remove(tmp); err != nil {
 		return fmt.Errorf("remove unfinished store: %w", err)
 	}
 	db, err := bolt.Open(tmp, 0o600, &bolt.Options{Timeout: o.LockTimeout})
@@ -30,16 +31,13 @@ func createFile(o Options) error {
 	if err := os.Rename(tmp, o.Path); err != nil {
 		return fmt.Errorf("name new store: %w", err)
 	}
-	if err := syncDir(filepath.Dir(o.Path)); err != nil {
+	if err := disk.SyncDir(filepath.Dir(o.Path)); err != nil {
 		return fmt.Errorf("sync store directory: %w", err)
 	}
 	return nil
 }
 
 func initialize(tx *bolt.Tx, o Options) error {
-	if err := putSchema(tx, newestSchema(o.migrations)); err != nil {
-		return err
-	}
 	id, err := instanceOf(o)
 	if err != nil {
 		return err
@@ -48,15 +46,19 @@ func initialize(tx *bolt.Tx, o Options) error {
 	if err != nil {
 		return err
 	}
-	meta := tx.Bucket([]byte(bucketMeta))
-	if err := errors.Join(meta.Put([]byte(keyInstance), b), meta.Put([]byte(keyLineage), newLineage())); err != nil || !o.Rebuild {
+	meta, err := tx.CreateBucketIfNotExists([]byte(bucketMeta))
+	if err != nil {
 		return err
 	}
-	now := encodeInt(uint64(o.Now().UnixNano()))
-	return errors.Join(
-		meta.Put([]byte(keyRebuild), now),
-		meta.Put([]byte(keyEngineMarker), now), // a daemon ran before: an engine without its marker is not new but a different one
-	)
+	if err := errors.Join(meta.Put([]byte(keySchema), encodeInt(schemaVersion)), meta.Put([]byte(keyInstance), b), meta.Put([]byte(keyLineage), newLineage())); err != nil || !o.Rebuild {
+		return err
+	}
+	return markRebuild(meta, encodeInt(uint64(o.Now().UnixNano())))
+}
+
+// markRebuild records that the file replaces a lost one. A daemon ran before: an engine without its marker is not new but a different one.
+func markRebuild(meta *bolt.Bucket, now []byte) error {
+	return errors.Join(meta.Put([]byte(keyRebuild), now), meta.Put([]byte(keyEngineMarker), now))
 }
 
 func instanceOf(o Options) (string, error) {

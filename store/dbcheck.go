@@ -1,7 +1,6 @@
 package store
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -35,22 +34,14 @@ func (f Finding) String() string {
 // CheckRecords changes nothing. Run CheckFile in a child process before it, because CheckRecords trusts the pages. Errors: as CheckFile;
 // ErrFailedPrecondition for a file of a newer agboxd.
 func CheckRecords(path string, found func(Finding)) error {
-	if err := checkSize(path); err != nil {
-		return err
-	}
-	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: checkLockTimeout})
-	if err != nil {
-		return openError(path, err)
-	}
-	err = db.View(func(tx *bolt.Tx) error {
+	return viewFile(path, func(tx *bolt.Tx) error {
 		c := &checker{found: found, seen: map[[2]string]bool{}}
 		c.loader = loader{tx, c.corrupt}
-		return c.run()
+		if err := c.run(); err != nil {
+			return fmt.Errorf("check %s: %w", path, err)
+		}
+		return nil
 	})
-	if err != nil {
-		err = fmt.Errorf("check %s: %w", path, err)
-	}
-	return errors.Join(err, db.Close())
 }
 
 // checker checks one database in one transaction. Its loader reports records that do not decode.
@@ -73,22 +64,25 @@ func (c *checker) report(bucket, key, format string, args ...any) {
 
 func (c *checker) has(bucket, key string) bool { return get(c.tx, bucket, []byte(key)) != nil }
 
+// checkedBuckets and checkedMeta are the types of records that the loader does not read; nil: an integer.
+var (
+	checkedBuckets = map[string]proto.Message{
+		bucketSandboxID: nil, bucketExecID: nil, bucketTrimmed: nil, bucketDeletedAt: nil, bucketUnswept: nil, bucketUnproven: nil, bucketAgentID: nil,
+		bucketNames: &storev1.NameRef{}, bucketExecRefs: &storev1.ExecRef{}, bucketGivenUp: &storev1.GivenUp{},
+	}
+	checkedMeta = map[string]proto.Message{
+		keyEngineMarker: nil, keyRebuild: nil, keyLineage: nil, keyEpoch: nil,
+		keyEngineIdentity: &storev1.EngineIdentity{}, keyDrain: &storev1.DrainRecord{}, keyClock: &storev1.ClockRecord{},
+	}
+)
+
 func (c *checker) run() error {
 	if err := c.meta(); err != nil {
 		return err
 	}
-	for _, bucket := range []string{bucketSandboxID, bucketExecID, bucketTrimmed, bucketDeletedAt, bucketUnswept, bucketUnproven, bucketAgentID} {
+	for _, bucket := range slices.Sorted(maps.Keys(checkedBuckets)) {
 		for k, v := range records(c.tx, bucket, nil) {
-			_, err := decodeInt(v)
-			_ = c.noted(bucket, string(k), "", err) // noted reports it
-		}
-	}
-	for _, in := range []struct {
-		bucket string
-		m      proto.Message
-	}{{bucketNames, &storev1.NameRef{}}, {bucketExecRefs, &storev1.ExecRef{}}, {bucketGivenUp, &storev1.GivenUp{}}} {
-		for k := range records(c.tx, in.bucket, nil) {
-			_ = c.message(in.bucket, string(k), "", in.m) // message reports it
+			c.decodes(bucket, string(k), v, checkedBuckets[bucket])
 		}
 	}
 	for k := range records(c.tx, bucketGivenUp, nil) {
@@ -129,30 +123,30 @@ func (c *checker) owners(buckets, prefixes []string) []string {
 func (c *checker) meta() error {
 	schema, err := decodeInt(get(c.tx, bucketMeta, []byte(keySchema)))
 	_ = c.noted(bucketMeta, keySchema, "", err) // noted reports it
-	if err == nil {
-		if err := CheckSchema(schema); err != nil {
-			return err
-		}
+	if err := CheckSchema(schema); err != nil {
+		return err
 	}
 	var instance storev1.Instance
 	if c.message(bucketMeta, keyInstance, "", &instance) == nil && instance.GetUuid() == "" {
 		c.report(bucketMeta, keyInstance, "there is no UUID in it")
 	}
-	for _, key := range []string{keyEngineMarker, keyRebuild, keyLineage, keyEpoch} {
+	for _, key := range slices.Sorted(maps.Keys(checkedMeta)) {
 		if v := get(c.tx, bucketMeta, []byte(key)); v != nil {
-			_, err := decodeInt(v)
-			_ = c.noted(bucketMeta, key, "", err) // noted reports it
-		}
-	}
-	for _, in := range []struct {
-		key string
-		m   proto.Message
-	}{{keyEngineIdentity, &storev1.EngineIdentity{}}, {keyDrain, &storev1.DrainRecord{}}, {keyClock, &storev1.ClockRecord{}}} {
-		if c.has(bucketMeta, in.key) {
-			_ = c.message(bucketMeta, in.key, "", in.m) // message reports it
+			c.decodes(bucketMeta, key, v, checkedMeta[key])
 		}
 	}
 	return nil
+}
+
+// decodes reports a record that does not decode into m, or as an integer if m is nil.
+func (c *checker) decodes(bucket, key string, v []byte, m proto.Message) {
+	var err error
+	if m != nil {
+		err = decode(v, m.ProtoReflect().New().Interface())
+	} else {
+		_, err = decodeInt(v)
+	}
+	_ = c.noted(bucket, key, "", err) // noted reports it
 }
 
 // sandbox checks one sandbox, live or deleted. The loader reports what does not decode or is missing.

@@ -9,6 +9,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/store/internal/txlog"
 )
 
 // soundAgents returns a closed database with a BUSY agent and a waiting prompt, a named agent with a checkpoint, and a half-removed agent.
@@ -27,7 +28,10 @@ func soundAgents(t *testing.T) string {
 	withAgent(t, s, "half")
 	_, err = s.RequestAgentDelete(ctx, "half")
 	must(t, err)
-	must(t, s.update(ctx, func(tx *txn) error { tx.stage(op{kind: opDropBucket, bucket: prefixAgentEvents + "half"}); return nil }))
+	must(t, s.update(ctx, func(tx *txn) error {
+		tx.stage(op{Kind: txlog.DropBucket, Bucket: prefixAgentEvents + "half"})
+		return nil
+	}))
 	must(t, s.Close())
 	return s.o.Path
 }

@@ -22,12 +22,12 @@ func TestADemotionIsOneTransactionWithoutAnEvent(t *testing.T) {
 	pauseIt(t, s, "box")
 	since := c.at
 	c.pass(time.Hour)
-	var touched []touch
-	s.OnCommit(func(id, execID string) { touched = append(touched, touch{id, execID}) })
+	var touched []Change
+	s.OnCommit(func(c Change) { touched = append(touched, c) })
 	if changed, err := s.Demote(ctx, "box"); !changed || err != nil {
 		t.Fatal(changed, err)
 	}
-	if want := []touch{{"box", ""}, {"box", "exec-1"}, {"box", "exec-2"}}; !slices.Equal(touched, want) {
+	if want := []Change{{SandboxID: "box"}, {SandboxID: "box", ExecID: "exec-1"}, {SandboxID: "box", ExecID: "exec-2"}}; !slices.Equal(touched, want) {
 		t.Errorf("told of %v", touched)
 	}
 	s = survives(t, s)
@@ -96,7 +96,7 @@ func TestADemotionPassesByWhatItCannotRead(t *testing.T) {
 	startExec(t, s, "box", "exec-2")
 	pauseIt(t, s, "box")
 	must(t, s.update(ctx, func(t *txn) error {
-		t.stage(op{opPut, prefixExecDesired + "box", []byte("exec-1"), []byte("\xff")})
+		t.stage(putOp(prefixExecDesired+"box", []byte("exec-1"), []byte("\xff")))
 		return nil
 	}))
 	if changed, err := s.Demote(ctx, "box"); !changed || err != nil {

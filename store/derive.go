@@ -1,7 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -61,20 +64,19 @@ func isRebuilt(ev *agboxv1.SandboxEvent) bool {
 	return ev.GetEventType() == agboxv1.EventType_SANDBOX_REHYDRATED
 }
 
-// runSince returns the start time of the run that ev starts; the event of a rebuilt record carries it.
+// runSince returns the start time of the run that ev starts.
 func runSince(ev *agboxv1.SandboxEvent) time.Time {
-	if at := ev.GetRehydrated().GetStateChangedAt(); at != nil {
-		return at.AsTime()
-	}
-	return ev.GetOccurredAt().AsTime()
+	return rebuiltOr(ev, ev.GetRehydrated().GetStateChangedAt())
 }
 
 // idleSince returns the start time of the idle clock that ev starts.
 func idleSince(ev *agboxv1.SandboxEvent) time.Time {
-	if at := ev.GetRehydrated().GetIdleSince(); at != nil {
-		return at.AsTime()
-	}
-	return ev.GetOccurredAt().AsTime()
+	return rebuiltOr(ev, ev.GetRehydrated().GetIdleSince())
+}
+
+// rebuiltOr returns the time that the event of a rebuilt record carries, and that of any other event.
+func rebuiltOr(ev *agboxv1.SandboxEvent, rebuilt *timestamppb.Timestamp) time.Time {
+	return cmp.Or(rebuilt, ev.GetOccurredAt()).AsTime()
 }
 
 // failureOf returns the reason given by ev, for which isFailure holds.
@@ -85,17 +87,11 @@ func failureOf(ev *agboxv1.SandboxEvent) (code, message string) {
 	return ev.GetSandboxPhase().GetErrorCode(), ev.GetSandboxPhase().GetErrorMessage()
 }
 
-// endEvent returns the type of the event that ends an exec in the given state.
-func endEvent(state agboxv1.ExecState) (agboxv1.EventType, bool) {
-	switch state {
-	case agboxv1.ExecState_EXEC_STATE_FINISHED:
-		return agboxv1.EventType_EXEC_FINISHED, true
-	case agboxv1.ExecState_EXEC_STATE_FAILED:
-		return agboxv1.EventType_EXEC_FAILED, true
-	case agboxv1.ExecState_EXEC_STATE_CANCELLED:
-		return agboxv1.EventType_EXEC_CANCELLED, true
-	}
-	return 0, false
+// endEvents are the types of the events that end an exec, by its state.
+var endEvents = map[agboxv1.ExecState]agboxv1.EventType{
+	agboxv1.ExecState_EXEC_STATE_FINISHED:  agboxv1.EventType_EXEC_FINISHED,
+	agboxv1.ExecState_EXEC_STATE_FAILED:    agboxv1.EventType_EXEC_FAILED,
+	agboxv1.ExecState_EXEC_STATE_CANCELLED: agboxv1.EventType_EXEC_CANCELLED,
 }
 
 func fromNanos(n uint64) time.Time { return time.Unix(0, int64(n)).UTC() }

@@ -82,7 +82,7 @@ func isOver(rec *storev1.DrainRecord, now time.Time) bool {
 
 // draining returns the record of the current drain; nil: no drain.
 func (t *txn) draining() *storev1.DrainRecord {
-	rec := loader{t.tx, t.note}.drain()
+	rec := t.loader.drain()
 	if rec == nil || isOver(rec, t.now) {
 		return nil
 	}
@@ -144,7 +144,7 @@ func (s *Store) BeginDrain(ctx context.Context, o DrainOptions) (*storev1.DrainR
 // SetDrainPhase advances a drain to a later phase. Errors: DRAIN_INVALID_STATE when that drain is over, whether or not another one has
 // started; ErrUnavailable.
 func (s *Store) SetDrainPhase(ctx context.Context, of *storev1.DrainRecord, phase agboxv1.DrainPhase) (changed bool, err error) {
-	return s.change(ctx, func(t *txn) (bool, error) {
+	return updated(ctx, s, func(t *txn) (bool, error) {
 		rec := t.draining()
 		switch {
 		case !isSameDrain(of, rec):
@@ -164,7 +164,7 @@ func (s *Store) SetDrainPhase(ctx context.Context, of *storev1.DrainRecord, phas
 // EndDrain ends the drain, and removes the restart mark from the agents that have a process. changed is false when there is no drain.
 // Errors: ErrUnavailable.
 func (s *Store) EndDrain(ctx context.Context) (changed bool, err error) {
-	return s.change(ctx, func(t *txn) (bool, error) {
+	return updated(ctx, s, func(t *txn) (bool, error) {
 		rec := t.draining()
 		if rec == nil {
 			return false, nil

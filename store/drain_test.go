@@ -203,7 +203,7 @@ func TestEachPhaseOfADrainHasItsAgentsLookedAt(t *testing.T) {
 	withAgent(t, s, "agent")
 	makeIdle(t, s, "agent")
 	woken := 0
-	s.OnAgentCommit(func(string) { woken++ }) // called before the caller is answered
+	s.OnCommit(func(Change) { woken++ }) // called before the caller is answered
 	version := agent1(t, s, "agent").Status.GetVersion()
 	for i, step := range []func() error{
 		func() error {

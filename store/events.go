@@ -40,27 +40,19 @@ func (s *Store) EventsAfter(ctx context.Context, id string, c Cursor, limit int)
 		if !live && !isKept(tx, id) {
 			return nil, sandboxNotFound(id)
 		}
-		if tx.Bucket([]byte(prefixEvents+id)) == nil {
-			return nil, corruptOrPurged(tx, id)
+		switch { // every sandbox has an event until it is purged
+		case tx.Bucket([]byte(prefixEvents+id)) != nil:
+		case hasRecord(tx, id):
+			return nil, corruptSandbox(id)
+		default:
+			return nil, sandboxNotFound(id)
 		}
 		l := loader{tx, s.corrupt.add}
 		if err := l.checkCursor(id, c); err != nil {
 			return nil, err
 		}
-		events, err := page(tx, prefixEvents+id, c.After, limit, math.MaxInt, func(k, v []byte) (*agboxv1.SandboxEvent, error) { return l.event(id, k, v) })
-		if len(events) > 0 {
-			return events, nil // the next call returns the error
-		}
-		return nil, err
+		return page(tx, prefixEvents+id, c.After, limit, math.MaxInt, func(k, v []byte) (*agboxv1.SandboxEvent, error) { return l.event(id, k, v) })
 	})
-}
-
-// corruptOrPurged returns the error for a sandbox without events: every sandbox has one until it is purged.
-func corruptOrPurged(tx *bolt.Tx, id string) error {
-	if !hasRecord(tx, id) {
-		return sandboxNotFound(id)
-	}
-	return corruptSandbox(id)
 }
 
 func (l loader) checkCursor(id string, c Cursor) error {
@@ -73,7 +65,7 @@ func (l loader) checkCursor(id string, c Cursor) error {
 	}
 	trimmed := l.trimmed(id)
 	if c.After > newest || c.After < trimmed && c.GapsTo < trimmed {
-		return sequenceExpired(id, c.After, trimmed+1)
+		return refuseSequence("sandbox", "SANDBOX_EVENT_SEQUENCE_EXPIRED", id, c.After, trimmed+1)
 	}
 	return nil
 }

@@ -89,11 +89,11 @@ func TestWatchersAreToldAfterTheCommit(t *testing.T) {
 func TestHooksAreToldInOrderAndMayRead(t *testing.T) {
 	s := open(t, testOptions(t))
 	var got []string
-	s.OnCommit(func(id, execID string) {
-		if _, err := s.Sandbox(context.Background(), id); err != nil {
+	s.OnCommit(func(c Change) {
+		if _, err := s.Sandbox(context.Background(), c.SandboxID); err != nil {
 			t.Errorf("read from a hook: %v", err)
 		}
-		got = append(got, id+"/"+execID)
+		got = append(got, c.SandboxID+"/"+c.ExecID)
 	})
 	makeReady(t, s, "box")
 	startExec(t, s, "box", "exec-1")

@@ -63,7 +63,7 @@ func (t *txn) createExec(e Exec) error {
 		return execExists(e.ID)
 	}
 	if wakes {
-		if err := t.resume(sb); err != nil {
+		if err := t.resume(sb, false); err != nil {
 			return err
 		}
 	}
@@ -82,11 +82,16 @@ func (t *txn) startExec(sb *Sandbox, e Exec) error {
 	e.Desired.CreatedAt, e.Desired.StartedSequence = t.now.UnixNano(), ev.GetSequence()
 	t.changes.execs[e.ID] = sb.ID
 	t.keep(sb, e.ID)
-	t.putInt(bucketExecID, e.ID, uint64(t.now.UnixNano()))
-	t.put(bucketExecRefs, e.ID, &storev1.ExecRef{SandboxId: sb.ID})
-	t.put(prefixExecConfig+sb.ID, e.ID, e.Request)
-	t.put(prefixExecDesired+sb.ID, e.ID, e.Desired)
+	t.putExec(e, e.Desired.GetCreatedAt())
 	return nil
+}
+
+// putExec stages the records of a new exec.
+func (t *txn) putExec(e Exec, created int64) {
+	t.putInt(bucketExecID, e.ID, uint64(created))
+	t.put(bucketExecRefs, e.ID, &storev1.ExecRef{SandboxId: e.SandboxID})
+	t.put(prefixExecConfig+e.SandboxID, e.ID, e.Request)
+	t.put(prefixExecDesired+e.SandboxID, e.ID, e.Desired)
 }
 
 // acceptsExec reports whether an exec may be recorded for sb, and whether sb must be resumed for it.
@@ -124,7 +129,7 @@ func withoutID(ids []string, id string) []string {
 // RequestCancel records once that an exec should be cancelled. changed is false when that was recorded before. Errors: Refusals
 // EXEC_NOT_FOUND and EXEC_ALREADY_TERMINAL; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestCancel(ctx context.Context, execID string) (changed bool, err error) {
-	return s.change(ctx, func(t *txn) (bool, error) {
+	return updated(ctx, s, func(t *txn) (bool, error) {
 		id, err := t.sandboxOf(execID)
 		switch {
 		case err != nil:
@@ -146,7 +151,7 @@ func (t *txn) cancel(id, execID string) (changed bool, err error) {
 		return false, nil
 	}
 	d.CancelRequestedAt = t.now.UnixNano()
-	t.touched = append(t.touched, touch{id, execID})
+	t.touched = append(t.touched, Change{SandboxID: id, ExecID: execID})
 	t.put(prefixExecDesired+id, execID, &d)
 	return true, nil
 }
@@ -177,7 +182,7 @@ func endedExecSandbox(tx *bolt.Tx, execID string) (string, error) {
 // EndExec records the end of an exec and its event, once: for an exec that has already ended it writes nothing and returns nil. The store
 // sets end.Sequence on a copy. Errors: EXEC_NOT_FOUND; ErrInvalidArgument for a state that is not terminal; ErrDataLoss; ErrUnavailable.
 func (s *Store) EndExec(ctx context.Context, execID string, end *storev1.ExecEnd) error {
-	typ, ok := endEvent(agboxv1.ExecState(end.GetState()))
+	typ, ok := endEvents[agboxv1.ExecState(end.GetState())]
 	if !ok {
 		return fmt.Errorf("end exec %s: state %d is not terminal: %w", execID, end.GetState(), errdefs.ErrInvalidArgument)
 	}

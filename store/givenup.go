@@ -37,15 +37,11 @@ func (s *Store) ForgetGivenUp(ctx context.Context, id string) error {
 // GivenUp returns the confirmations of live sandboxes by sandbox ID. It skips records that do not decode, so that the operator is asked
 // again. Errors: ErrUnavailable.
 func (s *Store) GivenUp(ctx context.Context) (map[string]*storev1.GivenUp, error) {
-	live := map[string]bool{}
-	for _, id := range s.LiveIDs() {
-		live[id] = true
-	}
 	return viewed(ctx, s, func(tx *bolt.Tx) (map[string]*storev1.GivenUp, error) {
 		found := map[string]*storev1.GivenUp{}
 		for k, v := range records(tx, bucketGivenUp, nil) {
 			g := &storev1.GivenUp{}
-			if decode(v, g) == nil && live[string(k)] {
+			if sb, live := s.index.sandbox(string(k)); live && !sb.Corrupt && decode(v, g) == nil {
 				found[string(k)] = g
 			}
 		}

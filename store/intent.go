@@ -18,7 +18,7 @@ import (
 // pause in progress is withdrawn. changed is false when a stop is in progress. Errors: Refusals SANDBOX_NOT_FOUND and
 // SANDBOX_INVALID_STATE; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestStop(ctx context.Context, id, reason string) (changed bool, err error) {
-	return s.change(ctx, func(t *txn) (bool, error) {
+	return updated(ctx, s, func(t *txn) (bool, error) {
 		sb, err := t.sandbox(id, notReady(id))
 		switch {
 		case err != nil:
@@ -32,14 +32,9 @@ func (s *Store) RequestStop(ctx context.Context, id, reason string) (changed boo
 	})
 }
 
-// change runs a change of intent that may have nothing to do.
-func (s *Store) change(ctx context.Context, fn func(*txn) (bool, error)) (changed bool, err error) {
-	return updated(ctx, s, fn)
-}
-
-// changeLive is change for a live sandbox. For a DELETED one there is nothing to do.
+// changeLive changes the intent of a live sandbox, if fn finds something to do. For a DELETED one there is nothing to do.
 func (s *Store) changeLive(ctx context.Context, id string, fn func(*txn, *Sandbox) (bool, error)) (changed bool, err error) {
-	return s.change(ctx, func(t *txn) (bool, error) {
+	return updated(ctx, s, func(t *txn) (bool, error) {
 		sb, err := t.sandbox(id, nil)
 		if err != nil || sb == nil {
 			return false, err
@@ -75,7 +70,7 @@ func (s *Store) RequestIdleStop(ctx context.Context, id string, idleFor time.Dur
 // changed is false when the sandbox is DELETING or DELETED. Errors: SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestDelete(ctx context.Context, id, reason string) (changed bool, err error) {
 	return s.changeLive(ctx, id, func(t *txn, sb *Sandbox) (bool, error) {
-		return t.requestDelete(sb, reason)
+		return t.requestDelete(sb, reason, false)
 	})
 }
 
@@ -93,7 +88,7 @@ func (s *Store) RequestCleanup(ctx context.Context, id string, after time.Durati
 		if sb.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED && sb.ErrorCode != codeCreateFailed {
 			t.putInt(bucketUnswept, sb.ID, uint64(t.now.UnixNano()))
 		}
-		return t.requestDelete(sb, reasonCleanup)
+		return t.requestDelete(sb, reasonCleanup, false)
 	})
 }
 
@@ -108,12 +103,8 @@ func (sb *Sandbox) atRest() bool {
 	return false
 }
 
-// requestDelete requests the delete of the sandbox and of its agents.
-func (t *txn) requestDelete(sb *Sandbox, reason string) (changed bool, err error) {
-	return t.requestDeleteWith(sb, reason, t.deleteAgentsOf)
-}
-
-func (t *txn) requestDeleteWith(sb *Sandbox, reason string, agents func(*Sandbox)) (changed bool, err error) {
+// requestDelete requests the delete of the sandbox and, unless they are kept, of its agents.
+func (t *txn) requestDelete(sb *Sandbox, reason string, keepAgents bool) (changed bool, err error) {
 	if sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_DELETE {
 		return false, nil
 	}
@@ -121,7 +112,7 @@ func (t *txn) requestDeleteWith(sb *Sandbox, reason string, agents func(*Sandbox
 		t.changes.names[sb.Name] = ""
 		t.delete(bucketNames, sb.Name)
 	}
-	agents(sb)
+	t.leaveAgents(sb, keepAgents)
 	return true, t.change(sb, storev1.RunState_RUN_STATE_DELETE, agboxv1.EventType_SANDBOX_DELETE_REQUESTED,
 		agboxv1.SandboxState_SANDBOX_STATE_DELETING, reason)
 }
@@ -139,7 +130,7 @@ func (s *Store) RequestDeleteMatching(ctx context.Context, selector map[string]s
 			if sb.Corrupt || !hasLabels(sb.Spec.GetLabels(), selector) {
 				continue
 			}
-			changed, err := t.requestDelete(sb, reason)
+			changed, err := t.requestDelete(sb, reason, false)
 			if err != nil {
 				return nil, err
 			}

@@ -31,27 +31,19 @@ type Timeout struct {
 // reasonTimeout is the reason of a stop, pause or delete at a deadline.
 const reasonTimeout = "timeout"
 
-// deadline returns the absolute time in Unix nanoseconds; 0: never.
-func (to Timeout) deadline(now time.Time) (int64, error) {
-	at := to.At
+// deadline returns the absolute time in Unix nanoseconds, 0: never, and the time that it counts from, 0: it is a time of day, or never.
+func (to Timeout) deadline(now time.Time) (at, from int64, err error) {
+	t := to.At
 	switch {
-	case at.IsZero() && to.After == 0:
-		return 0, nil
-	case at.IsZero():
-		at = now.Add(to.After)
+	case t.IsZero() && to.After == 0:
+		return 0, 0, nil
+	case t.IsZero():
+		t, from = now.Add(to.After), now.UnixNano()
 	}
-	if at.Before(time.Unix(0, 1)) || at.After(time.Unix(0, math.MaxInt64)) || to.After < 0 {
-		return 0, fmt.Errorf("deadline at %v, or %v from now: %w", to.At, to.After, errdefs.ErrInvalidArgument)
+	if t.Before(time.Unix(0, 1)) || t.After(time.Unix(0, math.MaxInt64)) || to.After < 0 {
+		return 0, 0, fmt.Errorf("deadline at %v, or %v from now: %w", to.At, to.After, errdefs.ErrInvalidArgument)
 	}
-	return at.UnixNano(), nil
-}
-
-// from returns the time in Unix nanoseconds that the deadline counts from; 0: it is a time of day, or never.
-func (to Timeout) from(now time.Time) int64 {
-	if !to.At.IsZero() || to.After == 0 {
-		return 0
-	}
-	return now.UnixNano()
+	return t.UnixNano(), from, nil
 }
 
 // SetTimeout sets the deadline of a sandbox that is PENDING, READY or PAUSED and whose stop or delete was not requested, and appends
@@ -60,7 +52,7 @@ func (to Timeout) from(now time.Time) int64 {
 // cannot be stored; ErrDataLoss; ErrUnavailable.
 func (s *Store) SetTimeout(ctx context.Context, id string, t Timeout) (deadline time.Time, changed bool, err error) {
 	var at int64
-	changed, err = s.change(ctx, func(tx *txn) (did bool, err error) {
+	changed, err = updated(ctx, s, func(tx *txn) (did bool, err error) {
 		at, did, err = tx.setTimeout(id, t)
 		return did, err
 	})
@@ -78,7 +70,7 @@ func (t *txn) setTimeout(id string, to Timeout) (at int64, changed bool, err err
 	if !sb.hasLifetime() {
 		return 0, false, notRunning(id)
 	}
-	at, err = to.deadline(t.now)
+	at, from, err := to.deadline(t.now)
 	if err != nil {
 		return 0, false, fmt.Errorf("set timeout of sandbox %s: %w", id, err)
 	}
@@ -87,7 +79,7 @@ func (t *txn) setTimeout(id string, to Timeout) (at int64, changed bool, err err
 		return have, false, nil
 	}
 	sb.Desired = proto.CloneOf(sb.Desired)
-	sb.Desired.DeadlineAt, sb.Desired.DeadlineFrom, sb.Desired.DeadlineSet = at, to.from(t.now), true
+	sb.Desired.DeadlineAt, sb.Desired.DeadlineFrom, sb.Desired.DeadlineSet = at, from, true
 	t.put(bucketDesired, sb.ID, sb.Desired)
 	if err := t.append(sb, timeoutEvent(at)); err != nil {
 		return 0, false, err
@@ -156,7 +148,7 @@ func (t *txn) expire(sb *Sandbox) error {
 	case "pause":
 		return t.pause(sb, reasonTimeout)
 	case "delete":
-		_, err := t.requestDelete(sb, reasonTimeout)
+		_, err := t.requestDelete(sb, reasonTimeout, false)
 		return err
 	}
 	return t.stop(sb, reasonTimeout)

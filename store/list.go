@@ -82,10 +82,18 @@ func (s *Store) DeletedBefore(ctx context.Context, m clockjump.Moment, age time.
 
 // eachDeleted calls fn for each entry of sandbox-deleted-at until fn returns false, 256 in a transaction.
 func (s *Store) eachDeleted(ctx context.Context, fn func(tx *bolt.Tx, id string, at []byte) bool) error {
-	next, more := "", true
-	for more {
+	for from, more := "", true; more; {
 		err := s.view(ctx, func(tx *bolt.Tx) error {
-			next, more = someDeleted(tx, next, fn)
+			n := 0
+			more = false
+			for k, v := range records(tx, bucketDeletedAt, []byte(from)) {
+				if more = n == maxRead; more {
+					from = string(k)
+				}
+				if n++; more || !fn(tx, string(k), v) {
+					break
+				}
+			}
 			return nil
 		})
 		if err != nil {
@@ -93,19 +101,4 @@ func (s *Store) eachDeleted(ctx context.Context, fn func(tx *bolt.Tx, id string,
 		}
 	}
 	return nil
-}
-
-// someDeleted starts at key from, and returns the key to continue with.
-func someDeleted(tx *bolt.Tx, from string, fn func(*bolt.Tx, string, []byte) bool) (next string, more bool) {
-	n := 0
-	for k, v := range records(tx, bucketDeletedAt, []byte(from)) {
-		if n == maxRead {
-			return string(k), true
-		}
-		if !fn(tx, string(k), v) {
-			return "", false
-		}
-		n++
-	}
-	return "", false
 }

@@ -9,19 +9,19 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 )
 
-// load migrates the file to this version's schema and loads the facts from it. The writer does not run yet.
+// load checks the schema version of the file and loads the facts from it. The writer does not run yet.
 func (s *Store) load() error {
-	if err := migrate(s.db, s.o.Path, s.o.migrations); err != nil {
-		return err
-	}
-	txid, err := txidOf(s.db)
+	txid, _, err := s.newest()
 	if err != nil {
 		return fmt.Errorf("read %s: %w", s.o.Path, err)
 	}
-	s.durable = newDurable(txid)
+	s.setDurable(txid, nil)
 	s.index.facts = newFacts()
 	return s.db.View(func(tx *bolt.Tx) error {
-		if err := s.loadInstance(tx); err != nil {
+		if err := s.loadSchema(tx); err != nil {
+			return err
+		}
+		if err := s.loadInstances(tx); err != nil {
 			return err
 		}
 		s.rebuilding.Store(get(tx, bucketMeta, []byte(keyRebuild)) != nil)
@@ -32,9 +32,9 @@ func (s *Store) load() error {
 	})
 }
 
-// loadInstance loads the instance UUID. Like the schema version, it is required to open the store: without it the daemon cannot recognize
-// its Docker objects.
-func (s *Store) loadInstance(tx *bolt.Tx) error {
+// loadInstances loads the UUIDs of this and of former instances. Like the schema version, they are required to open the store: without
+// them the daemon cannot recognize its Docker objects.
+func (s *Store) loadInstances(tx *bolt.Tx) error {
 	var instance storev1.Instance
 	err := decode(get(tx, bucketMeta, []byte(keyInstance)), &instance)
 	if err == nil && instance.GetUuid() == "" {
@@ -43,30 +43,28 @@ func (s *Store) loadInstance(tx *bolt.Tx) error {
 	if err != nil {
 		return fmt.Errorf("read instance of %s: %w: %w", s.o.Path, err, errdefs.ErrDataLoss)
 	}
-	s.instance = instance.GetUuid()
-	return s.loadFormer(tx)
+	all := instancesOf(&instance)
+	s.instances.Store(&all)
+	return nil
 }
 
 // loadSandboxes loads the live sandboxes that are not hidden. agents holds the agent IDs of each sandbox.
 func (s *Store) loadSandboxes(tx *bolt.Tx, agents map[string][]string) {
 	l := loader{tx, s.corrupt.add}
 	for _, id := range liveIn(tx) {
-		if get(tx, bucketUnproven, []byte(id)) == nil {
-			s.addLoaded(l, id, agents[id])
+		if get(tx, bucketUnproven, []byte(id)) != nil {
+			continue
 		}
+		execs := l.activeExecs(id)
+		for _, execID := range execs {
+			s.index.execs[execID] = id
+			_, _ = l.exec(id, execID) // notes now what does not decode
+		}
+		sb := l.sandbox(id, execs, agents[id])
+		sb.IdleSince = sb.idle(func(agentID string) *Agent { return s.index.agents[agentID] })
+		l.history(sb)
+		s.index.sandboxes[id] = sb
 	}
-}
-
-func (s *Store) addLoaded(l loader, id string, agents []string) {
-	execs := l.activeExecs(id)
-	for _, execID := range execs {
-		s.index.execs[execID] = id
-		_, _ = l.exec(id, execID) // notes now what does not decode
-	}
-	sb := l.sandbox(id, execs, agents)
-	sb.IdleSince = sb.idle(func(agentID string) *Agent { return s.index.agents[agentID] })
-	l.history(sb)
-	s.index.sandboxes[id] = sb
 }
 
 // loadNames loads the names from their bucket and from the desired states, so that a damaged record of either releases no held name.
@@ -77,22 +75,17 @@ func (s *Store) loadNames(tx *bolt.Tx) {
 		}
 	}
 	for k, v := range records(tx, bucketNames, nil) {
-		s.loadName(string(k), v)
-	}
-}
-
-func (s *Store) loadName(name string, v []byte) {
-	var ref storev1.NameRef
-	if err := decode(v, &ref); err != nil {
-		s.corrupt.add(Corrupt{Bucket: bucketNames, Key: name, SandboxID: s.index.names[name], Err: err})
-		return
-	}
-	sb := s.index.sandboxes[ref.GetSandboxId()]
-	if sb == nil {
-		return
-	}
-	s.index.names[name] = sb.ID
-	if sb.Desired == nil {
-		sb.Name = name
+		name := string(k)
+		var ref storev1.NameRef
+		if err := decode(v, &ref); err != nil {
+			s.corrupt.add(Corrupt{Bucket: bucketNames, Key: name, SandboxID: s.index.names[name], Err: err})
+			continue
+		}
+		if sb := s.index.sandboxes[ref.GetSandboxId()]; sb != nil {
+			s.index.names[name] = sb.ID
+			if sb.Desired == nil {
+				sb.Name = name
+			}
+		}
 	}
 }

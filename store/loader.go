@@ -25,6 +25,14 @@ func (l loader) message(bucket, key, sandboxID string, m proto.Message) error {
 	return l.noted(bucket, key, sandboxID, decode(get(l.tx, bucket, []byte(key)), m))
 }
 
+// optional is message for a record that may be missing; m is then unchanged.
+func (l loader) optional(bucket, key, sandboxID string, m proto.Message) error {
+	if get(l.tx, bucket, []byte(key)) == nil {
+		return nil
+	}
+	return l.message(bucket, key, sandboxID, m)
+}
+
 // noted converts an error of a record that must exist into ErrDataLoss and notes it.
 func (l loader) noted(bucket, key, sandboxID string, err error) error {
 	if err == nil {
@@ -65,11 +73,8 @@ func (l loader) sandbox(id string, activeExecs, agents []string) *Sandbox {
 
 // progress returns nil when the record does not decode: continuing from an empty one would repeat actions.
 func (l loader) progress(id string) *storev1.Progress {
-	if get(l.tx, bucketProgress, []byte(id)) == nil {
-		return &storev1.Progress{}
-	}
 	var p storev1.Progress
-	if l.message(bucketProgress, id, id, &p) != nil {
+	if l.optional(bucketProgress, id, id, &p) != nil {
 		return nil
 	}
 	return &p
@@ -141,7 +146,7 @@ func (l loader) execDesired(id, execID string, d *storev1.ExecDesired) error {
 
 func (l loader) execEnd(id, execID string, end *storev1.ExecEnd) error {
 	err := decode(get(l.tx, prefixExecStatus+id, []byte(execID)), end)
-	if _, ok := endEvent(agboxv1.ExecState(end.GetState())); err == nil && !ok {
+	if _, ok := endEvents[agboxv1.ExecState(end.GetState())]; err == nil && !ok {
 		err = fmt.Errorf("no end in it: %w", errdefs.ErrDataLoss)
 	}
 	return l.noted(prefixExecStatus+id, execID, id, err)

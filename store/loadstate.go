@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/containerd/errdefs"
+	bolt "go.etcd.io/bbolt"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -101,12 +102,18 @@ func decide(sb *Sandbox, ev *agboxv1.SandboxEvent, start uint64) (further bool) 
 // walkBack calls fn with the events of a sandbox with sequences from before-1 down to first, until fn returns false. It notes and skips
 // events that do not decode.
 func (l loader) walkBack(id string, first, before uint64, fn func(*agboxv1.SandboxEvent) bool) {
-	for k, v := range recordsBack(l.tx, prefixEvents+id, before) {
+	walkBack(l.tx, prefixEvents+id, first, before, func(k, v []byte) (*agboxv1.SandboxEvent, error) { return l.event(id, k, v) }, fn)
+}
+
+// walkBack calls fn with the numbered records of a bucket from before-1 down to first, until fn returns false. It skips those that read
+// cannot decode.
+func walkBack[R any](tx *bolt.Tx, bucket string, first, before uint64, read func(k, v []byte) (R, error), fn func(R) bool) {
+	for k, v := range recordsBack(tx, bucket, before) {
 		seq, err := decodeInt(k)
 		if err != nil || seq < first {
 			return
 		}
-		if ev, err := l.event(id, k, v); err == nil && !fn(ev) {
+		if r, err := read(k, v); err == nil && !fn(r) {
 			return
 		}
 	}

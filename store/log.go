@@ -53,7 +53,7 @@ type keeper struct {
 
 // openLog opens the log of a database before its writer starts. A log that cannot be written does not keep the store from opening.
 func (s *Store) openLog() error {
-	txid := s.durable.current()
+	txid := s.durable.Load().txid
 	lineage, err := s.lineage()
 	if err != nil {
 		return err
@@ -107,10 +107,10 @@ func bootID() string {
 
 // append logs a committed group. After an error the keeper writes a snapshot.
 func (k *keeper) append(txid int, accepted []*txn) {
-	err := k.log.Append(uint64(txid), func(yield func(txlog.Op)) {
+	err := k.log.Append(uint64(txid), func(yield func(op)) {
 		for _, t := range accepted {
 			for _, o := range t.ops {
-				yield(o.logged())
+				yield(o)
 			}
 		}
 	})
@@ -127,12 +127,6 @@ func (k *keeper) failed(what string, err error) {
 	k.s.o.LogFailed(err)
 	k.s.o.Logger.Error(what, "path", LogDir(k.s.o.Path), "err", err)
 }
-
-func (o op) logged() txlog.Op {
-	return txlog.Op{Kind: loggedKinds[o.kind], Bucket: []byte(o.bucket), Key: o.key, Value: o.value}
-}
-
-var loggedKinds = map[opKind]txlog.Kind{opPut: txlog.Put, opDelete: txlog.Delete, opDropBucket: txlog.DropBucket}
 
 func (k *keeper) start() {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -190,11 +184,8 @@ func (k *keeper) run(ctx context.Context) {
 
 // due reports whether a snapshot is due: the log is incomplete, large or old.
 func (k *keeper) due(taken time.Time) bool {
-	if !k.log.Whole() {
-		return true
-	}
-	segments, snapshot := k.log.Size()
-	return segments > max(k.s.o.minLogBytes, snapshot) || time.Since(taken) >= logMaxAge
+	l := k.log.State()
+	return !l.Whole || l.Segments > max(k.s.o.minLogBytes, l.Snapshot) || time.Since(taken) >= logMaxAge
 }
 
 // snapshot writes the snapshot of a new segment, or of the one that Open started.
@@ -204,7 +195,7 @@ func (k *keeper) snapshot(ctx context.Context) error {
 	if why := k.s.o.NoRoom(); why != "" {
 		return fmt.Errorf("%s: %w", why, errdefs.ErrUnavailable)
 	}
-	if k.begun == 0 || !k.log.Appendable() {
+	if k.begun == 0 || !k.log.State().Appendable {
 		err := k.s.update(ctx, func(*txn) (err error) { // between two transactions
 			k.begun, err = k.log.Rotate()
 			return err
@@ -214,7 +205,7 @@ func (k *keeper) snapshot(ctx context.Context) error {
 		}
 	}
 	err := k.s.view(ctx, func(tx *bolt.Tx) error {
-		return k.log.WriteSnapshot(k.begun, uint64(tx.ID()), func(yield func(txlog.Op) error) error {
+		return k.log.WriteSnapshot(k.begun, uint64(tx.ID()), func(yield func(op) error) error {
 			return eachOp(ctx, tx, yield)
 		})
 	})
@@ -222,7 +213,7 @@ func (k *keeper) snapshot(ctx context.Context) error {
 		return err
 	}
 	k.begun = 0
-	if !k.log.Whole() {
+	if !k.log.State().Whole {
 		return fmt.Errorf("an append has failed meanwhile: %w", errdefs.ErrUnavailable)
 	}
 	select {
@@ -235,12 +226,13 @@ func (k *keeper) snapshot(ctx context.Context) error {
 
 // eachOp yields the operations that create the content of tx. It returns an error for a nested bucket or one with a sequence, which the
 // schema does not have.
-func eachOp(ctx context.Context, tx *bolt.Tx, yield func(txlog.Op) error) error {
+func eachOp(ctx context.Context, tx *bolt.Tx, yield func(op) error) error {
 	return tx.ForEach(func(name []byte, b *bolt.Bucket) error {
+		bucket := string(name)
 		if b.Sequence() != 0 {
-			return fmt.Errorf("bucket %s has a sequence, which the log can't hold", name)
+			return fmt.Errorf("bucket %s has a sequence, which the log can't hold", bucket)
 		}
-		if err := yield(txlog.Op{Kind: txlog.MakeBucket, Bucket: name}); err != nil {
+		if err := yield(op{Kind: txlog.MakeBucket, Bucket: bucket}); err != nil {
 			return err
 		}
 		return b.ForEach(func(k, v []byte) error {
@@ -248,9 +240,9 @@ func eachOp(ctx context.Context, tx *bolt.Tx, yield func(txlog.Op) error) error 
 			case ctx.Err() != nil:
 				return context.Cause(ctx)
 			case v == nil:
-				return fmt.Errorf("bucket %s has a bucket in it, which the log can't hold", name)
+				return fmt.Errorf("bucket %s has a bucket in it, which the log can't hold", bucket)
 			}
-			return yield(txlog.Op{Kind: txlog.Put, Bucket: name, Key: k, Value: v})
+			return yield(putOp(bucket, k, v))
 		})
 	})
 }
@@ -259,4 +251,4 @@ func eachOp(ctx context.Context, tx *bolt.Tx, yield func(txlog.Op) error) error 
 func (s *Store) LogReady() <-chan struct{} { return s.keeper.ready }
 
 // LogWhole reports whether the log is complete; if not, it is after the next snapshot. From memory.
-func (s *Store) LogWhole() bool { return s.keeper.log.Whole() }
+func (s *Store) LogWhole() bool { return s.keeper.log.State().Whole }

@@ -180,8 +180,8 @@ func TestRandomHistoriesComeBack(t *testing.T) {
 			"update": action(m.updateSpec), "limit": action(m.setLimit), "purge": action(m.purge),
 			"lost": action(func() {
 				waitFor(t, "the log is at rest", func() bool { // a copy during a change of the files would be invalid
-					segments, snapshot := m.s.keeper.log.Size()
-					return m.s.LogWhole() && segments <= max(o.minLogBytes, snapshot)
+					l := m.s.keeper.log.State()
+					return l.Whole && l.Segments <= max(o.minLogBytes, l.Snapshot)
 				})
 				o := copyTree(t, m.s.o)
 				before := fileContent(t, o.Path)
@@ -430,8 +430,8 @@ func TestPurgedDataLeavesTheLog(t *testing.T) {
 		create(t, s, boxID(i))
 	}
 	waitFor(t, "it is compacted", func() bool {
-		segments, snapshot := s.keeper.log.Size()
-		return s.LogWhole() && segments <= max(o.minLogBytes, snapshot)
+		l := s.keeper.log.State()
+		return l.Whole && l.Segments <= max(o.minLogBytes, l.Snapshot)
 	})
 	must(t, s.Close())
 	wantReplay(t, s.o)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/store/internal/disk"
 )
 
 // marker is the file Path+".running". It answers two questions before bbolt maps a file that may fault: does another process have the
@@ -21,7 +23,8 @@ import (
 type marker struct {
 	f        *os.File
 	database string
-	clean    bool // the file is as the last owner closed it
+	text     string
+	clean    bool // the database is as the last owner closed it
 }
 
 const (
@@ -44,8 +47,8 @@ func lockMarker(ctx context.Context, path string, timeout time.Duration) (*marke
 	if err := m.lock(ctx, timeout); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
 	}
-	if m.clean, err = m.isClean(); err == nil {
-		err = syncDir(filepath.Dir(path))
+	if err = m.read(); err == nil {
+		err = disk.SyncDir(filepath.Dir(path))
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("read store marker: %w", err), f.Close())
@@ -71,14 +74,16 @@ func (m *marker) lock(ctx context.Context, timeout time.Duration) error {
 	}
 }
 
-func (m *marker) isClean() (bool, error) {
+func (m *marker) read() error {
 	b := make([]byte, maxMark)
 	n, err := m.f.ReadAt(b, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return false, err
+		return err
 	}
+	m.text = string(b[:n])
 	want, err := m.cleanMark()
-	return err == nil && strings.HasPrefix(string(b[:n]), want), nil
+	m.clean = err == nil && strings.HasPrefix(m.text, want)
+	return nil
 }
 
 // cleanMark returns the clean mark for the database's current size, time and inode.
@@ -90,6 +95,8 @@ func (m *marker) cleanMark() (string, error) {
 	return fmt.Sprintf("%c %d %d.%09d %d\n", markClean, st.Size, st.Mtim.Sec, st.Mtim.Nsec, st.Ino), nil
 }
 
+// set writes a mark and syncs it. If the mark is markOpen already, as after a crash, it skips the write, because a full disk may refuse it
+// where each write needs a new block, as on btrfs.
 func (m *marker) set(mark byte) error {
 	text := string(mark)
 	if mark == markClean {
@@ -98,10 +105,12 @@ func (m *marker) set(mark byte) error {
 			return err
 		}
 	}
-	if mark != markOpen || !m.isOpen() {
+	if mark != markOpen || !strings.HasPrefix(m.text, text) {
+		m.text = "" // not known while the write may have failed
 		if _, err := m.f.WriteAt([]byte(text), 0); err != nil {
 			return fmt.Errorf("write store marker: %w", err)
 		}
+		m.text = text
 	}
 	if err := m.f.Sync(); err != nil {
 		return fmt.Errorf("sync store marker: %w", err)
@@ -109,21 +118,5 @@ func (m *marker) set(mark byte) error {
 	return nil
 }
 
-// isOpen reports whether the mark is markOpen already, as after a crash. The caller then skips the write, because a full disk may refuse
-// it where each write needs a new block, as on btrfs.
-func (m *marker) isOpen() bool {
-	b := make([]byte, 1)
-	_, err := m.f.ReadAt(b, 0)
-	return err == nil && b[0] == markOpen
-}
-
 // release unlocks the store for other processes.
 func (m *marker) release() error { return m.f.Close() }
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}

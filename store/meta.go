@@ -92,14 +92,3 @@ func (s *Store) RememberInstances(ctx context.Context, uuids []string) error {
 func instancesOf(i *storev1.Instance) []string {
 	return append([]string{i.GetUuid()}, i.GetFormer()...)
 }
-
-// loadFormer loads the UUIDs from the record that loadInstance has validated.
-func (s *Store) loadFormer(tx *bolt.Tx) error {
-	var instance storev1.Instance
-	if err := decode(get(tx, bucketMeta, []byte(keyInstance)), &instance); err != nil {
-		return err
-	}
-	all := instancesOf(&instance)
-	s.instances.Store(&all)
-	return nil
-}

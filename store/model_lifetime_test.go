@@ -239,7 +239,8 @@ func stageRebuilt(s *Store, id string, found *agboxv1.RehydratedDetails) error {
 		sb := t.live(id)
 		ev := phase(agboxv1.EventType_SANDBOX_REHYDRATED, sb.State)
 		ev.Details = &agboxv1.SandboxEvent_Rehydrated{Rehydrated: found}
-		if err := t.stageEvent(sb, ev); err != nil { // the state table allows this event only as the first of a record
+		sb.State = agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED // the state table allows this event only as the first of a record
+		if err := t.append(sb, ev); err != nil {
 			return err
 		}
 		t.keep(sb, "")

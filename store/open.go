@@ -14,15 +14,15 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	"github.com/agbox/agbox/store/internal/disk"
 )
 
 // Store is an open ids.db. Its methods may be called from any goroutine.
 type Store struct {
-	o        Options
-	db       *bolt.DB
-	mark     *marker
-	keeper   *keeper
-	instance string
+	o      Options
+	db     *bolt.DB
+	mark   *marker
+	keeper *keeper
 	// instances holds this store's UUID and those of former stores.
 	instances atomic.Pointer[[]string]
 
@@ -33,20 +33,20 @@ type Store struct {
 	down    error         // set by the writer after a fatal error; read by the writer, and by Close after the writer has returned
 
 	index   index
-	durable *durable
-	reserve *reserve
+	durable atomic.Pointer[durable]
+	// reserve keeps blocks of the file allocated: bbolt grows it sparsely, and the first write to a hole would find no space. Only the writer
+	// uses it, and Open before the writer starts.
+	reserve disk.Reserve
 	// alone is how many of the next commits hold one request: the disk was full, and a small commit may fit.
 	alone   int
 	hub     *hub
-	agents  *hub // subscribers of agents
 	corrupt *quarantine
 
 	historyLimit atomic.Int64
 	rebuilding   atomic.Bool
 
-	hookMu     sync.Mutex
-	hookList   []func(sandboxID, execID string)
-	agentHooks []func(agentID string)
+	hookMu   sync.Mutex
+	hookList []func(Change)
 
 	draining atomic.Pointer[storev1.DrainRecord]
 }
@@ -108,7 +108,7 @@ func prepareFile(ctx context.Context, o Options, mark *marker) error {
 			return fmt.Errorf("close store to others: %w", err)
 		}
 	}
-	if err := checkSize(o.Path); err != nil {
+	if _, err := checkSize(o.Path); err != nil {
 		return err
 	}
 	if mark.clean || len(o.CheckProgram) == 0 {
@@ -124,18 +124,19 @@ func openFile(o Options, mark *marker) (*Store, error) {
 	}
 	s := &Store{
 		o: o, db: db, mark: mark, queue: make(chan *request, maxGroup), written: make(chan struct{}),
-		hub: newHub(), agents: newHub(), corrupt: newQuarantine(o.Logger),
+		hub: newHub(), corrupt: newQuarantine(o.Logger),
 	}
 	s.SetEventHistoryLimit(o.EventHistoryLimit)
 	if err := s.load(); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	if s.reserve, err = openReserve(o.Path, o.ReserveBytes); err != nil {
-		return nil, errors.Join(err, db.Close())
+	if s.reserve.File, err = os.OpenFile(o.Path, os.O_RDWR, 0); err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s for its reserve: %w", o.Path, err), db.Close())
 	}
+	s.reserve.Bytes = o.ReserveBytes
 	s.extendReserve()
 	if err := s.openLog(); err != nil {
-		return nil, errors.Join(err, s.reserve.close(), db.Close())
+		return nil, errors.Join(err, s.reserve.File.Close(), db.Close())
 	}
 	return s, nil
 }
@@ -183,7 +184,7 @@ func (s *Store) Close() error {
 	close(s.queue)
 	s.closing.Unlock()
 	<-s.written
-	err := errors.Join(s.keeper.close(), s.reserve.close(), s.db.Close())
+	err := errors.Join(s.keeper.close(), s.reserve.File.Close(), s.db.Close())
 	if err == nil && s.down == nil {
 		err = s.mark.set(markClean)
 	}

@@ -54,7 +54,6 @@ type Options struct {
 	commit      func(*bolt.Tx) error
 	minLogBytes int64
 	maxLogged   int
-	migrations  []migration
 }
 
 const (
@@ -95,9 +94,6 @@ func (o Options) withDefaults() Options {
 	}
 	if o.commit == nil {
 		o.commit = (*bolt.Tx).Commit
-	}
-	if o.migrations == nil {
-		o.migrations = migrations
 	}
 	return o
 }

@@ -24,7 +24,7 @@ const reasonPauseCleanup = "stopped_gc"
 // RequestPause requests that a READY sandbox is frozen. changed is false when a pause is in progress. Errors: Refusals SANDBOX_NOT_FOUND,
 // SANDBOX_ALREADY_PAUSED for a PAUSED sandbox and SANDBOX_INVALID_STATE; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestPause(ctx context.Context, id, reason string) (changed bool, err error) {
-	return s.change(ctx, func(t *txn) (bool, error) {
+	return updated(ctx, s, func(t *txn) (bool, error) {
 		sb, err := t.sandbox(id, notReady(id))
 		switch {
 		case err != nil:
@@ -65,17 +65,7 @@ func (sb *Sandbox) isResuming() bool {
 // the sandbox. changed is false when a resume is in progress. Errors: Refusals SANDBOX_NOT_FOUND and SANDBOX_INVALID_STATE; ErrDataLoss;
 // ErrUnavailable.
 func (s *Store) RequestResume(ctx context.Context, id string) (changed bool, err error) {
-	return s.change(ctx, func(t *txn) (bool, error) {
-		sb, err := t.sandbox(id, notStopped(id))
-		if err != nil || sb.isResuming() {
-			return false, err
-		}
-		stopped := sb.State == agboxv1.SandboxState_SANDBOX_STATE_STOPPED && sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_STOP
-		if !stopped && !sb.isPaused() && !sb.isPausing() {
-			return false, notStopped(id)
-		}
-		return true, t.resume(sb)
-	})
+	return s.requestResume(ctx, id, false)
 }
 
 // codeCreateFailed is the error code of a sandbox whose containers were removed when it failed.
@@ -87,35 +77,37 @@ const codeContainerMissing = "CONTAINER_MISSING"
 // RequestRecover is RequestResume for a resume that may recreate the network and reconnect the containers; it also accepts a FAILED
 // sandbox whose create did not fail. Errors: as RequestResume.
 func (s *Store) RequestRecover(ctx context.Context, id string) (changed bool, err error) {
-	return s.change(ctx, func(t *txn) (bool, error) {
+	return s.requestResume(ctx, id, true)
+}
+
+func (s *Store) requestResume(ctx context.Context, id string, repairs bool) (changed bool, err error) {
+	return updated(ctx, s, func(t *txn) (bool, error) {
 		sb, err := t.sandbox(id, notStopped(id))
-		if err != nil || sb.isResuming() && sb.Desired.GetRecover() {
+		switch {
+		case err != nil, sb.isResuming() && (!repairs || sb.Desired.GetRecover()):
 			return false, err
-		}
-		if !sb.recoverable() {
+		case !sb.isResumable(repairs):
 			return false, notStopped(id)
 		}
-		return true, t.resumeBy(sb, true)
+		return true, t.resume(sb, repairs)
 	})
 }
 
-// recoverable reports whether RequestRecover accepts the sandbox.
-func (sb *Sandbox) recoverable() bool {
+// isResumable reports whether RequestResume or, with repairs, RequestRecover accepts the sandbox.
+func (sb *Sandbox) isResumable(repairs bool) bool {
 	run := sb.Desired.GetRunState()
 	switch sb.State {
 	case agboxv1.SandboxState_SANDBOX_STATE_FAILED:
-		return run != storev1.RunState_RUN_STATE_DELETE && sb.ErrorCode != codeCreateFailed
+		return repairs && run != storev1.RunState_RUN_STATE_DELETE && sb.ErrorCode != codeCreateFailed
 	case agboxv1.SandboxState_SANDBOX_STATE_STOPPED:
 		return run == storev1.RunState_RUN_STATE_STOP
 	}
 	return sb.isPaused() || sb.isPausing()
 }
 
-func (t *txn) resume(sb *Sandbox) error { return t.resumeBy(sb, false) }
-
-// resumeBy records a resume. A sandbox that failed while a pause was wanted may be frozen; the pass thaws it by the engine's state.
+// resume records a resume. A sandbox that failed while a pause was wanted may be frozen; the pass thaws it by the engine's state.
 // repairs: the network may be recreated.
-func (t *txn) resumeBy(sb *Sandbox, repairs bool) error {
+func (t *txn) resume(sb *Sandbox, repairs bool) error {
 	t.progress(sb, resumed(sb))
 	sb.Desired = proto.CloneOf(sb.Desired)
 	sb.Desired.Attempt, sb.Desired.Recover = storev1.Attempt_ATTEMPT_RESUME, repairs
@@ -179,7 +171,7 @@ func (s *Store) RequestPauseCleanup(ctx context.Context, id string, after time.D
 		if after <= 0 || demoted == 0 || !sb.isPaused() || m.CheckedAt(t.now).Age(time.Unix(0, demoted)) < after {
 			return false, nil
 		}
-		return t.requestDelete(sb, reasonPauseCleanup)
+		return t.requestDelete(sb, reasonPauseCleanup, false)
 	})
 }
 

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -10,19 +11,8 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// hostPort is a host port that a spec fixes.
-type hostPort struct {
-	port     uint32
-	protocol string // never empty
-}
-
-func (p hostPort) String() string { return fmt.Sprintf("%d/%s", p.port, p.protocol) }
-
-// portClaim is a fixed host port and its field in the spec, named as in package validate.
-type portClaim struct {
-	hostPort
-	field string
-}
+// portClaim is a host port that a spec fixes, such as 8080/tcp, and its field in the spec, named as in package validate.
+type portClaim struct{ port, field string }
 
 // portClaims returns the fixed host ports of the primary and of all services, in the order of the spec.
 func portClaims(spec *agboxv1.CreateSpec) []portClaim {
@@ -41,11 +31,8 @@ func claimsOf(claims []portClaim, prefix string, ports []*agboxv1.PortSpec) []po
 		if p.GetHostPort() == 0 {
 			continue
 		}
-		protocol := strings.ToLower(p.GetProtocol())
-		if protocol == "" {
-			protocol = "tcp"
-		}
-		claims = append(claims, portClaim{hostPort{p.GetHostPort(), protocol}, fmt.Sprintf("%sports[%d].host_port", prefix, i)})
+		port := fmt.Sprintf("%d/%s", p.GetHostPort(), cmp.Or(strings.ToLower(p.GetProtocol()), "tcp"))
+		claims = append(claims, portClaim{port, fmt.Sprintf("%sports[%d].host_port", prefix, i)})
 	}
 	return claims
 }
@@ -58,30 +45,26 @@ func (t *txn) checkPorts(sb *Sandbox, without string) error {
 	}
 	holders := t.portHolders()
 	for _, c := range claims {
-		if holder, taken := holders[c.hostPort]; taken && holder != without {
-			return portTaken(sb.ID, holder, c)
+		if holder, taken := holders[c.port]; taken && holder != without {
+			return &Refusal{
+				Reason: "SANDBOX_PORT_ALREADY_IN_USE", Metadata: map[string]string{"sandbox_id": sb.ID, "field": c.field},
+				Message: fmt.Sprintf("host port %s is taken by sandbox %s", c.port, holder), Class: errdefs.ErrAlreadyExists,
+			}
 		}
 	}
 	return nil
 }
 
-func (t *txn) portHolders() map[hostPort]string {
-	holders := map[hostPort]string{}
+func (t *txn) portHolders() map[string]string {
+	holders := map[string]string{}
 	for _, id := range t.liveIDs() {
 		sb := t.live(id)
 		if sb.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED || sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_DELETE {
 			continue
 		}
 		for _, c := range portClaims(sb.Spec) {
-			holders[c.hostPort] = id
+			holders[c.port] = id
 		}
 	}
 	return holders
-}
-
-func portTaken(id, holder string, c portClaim) error {
-	return &Refusal{
-		Reason: "SANDBOX_PORT_ALREADY_IN_USE", Metadata: map[string]string{"sandbox_id": id, "field": c.field},
-		Message: fmt.Sprintf("host port %s is taken by sandbox %s", c.hostPort, holder), Class: errdefs.ErrAlreadyExists,
-	}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/store/internal/txlog"
 )
 
 // purgeBatch limits the keys that one transaction of a purge removes, so that no accept waits long for it.
@@ -19,12 +21,25 @@ func (s *Store) PurgeSandbox(ctx context.Context, id string) error {
 	if err := s.update(ctx, func(t *txn) error { return t.beginPurge(id) }); err != nil {
 		return err
 	}
+	err := s.updateUntil(ctx, func(t *txn) (done bool, err error) {
+		// The exec configs are purged last, because their keys identify the exec references.
+		if left := t.purgeBuckets(id, prefixEvents, prefixExecStatus, prefixExecDesired, prefixExecConfig); left {
+			return false, nil
+		}
+		t.delete(bucketDeletedAt, id)
+		return true, nil
+	})
+	if err != nil {
+		return fmt.Errorf("purge sandbox %s: %w", id, err)
+	}
+	return nil
+}
+
+// updateUntil runs fn in one transaction after another until it is done or fails.
+func (s *Store) updateUntil(ctx context.Context, fn func(*txn) (done bool, err error)) error {
 	for { // each iteration but the last removes at least one key
-		switch done, err := updated(ctx, s, func(t *txn) (bool, error) { return t.purgeSome(id), nil }); {
-		case err != nil:
-			return fmt.Errorf("purge sandbox %s: %w", id, err)
-		case done:
-			return nil
+		if done, err := updated(ctx, s, fn); done || err != nil {
+			return err
 		}
 	}
 }
@@ -36,22 +51,11 @@ func (t *txn) beginPurge(id string) error {
 	case get(t.tx, bucketDeletedAt, []byte(id)) == nil:
 		return sandboxNotFound(id)
 	}
-	t.purged = append(t.purged, id)
-	t.touched = append(t.touched, touch{id, ""})
+	t.touched = append(t.touched, Change{SandboxID: id})
 	for _, bucket := range []string{bucketConfig, bucketDesired, bucketState, bucketProgress, bucketTrimmed} {
 		t.delete(bucket, id)
 	}
 	return nil
-}
-
-// purgeSome stages the removal of at most purgeBatch keys, and with the last keys the removal of the buckets and the time of deletion.
-func (t *txn) purgeSome(id string) (done bool) {
-	// The exec configs are purged last, because their keys identify the exec references.
-	if left := t.purgeBuckets(id, prefixEvents, prefixExecStatus, prefixExecDesired, prefixExecConfig); left {
-		return false
-	}
-	t.delete(bucketDeletedAt, id)
-	return true
 }
 
 // purgeBuckets stages the removal of at most purgeBatch keys from the buckets with these prefixes, in order, of the exec references with
@@ -65,12 +69,12 @@ func (t *txn) purgeBuckets(id string, prefixes ...string) (left bool) {
 			}
 			room--
 			key := bytes.Clone(k) // k is invalid once ops are applied
-			t.ops = append(t.ops, op{kind: opDelete, bucket: prefix + id, key: key})
+			t.ops = append(t.ops, op{Kind: txlog.Delete, Bucket: prefix + id, Key: key})
 			if prefix == prefixExecConfig {
-				t.ops = append(t.ops, op{kind: opDelete, bucket: bucketExecRefs, key: key})
+				t.ops = append(t.ops, op{Kind: txlog.Delete, Bucket: bucketExecRefs, Key: key})
 			}
 		}
-		t.ops = append(t.ops, op{kind: opDropBucket, bucket: prefix + id})
+		t.ops = append(t.ops, op{Kind: txlog.DropBucket, Bucket: prefix + id})
 	}
 	return false
 }

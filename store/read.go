@@ -12,7 +12,7 @@ import (
 
 // InstanceID returns the UUID of this store, the value of the instance label on all its Docker objects. It is set when the file is created
 // and never changes.
-func (s *Store) InstanceID() string { return s.instance }
+func (s *Store) InstanceID() string { return (*s.instances.Load())[0] }
 
 // Sandbox returns one sandbox, live or deleted. Errors: Refusal SANDBOX_NOT_FOUND (never existed, or purged); ErrDataLoss, together with
 // the readable parts, when config or intent does not decode; ErrUnavailable.

@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/errdefs"
 	bolt "go.etcd.io/bbolt"
 
+	"github.com/agbox/agbox/store/internal/disk"
 	"github.com/agbox/agbox/store/internal/txlog"
 )
 
@@ -45,7 +46,7 @@ func Recover(ctx context.Context, o Options) (r Recovery, err error) {
 		if errdefs.IsNotFound(err) {
 			err = errors.Join(err, keepLog(LogDir(o.Path), "damaged", o.Now()))
 		}
-		return r, errors.Join(err, removeIfThere(tmp))
+		return r, errors.Join(err, disk.Remove(tmp))
 	}
 	if err := errors.Join(CheckFile(tmp), mark.set(markOpen)); err != nil {
 		return r, fmt.Errorf("check the replayed database: %w", err)
@@ -53,22 +54,18 @@ func Recover(ctx context.Context, o Options) (r Recovery, err error) {
 	if err := os.Rename(tmp, o.Path); err != nil {
 		return r, fmt.Errorf("put the replayed database in place: %w: %w", err, errdefs.ErrUnavailable)
 	}
-	return r, syncDir(filepath.Dir(o.Path))
+	return r, disk.SyncDir(filepath.Dir(o.Path))
 }
 
 // Preview creates at path to the database that Recover would create, returns its content with the records of the live sandboxes, and
 // removes it. The daemon may run. Errors: as Recover.
 func Preview(o Options, to string) (r Recovery, list []Rebuilt, err error) {
 	o = o.withDefaults()
-	defer func() { err = errors.Join(err, removeIfThere(to)) }()
+	defer func() { err = errors.Join(err, disk.Remove(to)) }()
 	if r, err = replayTo(o, to); err != nil {
 		return r, nil, err
 	}
-	db, err := bolt.Open(to, 0o600, &bolt.Options{ReadOnly: true, Timeout: o.LockTimeout})
-	if err != nil {
-		return r, nil, openError(to, err)
-	}
-	err = db.View(func(tx *bolt.Tx) error {
+	err = viewFile(to, func(tx *bolt.Tx) error {
 		l := loader{tx, func(Corrupt) {}}
 		for _, id := range liveIn(tx) {
 			if b, ok := l.rebuilt(id, instanceIn(tx)); ok {
@@ -77,7 +74,7 @@ func Preview(o Options, to string) (r Recovery, list []Rebuilt, err error) {
 		}
 		return nil
 	})
-	return r, list, errors.Join(err, db.Close())
+	return r, list, err
 }
 
 // keepLog renames a log to dir.why-<UTC time>, because the next log would remove its files.
@@ -87,13 +84,6 @@ func keepLog(dir, why string, now time.Time) error {
 	}
 	if err := os.Rename(dir, dir+"."+why+"-"+now.UTC().Format("20060102T150405.000000000Z")); err != nil {
 		return fmt.Errorf("keep the log: %w: %w", err, errdefs.ErrUnavailable)
-	}
-	return nil
-}
-
-func removeIfThere(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
 	}
 	return nil
 }
@@ -116,7 +106,7 @@ func replayTo(o Options, to string) (Recovery, error) {
 }
 
 func replayOne(o Options, dir string, n uint32, to string) (r Recovery, err error) {
-	if err := removeIfThere(to); err != nil {
+	if err := disk.Remove(to); err != nil {
 		return r, fmt.Errorf("remove an unfinished replay: %w: %w", err, errdefs.ErrUnavailable)
 	}
 	// Not synced before the end: an unfinished file is useless.
@@ -124,17 +114,7 @@ func replayOne(o Options, dir string, n uint32, to string) (r Recovery, err erro
 	if err != nil {
 		return r, openError(to, err)
 	}
-	b := &replay{db: db}
-	done, err := txlog.Replay(dir, n, bootID(), b.apply)
-	if err == nil {
-		err = b.flush()
-	} else {
-		err = errors.Join(err, b.abandon())
-	}
-	if err == nil {
-		r.Missing = done.Missing
-		err = db.Update(func(tx *bolt.Tx) error { return b.finish(tx, o, &r) })
-	}
+	err = r.replay(db, o, dir, n)
 	if err == nil {
 		err = db.Sync()
 	}
@@ -147,60 +127,50 @@ func replayOne(o Options, dir string, n uint32, to string) (r Recovery, err erro
 	return r, nil
 }
 
-// replay applies operations in transactions of bounded size.
-type replay struct {
-	db    *bolt.DB
-	tx    *bolt.Tx
-	bytes int
-}
-
 // replayBytes limits the size of one transaction of a replay.
 const replayBytes = 16 << 20
 
-var replayedKinds = map[txlog.Kind]opKind{txlog.Put: opPut, txlog.Delete: opDelete, txlog.DropBucket: opDropBucket}
-
-func (r *replay) apply(ops []txlog.Op) (err error) {
-	if r.tx == nil {
-		if r.tx, err = r.db.Begin(true); err != nil {
+// replay applies the log to an empty database, in transactions of bounded size.
+func (r *Recovery) replay(db *bolt.DB, o Options, dir string, n uint32) error {
+	tx, err := db.Begin(true)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
+	size := 0
+	done, err := txlog.Replay(dir, n, bootID(), func(ops []op) (err error) {
+		for _, in := range ops {
+			in.Value = bytes.Clone(in.Value)
+			if err := apply(tx, in); err != nil {
+				return fmt.Errorf("write to bucket %s: %w", in.Bucket, err)
+			}
+			size += len(in.Key) + len(in.Value)
+		}
+		if size < replayBytes {
+			return nil
+		}
+		if err := tx.Commit(); err != nil {
 			return err
 		}
-	}
-	for _, in := range ops {
-		if in.Kind == txlog.MakeBucket {
-			_, err = r.tx.CreateBucketIfNotExists(in.Bucket)
-		} else { // bbolt keeps a reference to the value until the commit
-			err = op{replayedKinds[in.Kind], string(in.Bucket), in.Key, bytes.Clone(in.Value)}.apply(r.tx)
+		next, err := db.Begin(true)
+		if err == nil {
+			tx, size = next, 0
 		}
-		if err != nil {
-			return fmt.Errorf("write to bucket %s: %w", in.Bucket, err)
-		}
-		r.bytes += len(in.Key) + len(in.Value)
+		return err
+	})
+	if err != nil {
+		return err
 	}
-	if r.bytes < replayBytes {
-		return nil
+	r.Missing = done.Missing
+	if err := r.finish(tx, o); err != nil {
+		return err
 	}
-	return r.flush()
-}
-
-func (r *replay) abandon() error {
-	if r.tx == nil {
-		return nil
-	}
-	return r.tx.Rollback()
-}
-
-func (r *replay) flush() error {
-	if r.tx == nil {
-		return nil
-	}
-	tx := r.tx
-	r.tx, r.bytes = nil, 0
 	return tx.Commit()
 }
 
 // finish gives the file a new lineage. If transactions may be missing, it marks the rebuild as pending and the live sandboxes as unproven.
 // Errors: ErrDataLoss when it is not a database of agboxd; ErrFailedPrecondition.
-func (r *replay) finish(tx *bolt.Tx, o Options, sum *Recovery) error {
+func (r *Recovery) finish(tx *bolt.Tx, o Options) error {
 	schema, err := decodeInt(get(tx, bucketMeta, []byte(keySchema)))
 	if err != nil || instanceIn(tx) == "" {
 		return fmt.Errorf("it has no schema version or instance: %w", errdefs.ErrDataLoss)
@@ -209,16 +179,16 @@ func (r *replay) finish(tx *bolt.Tx, o Options, sum *Recovery) error {
 		return err
 	}
 	live := liveIn(tx)
-	sum.Sandboxes = len(live)
-	if b := tx.Bucket([]byte(bucketAgentDesired)); b != nil {
-		sum.Agents = b.Stats().KeyN
+	r.Sandboxes = len(live)
+	for range records(tx, bucketAgentDesired, nil) {
+		r.Agents++
 	}
 	meta := tx.Bucket([]byte(bucketMeta))
-	if err := meta.Put([]byte(keyLineage), newLineage()); err != nil || sum.Missing == "" {
+	if err := meta.Put([]byte(keyLineage), newLineage()); err != nil || r.Missing == "" {
 		return err
 	}
 	now := encodeInt(uint64(o.Now().UnixNano()))
-	if err := errors.Join(meta.Put([]byte(keyRebuild), now), meta.Put([]byte(keyEngineMarker), now)); err != nil {
+	if err := markRebuild(meta, now); err != nil {
 		return err
 	}
 	l := loader{tx, func(Corrupt) {}}
@@ -226,7 +196,7 @@ func (r *replay) finish(tx *bolt.Tx, o Options, sum *Recovery) error {
 		if _, ok := l.rebuilt(id, ""); !ok {
 			continue // Open quarantines it
 		}
-		if err := (op{opPut, bucketUnproven, []byte(id), now}).apply(tx); err != nil {
+		if err := apply(tx, putOp(bucketUnproven, []byte(id), now)); err != nil {
 			return err
 		}
 	}

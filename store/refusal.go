@@ -29,14 +29,29 @@ func refuse(idKey, id, reason string, class error, format string, args ...any) e
 	return &Refusal{Reason: reason, Metadata: map[string]string{idKey: id}, Message: fmt.Sprintf(format, args...), Class: class}
 }
 
-// refuseSandbox refuses with a message about the ID.
-func refuseSandbox(reason, id string, class error, format string) error {
-	return refuse("sandbox_id", id, reason, class, format, id)
+// refusal returns a function that refuses with a message about the ID.
+func refusal(idKey, reason string, class error, format string) func(id string) error {
+	return func(id string) error { return refuse(idKey, id, reason, class, format, id) }
 }
 
-func refuseExec(reason, id string, class error, format string) error {
-	return refuse("exec_id", id, reason, class, format, id)
-}
+// The refusals that say nothing but the ID.
+var (
+	sandboxNotFound   = refusal("sandbox_id", "SANDBOX_NOT_FOUND", errdefs.ErrNotFound, "sandbox %s was not found")
+	sandboxExists     = refusal("sandbox_id", "SANDBOX_ID_ALREADY_EXISTS", errdefs.ErrAlreadyExists, "sandbox_id %s already exists")
+	notStopped        = refusal("sandbox_id", "SANDBOX_INVALID_STATE", errdefs.ErrFailedPrecondition, "sandbox %s is not stopped")
+	notReady          = refusal("sandbox_id", "SANDBOX_INVALID_STATE", errdefs.ErrFailedPrecondition, "sandbox %s is not ready")
+	alreadyPaused     = refusal("sandbox_id", "SANDBOX_ALREADY_PAUSED", errdefs.ErrFailedPrecondition, "sandbox %s is already paused")
+	notRunning        = refusal("sandbox_id", "SANDBOX_INVALID_STATE", errdefs.ErrFailedPrecondition, "sandbox %s is not running")
+	beingDeleted      = refusal("sandbox_id", "SANDBOX_INVALID_STATE", errdefs.ErrFailedPrecondition, "sandbox %s is being deleted")
+	notReadyToExec    = refusal("sandbox_id", "SANDBOX_NOT_READY", errdefs.ErrFailedPrecondition, "sandbox %s is not ready")
+	execExists        = refusal("exec_id", "EXEC_ID_ALREADY_EXISTS", errdefs.ErrAlreadyExists, "exec_id %s already exists")
+	execNotFound      = refusal("exec_id", "EXEC_NOT_FOUND", errdefs.ErrNotFound, "exec %s was not found")
+	execTerminal      = refusal("exec_id", "EXEC_ALREADY_TERMINAL", errdefs.ErrFailedPrecondition, "exec %s is already terminal")
+	agentNotFound     = refusal("agent_id", "AGENT_NOT_FOUND", errdefs.ErrNotFound, "agent %s was not found")
+	agentExists       = refusal("agent_id", "AGENT_ID_ALREADY_EXISTS", errdefs.ErrAlreadyExists, "agent_id %s already exists")
+	agentBeingDeleted = refusal("agent_id", "AGENT_INVALID_STATE", errdefs.ErrFailedPrecondition, "agent %s is being deleted")
+	agentNotBusy      = refusal("agent_id", "AGENT_INVALID_STATE", errdefs.ErrFailedPrecondition, "agent %s is not busy")
+)
 
 // refuseSequence refuses to read the history of a sandbox or an agent from a sequence.
 func refuseSequence(what, reason, id string, from, oldest uint64) error {
@@ -50,22 +65,6 @@ func refuseSequence(what, reason, id string, from, oldest uint64) error {
 	}
 }
 
-func sandboxNotFound(id string) error {
-	return refuseSandbox("SANDBOX_NOT_FOUND", id, errdefs.ErrNotFound, "sandbox %s was not found")
-}
-
-func sandboxExists(id string) error {
-	return refuseSandbox("SANDBOX_ID_ALREADY_EXISTS", id, errdefs.ErrAlreadyExists, "sandbox_id %s already exists")
-}
-
-func nameExists(id, name string) error {
-	return refuse("sandbox_id", id, "SANDBOX_NAME_ALREADY_EXISTS", errdefs.ErrAlreadyExists, "sandbox name %s already exists", name)
-}
-
-func notStopped(id string) error {
-	return refuseSandbox("SANDBOX_INVALID_STATE", id, errdefs.ErrFailedPrecondition, "sandbox %s is not stopped")
-}
-
 // RefuseResume refuses a resume for a reason that the store does not know: SANDBOX_INVALID_STATE, with the reason also in the metadata key
 // "refusal".
 func RefuseResume(id, why string) error {
@@ -76,42 +75,6 @@ func RefuseResume(id, why string) error {
 	}
 }
 
-func notReady(id string) error {
-	return refuseSandbox("SANDBOX_INVALID_STATE", id, errdefs.ErrFailedPrecondition, "sandbox %s is not ready")
-}
-
-func alreadyPaused(id string) error {
-	return refuseSandbox("SANDBOX_ALREADY_PAUSED", id, errdefs.ErrFailedPrecondition, "sandbox %s is already paused")
-}
-
-func notRunning(id string) error {
-	return refuseSandbox("SANDBOX_INVALID_STATE", id, errdefs.ErrFailedPrecondition, "sandbox %s is not running")
-}
-
-func beingDeleted(id string) error {
-	return refuseSandbox("SANDBOX_INVALID_STATE", id, errdefs.ErrFailedPrecondition, "sandbox %s is being deleted")
-}
-
-func notReadyToExec(id string) error {
-	return refuseSandbox("SANDBOX_NOT_READY", id, errdefs.ErrFailedPrecondition, "sandbox %s is not ready")
-}
-
-func execExists(id string) error {
-	return refuseExec("EXEC_ID_ALREADY_EXISTS", id, errdefs.ErrAlreadyExists, "exec_id %s already exists")
-}
-
-func execNotFound(id string) error {
-	return refuseExec("EXEC_NOT_FOUND", id, errdefs.ErrNotFound, "exec %s was not found")
-}
-
-func execTerminal(id string) error {
-	return refuseExec("EXEC_ALREADY_TERMINAL", id, errdefs.ErrFailedPrecondition, "exec %s is already terminal")
-}
-
-func sequenceExpired(id string, from, oldest uint64) error {
-	return refuseSequence("sandbox", "SANDBOX_EVENT_SEQUENCE_EXPIRED", id, from, oldest)
-}
-
 func corruptSandbox(id string) error {
 	return fmt.Errorf("record of sandbox %s does not decode: %w", id, errdefs.ErrDataLoss)
 }
@@ -120,44 +83,12 @@ func refuseAgent(reason, id string, class error, format string, args ...any) err
 	return refuse("agent_id", id, reason, class, format, args...)
 }
 
-func agentNotFound(id string) error {
-	return refuseAgent("AGENT_NOT_FOUND", id, errdefs.ErrNotFound, "agent %s was not found", id)
-}
-
-func agentExists(id string) error {
-	return refuseAgent("AGENT_ID_ALREADY_EXISTS", id, errdefs.ErrAlreadyExists, "agent_id %s already exists", id)
-}
-
-func agentNameExists(id, name string) error {
-	return refuseAgent("AGENT_NAME_ALREADY_EXISTS", id, errdefs.ErrAlreadyExists, "agent name %s already exists", name)
-}
-
-func agentBeingDeleted(id string) error {
-	return refuseAgent("AGENT_INVALID_STATE", id, errdefs.ErrFailedPrecondition, "agent %s is being deleted", id)
-}
-
 func agentSandboxBeingDeleted(id, sandboxID string) error {
 	return refuseAgent("AGENT_INVALID_STATE", id, errdefs.ErrFailedPrecondition, "sandbox %s is being deleted", sandboxID)
 }
 
-func agentNotBusy(id string) error {
-	return refuseAgent("AGENT_INVALID_STATE", id, errdefs.ErrFailedPrecondition, "agent %s is not busy", id)
-}
-
 func agentsFull(id, sandboxID string) error {
 	return refuseAgent("AGENTS_FULL", id, errdefs.ErrResourceExhausted, "sandbox %s has %d agents", sandboxID, maxAgents)
-}
-
-func promptExists(id, promptID string) error {
-	return refuseAgent("PROMPT_ID_ALREADY_EXISTS", id, errdefs.ErrAlreadyExists, "prompt_id %s already exists", promptID)
-}
-
-func promptsFull(id string, n int) error {
-	return refuseAgent("AGENT_PROMPTS_FULL", id, errdefs.ErrResourceExhausted, "agent %s has %d prompts queued", id, n)
-}
-
-func agentSequenceExpired(id string, from, oldest uint64) error {
-	return refuseSequence("agent", "AGENT_EVENT_SEQUENCE_EXPIRED", id, from, oldest)
 }
 
 func corruptAgent(id string) error {

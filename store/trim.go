@@ -63,7 +63,7 @@ func (w *trimWalk) run() {
 		if err != nil || looks == trimLooks || w.room <= 0 || seq+w.keep > w.sb.LastSequence || seq == h.activity && !w.sb.idleFrom.IsZero() {
 			return
 		}
-		ev, err := loader{w.tx, w.note}.event(w.sb.ID, k, v)
+		ev, err := w.event(w.sb.ID, k, v)
 		if err == nil && isExecEvent(ev.GetEventType()) { // an event that does not decode stays
 			w.visit(ev)
 		}
@@ -76,7 +76,7 @@ func (w *trimWalk) run() {
 func (w *trimWalk) visit(ev *agboxv1.SandboxEvent) {
 	h := &w.sb.history
 	seq := ev.GetSequence()
-	if !(loader{w.tx, w.note}).endedByOOM(w.sb.ID, ev) {
+	if !w.endedByOOM(w.sb.ID, ev) {
 		w.drop(seq)
 		return
 	}

@@ -12,50 +12,36 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/sandboxstate"
+	"github.com/agbox/agbox/store/internal/txlog"
 )
 
 // txn is the transaction of one request of a group: its reads and its staged changes. It sees the changes of earlier requests of the
 // group, but not its own. Nothing is applied unless the request returns nil and err is nil, so it may fail at any point.
 type txn struct {
-	tx    *bolt.Tx
+	loader
 	index *index // published
 	group facts  // changes by earlier requests of the group
 	now   time.Time
-	limit int64         // on the events of a sandbox; below 1: none
-	note  func(Corrupt) // reports records that do not decode
+	limit int64 // on the events of a sandbox; below 1: none
 
 	ops     []op
 	err     error // the first one of staging; the request then fails
 	changes facts
-	touched []touch
-	ticks   []string // sandboxes with new events
-	purged  []string // sandboxes whose history was purged
-
-	op            string // of its request
-	agentsTouched []string
-	agentTicks    []string // agents with new events
-	agentsGone    []string
-	drain         *drainChange
+	touched []Change
+	drain   *drainChange
+	op      string // of its request
 }
 
-// op is one staged change of a bucket.
-type op struct {
-	kind   opKind
-	bucket string
-	key    []byte
-	value  []byte
+// op is one staged change of a bucket, as the log records it.
+type op = txlog.Op
+
+func putOp(bucket string, key, value []byte) op {
+	return op{Kind: txlog.Put, Bucket: bucket, Key: key, Value: value}
 }
 
-type opKind int
-
-const (
-	opPut opKind = iota
-	opDelete
-	opDropBucket
-)
-
-// touch holds the arguments of one call of the OnCommit hooks.
-type touch struct{ sandboxID, execID string }
+// Change is a committed change that a pass may act on: of the agent, of the exec or, if both are empty, of the sandbox itself. A change of an
+// exec also adds an event to its sandbox unless it is only a cancel request. A commit that only adds events to an agent is no Change.
+type Change struct{ SandboxID, ExecID, AgentID string }
 
 // live returns a draft of a live sandbox, which the caller may change and keep; nil when it is not live.
 func (t *txn) live(id string) *Sandbox {
@@ -93,24 +79,24 @@ func (t *txn) put(bucket, key string, m proto.Message) {
 		t.fail(err)
 		return
 	}
-	t.stage(op{opPut, bucket, []byte(key), b})
+	t.stage(putOp(bucket, []byte(key), b))
 }
 
 func (t *txn) putInt(bucket, key string, v uint64) {
-	t.stage(op{opPut, bucket, []byte(key), encodeInt(v)})
+	t.stage(putOp(bucket, []byte(key), encodeInt(v)))
 }
 
 func (t *txn) delete(bucket, key string) {
-	t.stage(op{kind: opDelete, bucket: bucket, key: []byte(key)})
+	t.stage(op{Kind: txlog.Delete, Bucket: bucket, Key: []byte(key)})
 }
 
 // stage refuses what bbolt would refuse, because an error while ops are applied would fail the whole group.
 func (t *txn) stage(o op) {
 	switch {
-	case o.kind != opDropBucket && (len(o.key) == 0 || len(o.key) > bolt.MaxKeySize):
-		t.fail(fmt.Errorf("key of %d bytes in %s: %w", len(o.key), o.bucket, errdefs.ErrInvalidArgument))
-	case len(o.value) > maxValueBytes:
-		t.fail(fmt.Errorf("record of %d bytes in %s: %w", len(o.value), o.bucket, errdefs.ErrInvalidArgument))
+	case o.Kind != txlog.DropBucket && (len(o.Key) == 0 || len(o.Key) > bolt.MaxKeySize):
+		t.fail(fmt.Errorf("key of %d bytes in %s: %w", len(o.Key), o.Bucket, errdefs.ErrInvalidArgument))
+	case len(o.Value) > maxValueBytes:
+		t.fail(fmt.Errorf("record of %d bytes in %s: %w", len(o.Value), o.Bucket, errdefs.ErrInvalidArgument))
 	default:
 		t.ops = append(t.ops, o)
 	}
@@ -122,16 +108,12 @@ func (t *txn) fail(err error) { t.err = cmp.Or(t.err, err) }
 // maxValueBytes is far above what the API accepts (a gRPC message of 4 MiB) and far below bbolt's 2 GiB.
 const maxValueBytes = 64 << 20
 
-// append is stageEvent for events that the state table allows. Errors: sandboxstate.ErrIllegal.
+// append stages the next event of sb, if the state table allows it: it sets the store's fields, advances the draft, and trims its history.
+// Errors: sandboxstate.ErrIllegal.
 func (t *txn) append(sb *Sandbox, ev *agboxv1.SandboxEvent) error {
 	if err := sandboxstate.Check(sb.State, ev.GetEventType(), ev.GetSandboxState()); err != nil {
 		return fmt.Errorf("append an event to sandbox %s: %w", sb.ID, err)
 	}
-	return t.stageEvent(sb, ev)
-}
-
-// stageEvent stages the next event of sb: it sets the store's fields, advances the draft, and trims its history.
-func (t *txn) stageEvent(sb *Sandbox, ev *agboxv1.SandboxEvent) error {
 	ev.Sequence = sb.LastSequence + 1
 	ev.SandboxId = sb.ID
 	ev.EventId = fmt.Sprintf("%s-%d", sb.ID, ev.Sequence)
@@ -143,8 +125,7 @@ func (t *txn) stageEvent(sb *Sandbox, ev *agboxv1.SandboxEvent) error {
 	if sb.advance(ev) {
 		t.putInt(bucketState, sb.ID, ev.Sequence)
 	}
-	t.ticks = append(t.ticks, sb.ID)
-	t.stage(op{opPut, prefixEvents + sb.ID, encodeInt(ev.Sequence), b})
+	t.stage(putOp(prefixEvents+sb.ID, encodeInt(ev.Sequence), b))
 	t.trim(sb)
 	return nil
 }
@@ -153,36 +134,37 @@ func (t *txn) stageEvent(sb *Sandbox, ev *agboxv1.SandboxEvent) error {
 func (t *txn) keep(sb *Sandbox, execID string) {
 	sb.IdleSince = sb.idle(t.agentNow)
 	t.changes.sandboxes[sb.ID] = sb
-	t.touched = append(t.touched, touch{sb.ID, execID})
+	t.touched = append(t.touched, Change{SandboxID: sb.ID, ExecID: execID})
 }
 
 // apply writes the staged ops into the group's transaction. An error comes from bbolt and fails the whole group.
 func (t *txn) apply() error {
 	for _, o := range t.ops {
-		if err := o.apply(t.tx); err != nil {
-			return fmt.Errorf("write to %s: %w", o.bucket, err)
+		if err := apply(t.tx, o); err != nil {
+			return fmt.Errorf("write to %s: %w", o.Bucket, err)
 		}
 	}
 	t.group.merge(t.changes)
 	return nil
 }
 
-func (o op) apply(tx *bolt.Tx) error {
-	name := []byte(o.bucket)
-	if o.kind == opPut {
+// apply writes one operation. bbolt keeps a reference to the value until the commit.
+func apply(tx *bolt.Tx, o op) error {
+	name := []byte(o.Bucket)
+	if o.Kind == txlog.Put || o.Kind == txlog.MakeBucket {
 		b, err := tx.CreateBucketIfNotExists(name)
-		if err != nil {
+		if err != nil || o.Kind == txlog.MakeBucket {
 			return err
 		}
-		b.FillPercent = fillOf(o.bucket)
-		return b.Put(o.key, o.value)
+		b.FillPercent = fillOf(o.Bucket)
+		return b.Put(o.Key, o.Value)
 	}
 	b := tx.Bucket(name)
 	if b == nil {
 		return nil
 	}
-	if o.kind == opDropBucket {
+	if o.Kind == txlog.DropBucket {
 		return tx.DeleteBucket(name)
 	}
-	return b.Delete(o.key)
+	return b.Delete(o.Key)
 }

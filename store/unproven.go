@@ -8,6 +8,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	"github.com/agbox/agbox/store/internal/txlog"
 )
 
 // RebuildPending reports whether this file replaced a lost one and its records are not all rebuilt yet: sandboxes and agents missing from
@@ -38,7 +39,7 @@ func (s *Store) Unproven(ctx context.Context) ([]Rebuilt, error) {
 	return viewed(ctx, s, func(tx *bolt.Tx) (list []Rebuilt, err error) {
 		l := loader{tx, s.corrupt.add}
 		for k := range records(tx, bucketUnproven, nil) {
-			if r, ok := l.rebuilt(string(k), s.instance); ok {
+			if r, ok := l.rebuilt(string(k), s.InstanceID()); ok {
 				list = append(list, r)
 			}
 		}
@@ -53,7 +54,13 @@ func (l loader) rebuilt(id, instance string) (Rebuilt, bool) {
 		return Rebuilt{}, false
 	}
 	sb.IdleSince = sb.idle(func(string) *Agent { return nil })
-	r := Rebuilt{Record: recordOf(sb, instance)}
+	r := Rebuilt{Record: &storev1.SandboxRecord{
+		Version: recordVersion, SandboxId: sb.ID, Instance: instance, CreatedAt: toNanos(sb.CreatedAt),
+		Spec: sb.Spec, Desired: sb.Desired, Progress: sb.Progress,
+		State: int32(sb.State), StateChangedAt: toNanos(sb.StateChangedAt),
+		ErrorCode: sb.ErrorCode, ErrorMessage: sb.ErrorMessage,
+		LastSequence: sb.LastSequence, Preparing: sb.Preparing, IdleSince: toNanos(sb.IdleSince),
+	}}
 	for k := range records(l.tx, prefixExecConfig+id, nil) {
 		if e, err := l.exec(id, string(k)); err == nil {
 			r.Execs = append(r.Execs, &storev1.ExecRecord{ExecId: e.ID, Request: e.Request, Desired: e.Desired, End: e.End})
@@ -62,18 +69,8 @@ func (l loader) rebuilt(id, instance string) (Rebuilt, bool) {
 	return r, true
 }
 
-// recordVersion is the SandboxRecord.version that recordOf sets.
+// recordVersion is the SandboxRecord.version that rebuilt sets.
 const recordVersion = 1
-
-func recordOf(sb *Sandbox, instance string) *storev1.SandboxRecord {
-	return &storev1.SandboxRecord{
-		Version: recordVersion, SandboxId: sb.ID, Instance: instance, CreatedAt: toNanos(sb.CreatedAt),
-		Spec: sb.Spec, Desired: sb.Desired, Progress: sb.Progress,
-		State: int32(sb.State), StateChangedAt: toNanos(sb.StateChangedAt),
-		ErrorCode: sb.ErrorCode, ErrorMessage: sb.ErrorMessage,
-		LastSequence: sb.LastSequence, Preparing: sb.Preparing, IdleSince: toNanos(sb.IdleSince),
-	}
-}
 
 // toNanos returns 0 for the zero time.
 func toNanos(t time.Time) int64 {
@@ -112,7 +109,7 @@ func (t *txn) reveal(id string) {
 		t.delete(bucketExecRefs, string(k))
 	}
 	for _, prefix := range []string{prefixEvents, prefixExecConfig, prefixExecDesired, prefixExecStatus} {
-		t.stage(op{kind: opDropBucket, bucket: prefix + id})
+		t.stage(op{Kind: txlog.DropBucket, Bucket: prefix + id})
 	}
 	for _, bucket := range []string{bucketProgress, bucketGivenUp, bucketUnproven} {
 		t.delete(bucket, id)

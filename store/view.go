@@ -53,14 +53,14 @@ func (s *Store) tryView(fn func(tx *bolt.Tx) error) (wait <-chan struct{}, err e
 		return nil, readError(err)
 	}
 	defer func() { err = errors.Join(err, tx.Rollback()) }()
-	ok, moved, down := s.durable.reached(tx.ID())
-	switch {
-	case ok:
+	switch d := s.durable.Load(); {
+	case tx.ID() <= d.txid:
 		return nil, fn(tx)
-	case down != nil:
-		return nil, down
+	case d.down != nil:
+		return nil, d.down
+	default:
+		return d.next, nil
 	}
-	return moved, nil
 }
 
 func readError(err error) error {
@@ -109,7 +109,7 @@ func lastKey(tx *bolt.Tx, bucket string) []byte {
 }
 
 // page returns at most limit or 256 records that follow number after (limit < 1: 256), and fewer if they would exceed maxBytes. A single
-// larger record is returned alone. It returns the error of the first record that read cannot decode together with the records before it.
+// larger record is returned alone. A record that read cannot decode ends the page; page returns its error if there is no record before it.
 func page[R any](tx *bolt.Tx, bucket string, after uint64, limit, maxBytes int, read func(k, v []byte) (R, error)) (list []R, err error) {
 	if after == noSequence {
 		return nil, nil
@@ -123,8 +123,11 @@ func page[R any](tx *bolt.Tx, bucket string, after uint64, limit, maxBytes int, 
 			break
 		}
 		r, err := read(k, v)
+		if err != nil && len(list) > 0 {
+			break // the next page returns the error
+		}
 		if err != nil {
-			return list, err
+			return nil, err
 		}
 		list = append(list, r)
 	}

@@ -73,10 +73,10 @@ func TestAnExecAndTheResumeForItAreOneTransaction(t *testing.T) {
 	if sb := get1(t, s, "box"); !sameSandbox(before, sb) {
 		t.Fatalf("a refused exec woke it: %+v", sb)
 	}
-	var touched []touch
-	s.OnCommit(func(id, execID string) { touched = append(touched, touch{id, execID}) })
+	var touched []Change
+	s.OnCommit(func(c Change) { touched = append(touched, c) })
 	startExec(t, s, "box", "exec-2")
-	if want := []touch{{"box", ""}, {"box", "exec-2"}}; !slices.Equal(touched, want) {
+	if want := []Change{{SandboxID: "box"}, {SandboxID: "box", ExecID: "exec-2"}}; !slices.Equal(touched, want) {
 		t.Errorf("told of %v", touched)
 	}
 	sb := get1(t, s, "box")

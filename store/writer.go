@@ -195,8 +195,8 @@ func (g *group) fault(when string) error {
 // stageGroup runs each request and applies its staged changes unless it returned an error.
 func (s *Store) stageGroup(g *group, tx *bolt.Tx) error {
 	for i, r := range g.requests {
-		t := &txn{tx: tx, index: &s.index, group: g.changes, now: s.o.Now(), changes: newFacts(),
-			limit: s.historyLimit.Load(), note: s.corrupt.add, op: r.op}
+		t := &txn{loader: loader{tx, s.corrupt.add}, index: &s.index, group: g.changes, now: s.o.Now(), changes: newFacts(),
+			limit: s.historyLimit.Load(), op: r.op}
 		err := r.fn(t)
 		if g.errs[i] = cmp.Or(t.err, err); g.errs[i] != nil {
 			continue
@@ -215,33 +215,31 @@ func (s *Store) stageGroup(g *group, tx *bolt.Tx) error {
 // publish makes a commit visible: index first, then hooks and watchers. The commit is already in the log; callers are answered later.
 func (s *Store) publish(g *group, txid int) {
 	s.index.publish(g.changes)
-	s.durable.advance(txid)
+	s.setDurable(txid, nil)
 	for _, t := range g.accepted {
+		if t.drain != nil {
+			s.draining.Store(t.drain.record)
+		}
 		for _, c := range t.touched {
 			for _, hook := range s.hooks() {
-				hook(c.sandboxID, c.execID)
+				hook(c)
 			}
 		}
-		for _, id := range t.ticks {
-			s.hub.tick(id)
+		for _, o := range t.ops {
+			s.hub.notify(o)
 		}
-		for _, id := range t.purged {
-			s.hub.purged(id)
-		}
-		s.publishAgents(t)
 	}
 }
 
-// OnCommit adds a hook. The writer goroutine calls it after each commit, once per change in order; it must neither block nor write. execID
-// is "" for changes of the sandbox itself; a change of an exec also adds an event to its sandbox unless it is only a cancel request. Hook
+// OnCommit adds a hook. The writer goroutine calls it after each commit, once per change in order; it must neither block nor write. Hook
 // calls are lost in a crash: the work that they start must also be found by reading the store.
-func (s *Store) OnCommit(fn func(sandboxID, execID string)) {
+func (s *Store) OnCommit(fn func(Change)) {
 	s.hookMu.Lock()
 	defer s.hookMu.Unlock()
 	s.hookList = append(s.hookList[:len(s.hookList):len(s.hookList)], fn)
 }
 
-func (s *Store) hooks() []func(sandboxID, execID string) {
+func (s *Store) hooks() []func(Change) {
 	s.hookMu.Lock()
 	defer s.hookMu.Unlock()
 	return s.hookList

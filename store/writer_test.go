@@ -252,7 +252,7 @@ func TestARequestFailsWithItsFirstErrorOfStaging(t *testing.T) {
 	for name, stage := range map[string]func(*txn){
 		"a key that is empty":          func(tx *txn) { tx.putInt(bucketUnswept, "", 1) },
 		"a key that is too long":       func(tx *txn) { tx.delete(bucketUnswept, strings.Repeat("x", bolt.MaxKeySize+1)) },
-		"a record that is too large":   func(tx *txn) { tx.stage(op{opPut, bucketUnswept, []byte("x"), make([]byte, maxValueBytes+1)}) },
+		"a record that is too large":   func(tx *txn) { tx.stage(putOp(bucketUnswept, []byte("x"), make([]byte, maxValueBytes+1))) },
 		"a record that is no protobuf": func(tx *txn) { tx.put(bucketNames, "x", &storev1.NameRef{SandboxId: "\xff"}) },
 	} {
 		err := s.update(ctx, func(tx *txn) error {

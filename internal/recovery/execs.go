@@ -1,6 +1,7 @@
 package recovery
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -46,12 +47,7 @@ func isAgents(t execjournal.Trace) bool {
 	return ok && t.Request != nil
 }
 
-func earliest(j *execjournal.Journal) int64 {
-	if j.StartedAtNanos > 0 {
-		return j.StartedAtNanos
-	}
-	return j.EndedAtNanos
-}
+func earliest(j *execjournal.Journal) int64 { return cmp.Or(max(j.StartedAtNanos, 0), j.EndedAtNanos) }
 
 // EndOf converts the journal of an exec to its terminal record; nil for one that has not ended. A stop of the container counts as a
 // cancellation, as in the record of the controller's pass while the sandbox ends.

@@ -79,8 +79,7 @@ func (g Gatherer) Gather(ctx context.Context, known []Known) (Input, error) {
 	if err := g.inspect(ctx, &in, w, isPrimary); err != nil {
 		return Input{}, err
 	}
-	owned := w.narrow(&in, known)
-	if err := g.inspect(ctx, &in, owned, isService); err != nil {
+	if err := g.inspect(ctx, &in, w, w.services(&in, known)); err != nil {
 		return Input{}, err
 	}
 	for _, id := range slices.Sorted(maps.Keys(w)) {
@@ -177,29 +176,28 @@ func (in *Input) noteUnread(id string, n int) {
 	}
 }
 
-// narrow returns the sandboxes whose services are needed: those with a primary of this daemon, or a known instance. The others
-// keep their containers as listed, to be reported as skipped.
-func (w sights) narrow(in *Input, known []Known) sights {
+// services selects the services of this daemon's sandboxes, whose primaries are inspected. All other containers stay as listed, to be
+// reported as skipped.
+func (w sights) services(in *Input, known []Known) (selected func(dockerx.Container) bool) {
 	found := make([]Found, 0, len(w))
 	for _, s := range w {
 		found = append(found, s.Found)
 	}
 	instances := in.instances(known, found)
-	owned := sights{}
-	for id, s := range w {
-		ours := slices.ContainsFunc(s.Containers, func(c dockerx.ContainerDetail) bool { return owns(s.Ctl, c) })
-		orphan := s.RunDir && !slices.ContainsFunc(s.listed, claimsPrimary) &&
-			slices.ContainsFunc(s.listed, func(c dockerx.Container) bool { return instances[c.Labels[naming.Instance]] })
-		if ours || orphan {
-			owned[id] = s
-		}
+	ours := map[string]bool{}
+	for _, s := range w {
 		for _, c := range s.listed {
-			if !isPrimary(c) && (!isService(c) || !ours && !orphan) {
+			if !isPrimary(c) {
 				s.Containers = append(s.Containers, dockerx.ContainerDetail{Container: c})
 			}
 		}
+		p, _ := s.claim(instances)
+		for _, c := range p.services {
+			ours[c.ID] = true
+		}
+		s.Containers = slices.DeleteFunc(s.Containers, func(c dockerx.ContainerDetail) bool { return ours[c.ID] })
 	}
-	return owned
+	return func(c dockerx.Container) bool { return ours[c.ID] }
 }
 
 // findFormer adds the former instances that only containers name. The record of a sandbox names the store that last wrote it,

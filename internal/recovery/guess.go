@@ -19,9 +19,12 @@ func (r *rebuild) guessSpec(c dockerx.ContainerDetail) {
 	r.guess("spec")
 	s := &agboxv1.CreateSpec{
 		Image: cmp.Or(c.Labels[naming.Template], c.ImageRef), Labels: userLabels(c.Labels), Envs: r.ownEnvs(c),
-		Gpus: c.GPUs, Runtime: runtimeOf(c), Ports: r.ports(c), OptionalServices: r.guessServices(),
+		Gpus: c.GPUs, Ports: r.ports(c), OptionalServices: r.guessServices(),
 	}
 	s.User, s.Command = initArgs(c.Entrypoint)
+	if c.Runtime != "runc" { // the engines' usual default
+		s.Runtime = c.Runtime
+	}
 	if c.WorkingDir != plan.WorkingDir {
 		s.WorkingDir = c.WorkingDir
 	}
@@ -37,14 +40,6 @@ func (r *rebuild) guessSpec(c dockerx.ContainerDetail) {
 		_, s.DiskLimit, _ = limitFields(dockerx.Limits{MemoryBytes: c.DiskBytes})
 	}
 	r.spec = s
-}
-
-// runtimeOf is empty for the engines' usual default.
-func runtimeOf(c dockerx.ContainerDetail) string {
-	if c.Runtime == "runc" {
-		return ""
-	}
-	return c.Runtime
 }
 
 // initArgs parses the command line of the shim.
@@ -86,9 +81,6 @@ func (r *rebuild) ownEnvs(c dockerx.ContainerDetail) map[string]string {
 		was, ok := inherited[k]
 		return ok && was == v
 	})
-	if len(envs) == 0 {
-		return nil
-	}
 	return envs
 }
 

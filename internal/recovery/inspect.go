@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
@@ -80,31 +81,26 @@ func (g Gatherer) inspectAll(
 	ctx context.Context, list []dockerx.Container,
 ) (details []dockerx.ContainerDetail, gone []dockerx.Container, failed []failure) {
 	var mu sync.Mutex
-	var wg sync.WaitGroup
-	next := make(chan dockerx.Container)
-	for range min(atOnce, len(list)) {
-		wg.Go(func() {
-			for c := range next {
-				d, err := g.Engine.InspectContainer(ctx, c.ID)
-				mu.Lock()
-				switch {
-				case err == nil:
-					d.Labels = c.Labels // the list decides which sandbox it belongs to
-					details = append(details, d)
-				case errdefs.IsNotFound(err):
-					gone = append(gone, c)
-				default:
-					failed = append(failed, failure{c, err})
-				}
-				mu.Unlock()
+	var pool errgroup.Group
+	pool.SetLimit(atOnce)
+	for _, c := range list {
+		pool.Go(func() error {
+			d, err := g.Engine.InspectContainer(ctx, c.ID)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil:
+				d.Labels = c.Labels // the list decides which sandbox it belongs to
+				details = append(details, d)
+			case errdefs.IsNotFound(err):
+				gone = append(gone, c)
+			default:
+				failed = append(failed, failure{c, err})
 			}
+			return nil
 		})
 	}
-	for _, c := range list {
-		next <- c
-	}
-	close(next)
-	wg.Wait()
+	_ = pool.Wait() // the functions return no errors
 	return details, gone, failed
 }
 

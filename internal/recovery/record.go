@@ -1,14 +1,12 @@
 package recovery
 
 import (
-	"maps"
 	"slices"
 	"time"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/dockerx"
-	"github.com/agbox/agbox/store"
 )
 
 // rebuild builds the record of a sandbox that is not in the log.
@@ -18,7 +16,7 @@ func (in Input) rebuild(f Found, p parts, now time.Time) Sandbox {
 	r.makeSpec()
 	for _, t := range f.Traces {
 		if e := execOf(f.ID, t, now); e != nil {
-			r.execs = append(r.execs, e)
+			r.Execs = append(r.Execs, e)
 			if len(e.GetRequest().GetCommand()) == 0 {
 				r.guess("execs")
 			}
@@ -27,42 +25,30 @@ func (in Input) rebuild(f Found, p parts, now time.Time) Sandbox {
 	if f.Unread > 0 {
 		r.guess("execs")
 	}
-	return r.sandbox(r.record())
+	r.Record = r.record()
+	return r.Sandbox
 }
 
 func (in Input) begin(f Found, p parts, now time.Time) *rebuild {
-	return &rebuild{in: in, f: f, p: p, now: now, defaulted: map[string]bool{
-		"last_sequence": true, "state_changed_at": true, "deadline_at": true,
-	}}
-}
-
-func (r *rebuild) sandbox(rec *storev1.SandboxRecord) Sandbox {
-	return Sandbox{Source: r.source, Rebuilt: store.Rebuilt{
-		Record: rec, Execs: r.execs, Defaulted: slices.Sorted(maps.Keys(r.defaulted)),
-	}}
+	r := &rebuild{in: in, f: f, p: p, now: now}
+	r.guess("last_sequence", "state_changed_at", "deadline_at")
+	return r
 }
 
 // rebuild is the state of building one record.
 type rebuild struct {
-	in        Input
-	f         Found
-	p         parts
-	now       time.Time
-	source    Source
-	spec      *agboxv1.CreateSpec
-	tools     []*storev1.ToolMount
-	execs     []*storev1.ExecRecord
-	defaulted map[string]bool
+	Sandbox
+
+	in    Input
+	f     Found
+	p     parts
+	now   time.Time
+	spec  *agboxv1.CreateSpec
+	tools []*storev1.ToolMount
 	// wasUp: an incomplete record shows that the sandbox has been READY.
 	wasUp bool
 	// confinement is that of the primary's label; nil if there is none.
 	confinement *storev1.Confinement
-}
-
-func (r *rebuild) guess(fields ...string) {
-	for _, f := range fields {
-		r.defaulted[f] = true
-	}
 }
 
 func (r *rebuild) record() *storev1.SandboxRecord {
@@ -113,7 +99,7 @@ func sequenceFloor(now time.Time) uint64 { return uint64(max(now.Unix(), 2)) }
 // are ignored.
 func (r *rebuild) idleSince() int64 {
 	since := r.p.primary.StartedAt.UnixNano()
-	for _, e := range r.execs {
+	for _, e := range r.Execs {
 		if e.GetEnd() == nil {
 			return 0
 		}

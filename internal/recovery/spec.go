@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -20,7 +21,7 @@ import (
 // makeSpec reads the spec from the label, and fields that the label lacks from the containers.
 func (r *rebuild) makeSpec() {
 	slices.SortFunc(r.p.services, func(a, b dockerx.ContainerDetail) int { return strings.Compare(serviceName(a), serviceName(b)) })
-	r.source = FromInspect
+	r.Source = FromInspect
 	c := r.p.primary
 	if c == nil {
 		r.spec = &agboxv1.CreateSpec{OptionalServices: r.guessServices()}
@@ -39,7 +40,7 @@ func (r *rebuild) makeSpec() {
 		r.guessSpec(*c)
 		return
 	}
-	r.source, r.spec = FromLabels, spec
+	r.Source, r.spec = FromLabels, spec
 	r.fillEnvs(spec.GetEnvs(), c, "envs")
 	r.toolMounts(*c)
 	if observed := r.limits(spec, c.Limits); observed {
@@ -48,7 +49,7 @@ func (r *rebuild) makeSpec() {
 	for _, svc := range slices.Concat(spec.GetRequiredServices(), spec.GetOptionalServices()) {
 		r.fillService(svc)
 	}
-	if known, hash := plan.SpecHash(spec), c.Labels[naming.SpecHash]; hash != known && sameVersion(hash, known) && len(r.guessedEnvs()) == 0 {
+	if known, hash := plan.SpecHash(spec), c.Labels[naming.SpecHash]; hash != known && sameVersion(hash, known) && !slices.ContainsFunc(r.Defaulted, isEnvs) {
 		r.guess("spec") // a fixed property differs from the label
 	}
 }
@@ -59,14 +60,7 @@ func sameVersion(a, b string) bool {
 	return va == vb
 }
 
-func (r *rebuild) guessedEnvs() (names []string) {
-	for name := range r.defaulted {
-		if strings.HasSuffix(name, "envs") {
-			names = append(names, name)
-		}
-	}
-	return names
-}
+func isEnvs(field string) bool { return strings.HasSuffix(field, "envs") }
 
 func (r *rebuild) fillService(svc *agboxv1.ServiceSpec) {
 	i := slices.IndexFunc(r.p.services, func(c dockerx.ContainerDetail) bool { return serviceName(c) == svc.GetName() })
@@ -170,12 +164,9 @@ func (r *rebuild) name() string {
 }
 
 func userLabels(labels map[string]string) map[string]string {
-	var user map[string]string
+	user := map[string]string{}
 	for k, v := range labels {
 		if key, ok := strings.CutPrefix(k, naming.UserPrefix); ok {
-			if user == nil {
-				user = map[string]string{}
-			}
 			user[key] = v
 		}
 	}
@@ -188,18 +179,16 @@ func healthcheck(h *dockerx.Healthcheck) *agboxv1.HealthcheckConfig {
 	if h == nil || len(h.Test) == 0 {
 		return nil
 	}
-	out := &agboxv1.HealthcheckConfig{Test: h.Test, Retries: uint32(max(h.Retries, 0))}
-	if h.Interval > 0 {
-		out.Interval = durationpb.New(h.Interval)
+	return &agboxv1.HealthcheckConfig{
+		Test: h.Test, Retries: uint32(max(h.Retries, 0)), Interval: positive(h.Interval), Timeout: positive(h.Timeout),
+		StartPeriod: positive(h.StartPeriod), StartInterval: positive(h.StartInterval),
 	}
-	if h.Timeout > 0 {
-		out.Timeout = durationpb.New(h.Timeout)
+}
+
+// positive returns nil for a duration that is not set.
+func positive(d time.Duration) *durationpb.Duration {
+	if d <= 0 {
+		return nil
 	}
-	if h.StartPeriod > 0 {
-		out.StartPeriod = durationpb.New(h.StartPeriod)
-	}
-	if h.StartInterval > 0 {
-		out.StartInterval = durationpb.New(h.StartInterval)
-	}
-	return out
+	return durationpb.New(d)
 }

@@ -55,25 +55,25 @@ func (r *rebuild) judge() verdict {
 	return r.running(*c)
 }
 
+func (r *rebuild) verdict(state agboxv1.SandboxState, want storev1.RunState, attempt storev1.Attempt) verdict {
+	return verdict{state: state, want: want, attempt: attempt, progress: r.progress(), life: r.in.EngineRun}
+}
+
 func (r *rebuild) failed(code, message string) verdict {
-	return verdict{
-		state: agboxv1.SandboxState_SANDBOX_STATE_FAILED, want: storev1.RunState_RUN_STATE_RUN, code: code, message: message,
-		progress: r.progress(), life: r.in.EngineRun,
-	}
+	v := r.verdict(agboxv1.SandboxState_SANDBOX_STATE_FAILED, storev1.RunState_RUN_STATE_RUN, storev1.Attempt_ATTEMPT_UNSPECIFIED)
+	v.code, v.message = code, message
+	return v
 }
 
 func (r *rebuild) pending(attempt storev1.Attempt) verdict {
-	v := verdict{
-		state: agboxv1.SandboxState_SANDBOX_STATE_PENDING, want: storev1.RunState_RUN_STATE_RUN, attempt: attempt,
-		progress: r.progress(), life: r.in.EngineRun,
-	}
+	v := r.verdict(agboxv1.SandboxState_SANDBOX_STATE_PENDING, storev1.RunState_RUN_STATE_RUN, attempt)
 	v.progress.HooksDone = r.hooks().done
 	return v
 }
 
 // up returns the verdict for a sandbox that has been READY in this run.
 func (r *rebuild) up(state agboxv1.SandboxState, want storev1.RunState) verdict {
-	v := verdict{state: state, want: want, attempt: storev1.Attempt_ATTEMPT_RESUME, progress: r.progress(), life: r.in.EngineRun}
+	v := r.verdict(state, want, storev1.Attempt_ATTEMPT_RESUME)
 	v.progress.PrimaryStarted, v.progress.Released, v.progress.Copied = true, true, true
 	for _, c := range r.p.services {
 		if s := v.progress.Services[serviceName(c)]; c.Running && c.Health != dockerx.HealthStarting && c.Health != dockerx.HealthUnhealthy {
@@ -155,10 +155,10 @@ func (r *rebuild) anotherLife() *storev1.EngineRun {
 // progress records which containers were started.
 func (r *rebuild) progress() *storev1.Progress {
 	p := &storev1.Progress{HooksDone: r.hooks().total}
+	if len(r.p.services) > 0 {
+		p.Services = map[string]*storev1.ServiceProgress{}
+	}
 	for _, c := range r.p.services {
-		if p.Services == nil {
-			p.Services = map[string]*storev1.ServiceProgress{}
-		}
 		p.Services[serviceName(c)] = &storev1.ServiceProgress{Started: c.State != dockerx.StateCreated}
 	}
 	if c := r.p.primary; c != nil && c.State != dockerx.StateCreated {

@@ -30,13 +30,12 @@ func (in Input) fromTorn(k Known, f Found, p parts, now time.Time) Sandbox {
 	r.useSpec(k.Record)
 	rec := old.Record
 	rec.Spec, rec.Desired.ToolMounts = r.spec, r.tools
-	r.source = FromLog
-	r.execs = old.Execs
+	r.Source, r.Execs, r.Record = FromLog, old.Execs, rec
 	r.guess(old.Defaulted...)
 	if !r.rests(rec) {
 		r.overrule(rec)
 	}
-	return r.sandbox(rec)
+	return r.Sandbox
 }
 
 // wasUp reports whether, by the record, the sandbox has been READY.

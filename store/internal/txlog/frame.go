@@ -47,7 +47,7 @@ const (
 // Op is one change of a bucket. A Put creates a missing bucket; a Delete or DropBucket of a missing key or bucket does nothing.
 type Op struct {
 	Kind       Kind
-	Bucket     []byte
+	Bucket     string
 	Key, Value []byte
 }
 
@@ -65,7 +65,7 @@ func end(b []byte, at int) []byte {
 	return b
 }
 
-func appendBytes(b, data []byte) []byte {
+func appendBytes[T string | []byte](b []byte, data T) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(data))), data...)
 }
 
@@ -205,7 +205,7 @@ func (c *cursor) op() (op Op) {
 		return op
 	}
 	op.Kind, c.b = Kind(c.b[0]), c.b[1:]
-	op.Bucket = c.bytes()
+	op.Bucket = string(c.bytes())
 	switch op.Kind {
 	case Put:
 		op.Key, op.Value = c.bytes(), c.bytes()

@@ -2,6 +2,7 @@ package txlog
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/store/internal/disk"
 )
 
 // keepBuffer is the size of the largest buffer that Append keeps for the next one.
@@ -25,24 +27,20 @@ var ErrGap = errors.New("the log has a gap until its next snapshot")
 
 // Log is the log of one database. Only the database's one writer may call Append and Rotate; all other methods may be called at any time.
 type Log struct {
-	dir     string
-	lineage uint64
-	boot    string
-	reserve int64
-	largest int // transaction
+	o Options
 
-	mu        sync.Mutex
-	f         *os.File   // the segment that Append writes to; nil: none yet
-	number    uint32     // of f
-	at        int64      // offset of the end mark of f
-	allocated int64      // of f
-	txid      uint64     // the last one passed to Open or Append
-	gap       bool       // f cannot be appended to
-	behind    bool       // transactions are missing, or may be after a power failure, until the next snapshot
-	size      int64      // of the segments after the snapshot
-	snapshot  int64      // size of the snapshot in bytes; 0: none
-	dirty     []*os.File // not synced; Sync then closes all but f
-	buf       []byte
+	mu       sync.Mutex
+	f        *os.File     // the segment that Append writes to; nil: none yet
+	number   uint32       // of f
+	at       int64        // offset of the end mark of f
+	room     disk.Reserve // of f
+	txid     uint64       // the last one passed to Open or Append
+	gap      bool         // f cannot be appended to
+	behind   bool         // transactions are missing, or may be after a power failure, until the next snapshot
+	size     int64        // of the segments after the snapshot
+	snapshot int64        // size of the snapshot in bytes; 0: none
+	dirty    []*os.File   // not synced; Sync then closes all but f
+	buf      []byte
 }
 
 // Options of Open.
@@ -62,7 +60,8 @@ type Options struct {
 // Open opens the log of a database whose last transaction is txid. whole is false if the log does not restore exactly that state: it then
 // needs a snapshot, and Append fails before Rotate. l is usable after an error too. Errors: ErrUnavailable.
 func Open(o Options, txid uint64) (l *Log, whole bool, err error) {
-	l = &Log{dir: o.Dir, lineage: o.Lineage, boot: o.Boot, reserve: o.Reserve, largest: cmp.Or(o.MaxTransaction, maxPayload), txid: txid, gap: true, behind: true}
+	o.MaxTransaction = cmp.Or(o.MaxTransaction, maxPayload)
+	l = &Log{o: o, txid: txid, gap: true, behind: true}
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return l, false, fmt.Errorf("make the directory of the log: %w: %w", err, errdefs.ErrUnavailable)
 	}
@@ -83,9 +82,9 @@ func Open(o Options, txid uint64) (l *Log, whole bool, err error) {
 
 // removeUnfinished removes snapshots whose writer died.
 func (l *Log) removeUnfinished() error {
-	names, err := filepath.Glob(filepath.Join(l.dir, "*"+tmpSuffix))
+	names, err := filepath.Glob(filepath.Join(l.o.Dir, "*"+tmpSuffix))
 	for _, name := range names {
-		err = errors.Join(err, removeFile(name))
+		err = errors.Join(err, disk.Remove(name))
 	}
 	if err != nil {
 		return fmt.Errorf("remove an unfinished snapshot: %w: %w", err, errdefs.ErrUnavailable)
@@ -95,11 +94,11 @@ func (l *Log) removeUnfinished() error {
 
 // resume continues after the end mark of the newest segment, if the mark names the database's last transaction.
 func (l *Log) resume() (whole bool, err error) {
-	info, err := os.Stat(filepath.Join(l.dir, snapshotName(l.number)))
+	info, err := os.Stat(filepath.Join(l.o.Dir, snapshotName(l.number)))
 	if err != nil {
 		return false, fmt.Errorf("look at the snapshot: %w: %w", err, errdefs.ErrUnavailable)
 	}
-	f, err := os.OpenFile(filepath.Join(l.dir, segmentName(l.number)), os.O_RDWR|syscall.O_NOFOLLOW, 0)
+	f, err := os.OpenFile(filepath.Join(l.o.Dir, segmentName(l.number)), os.O_RDWR|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return false, fmt.Errorf("open the log: %w: %w", err, errdefs.ErrUnavailable)
 	}
@@ -107,13 +106,19 @@ func (l *Log) resume() (whole bool, err error) {
 	if err != nil || at == 0 {
 		return false, errors.Join(err, f.Close())
 	}
-	l.f, l.at, l.allocated, l.gap, l.behind, l.snapshot = f, at, at, false, false, info.Size()
-	l.size = at
+	l.use(f, at)
+	l.behind, l.snapshot, l.size = false, info.Size(), at
 	if err := l.writeMark(kindEnd); err != nil {
 		l.breakOff()
 		return false, nil
 	}
 	return true, unix.Fdatasync(int(f.Fd())) // otherwise a power failure could leave the closed mark
+}
+
+// use makes f the segment that Append writes to; at is the offset of its end mark.
+func (l *Log) use(f *os.File, at int64) {
+	l.f, l.at, l.gap = f, at, false
+	l.room = disk.Reserve{File: f, Bytes: l.o.Reserve, End: at}
 }
 
 // findEnd returns the offset of the end mark if f is complete up to the database's last transaction; else 0.
@@ -123,13 +128,13 @@ func (l *Log) findEnd(f *os.File) (int64, error) {
 		return 0, err
 	}
 	h, err := newReader(f, info.Size()).head(kindSegment)
-	if errors.Is(err, errDamaged) || err == nil && h.lineage != l.lineage {
+	if errors.Is(err, errDamaged) || err == nil && h.lineage != l.o.Lineage {
 		return 0, nil
 	}
 	if err != nil {
 		return 0, err
 	}
-	size := int64(len(appendMark(nil, kindEnd, mark{0, l.boot})))
+	size := int64(len(appendMark(nil, kindEnd, mark{0, l.o.Boot})))
 	at := info.Size() - size
 	if at <= 0 {
 		return 0, nil
@@ -142,14 +147,14 @@ func (l *Log) findEnd(f *os.File) (int64, error) {
 		return 0, err
 	}
 	m, err := readMark(payload)
-	if err != nil || m.txid != l.txid || kind == kindEnd && m.boot != l.boot {
+	if err != nil || m.txid != l.txid || kind == kindEnd && m.boot != l.o.Boot {
 		return 0, nil
 	}
 	return at, nil
 }
 
 func (l *Log) writeMark(kind byte) error {
-	_, err := l.f.WriteAt(appendMark(nil, kind, mark{l.txid, l.boot}), l.at)
+	_, err := l.f.WriteAt(appendMark(nil, kind, mark{l.txid, l.o.Boot}), l.at)
 	return err
 }
 
@@ -164,19 +169,19 @@ func (l *Log) Append(txid uint64, each func(func(Op))) error {
 		return ErrGap
 	}
 	b, at := begin(l.buf[:0], kindTxn)
-	b = appendUvarints(b, before, txid)
+	b = binary.AppendUvarint(binary.AppendUvarint(b, before), txid)
 	each(func(op Op) { b = appendOp(b, op) })
-	if len(b) > l.largest {
+	if len(b) > l.o.MaxTransaction {
 		l.breakOff()
 		return fmt.Errorf("append a transaction of %d bytes to the log: it is too large", len(b))
 	}
 	b = end(b, at)
 	n := len(b)
-	b = appendMark(b, kindEnd, mark{txid, l.boot})
+	b = appendMark(b, kindEnd, mark{txid, l.o.Boot})
 	if cap(b) <= keepBuffer {
 		l.buf = b
 	}
-	l.allocate(int64(len(b)))
+	l.room.Extend(l.at + int64(len(b)))
 	err := fault.Around(fault.Log, "append", func() error {
 		_, err := l.f.WriteAt(b, l.at)
 		return err
@@ -195,7 +200,7 @@ func (l *Log) Append(txid uint64, each func(func(Op))) error {
 // fails, breakOff truncates or removes the file, which needs none either.
 func (l *Log) breakOff() {
 	l.gap, l.behind = true, true
-	size := len(appendMark(nil, kindEnd, mark{0, l.boot}))
+	size := len(appendMark(nil, kindEnd, mark{0, l.o.Boot}))
 	if _, err := l.f.WriteAt(make([]byte, size), l.at); err == nil {
 		return
 	}
@@ -203,28 +208,6 @@ func (l *Log) breakOff() {
 		_ = os.Remove(l.f.Name()) // nothing else is left to try; the caller reports the error of the append
 	}
 }
-
-// allocate keeps blocks allocated after the end, so that an append works on a full disk. On failure it allocates less or nothing.
-func (l *Log) allocate(need int64) {
-	if l.reserve <= 0 || l.at+need+l.reserve/2 <= l.allocated {
-		return
-	}
-	from := max(l.at, l.allocated)
-	for ahead := l.at + need + l.reserve - from; ahead >= minAllocation; ahead /= 2 {
-		switch err := unix.Fallocate(int(l.f.Fd()), unix.FALLOC_FL_KEEP_SIZE, from, ahead); {
-		case err == nil:
-			l.allocated = from + ahead
-			return
-		case errors.Is(err, syscall.EOPNOTSUPP):
-			l.reserve = 0
-			return
-		}
-	}
-	l.allocated = l.at + need + l.reserve // retry after as many bytes were written
-}
-
-// minAllocation is the smallest allocation that allocate tries.
-const minAllocation = 4 << 10
 
 func (l *Log) soil(f *os.File) {
 	if !slices.Contains(l.dirty, f) {
@@ -241,20 +224,20 @@ func (l *Log) Rotate() (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	path := filepath.Join(l.dir, segmentName(number))
-	b := appendHead(nil, kindSegment, head{l.lineage, l.txid})
+	path := filepath.Join(l.o.Dir, segmentName(number))
+	b := appendHead(nil, kindSegment, head{l.o.Lineage, l.txid})
 	at := int64(len(b))
 	var f *os.File
 	err = fault.Around(fault.Log, "rotate", func() (err error) {
 		if f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600); err != nil {
 			return err
 		}
-		_, err = f.Write(appendMark(b, kindEnd, mark{l.txid, l.boot}))
+		_, err = f.Write(appendMark(b, kindEnd, mark{l.txid, l.o.Boot}))
 		return err
 	})
 	if err != nil {
 		if f != nil {
-			err = errors.Join(err, f.Close(), removeFile(path))
+			err = errors.Join(err, f.Close(), disk.Remove(path))
 		}
 		return 0, fmt.Errorf("begin a segment of the log: %w", err)
 	}
@@ -264,7 +247,8 @@ func (l *Log) Rotate() (uint32, error) {
 		}
 		l.soil(l.f)
 	}
-	l.f, l.number, l.at, l.allocated, l.gap = f, number, at, at, false
+	l.use(f, at)
+	l.number = number
 	l.size += at
 	l.soil(f)
 	return number, nil
@@ -272,10 +256,10 @@ func (l *Log) Rotate() (uint32, error) {
 
 // nextNumber returns a number above that of every file in the directory.
 func (l *Log) nextNumber() (uint32, error) {
-	if err := os.MkdirAll(l.dir, 0o700); err != nil {
+	if err := os.MkdirAll(l.o.Dir, 0o700); err != nil {
 		return 0, fmt.Errorf("make the directory of the log: %w: %w", err, errdefs.ErrUnavailable)
 	}
-	snapshots, segments, err := list(l.dir)
+	snapshots, segments, err := list(l.o.Dir)
 	if err != nil {
 		return 0, err
 	}
@@ -307,47 +291,35 @@ func (l *Log) Sync() error {
 	return nil
 }
 
-// Size returns the size in bytes of the segments after the newest snapshot, and of the snapshot; 0: there is none.
-func (l *Log) Size() (segments, snapshot int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.size, l.snapshot
+// State describes a log.
+type State struct {
+	// Whole reports whether the log has every transaction passed to Append.
+	Whole bool
+	// Appendable reports whether Append can write; if not, it returns ErrGap.
+	Appendable bool
+	// Segments is the size in bytes of the segments after the newest snapshot, and Snapshot that of the snapshot; 0: there is none.
+	Segments, Snapshot int64
 }
 
-// Whole reports whether the log has every transaction passed to Append.
-func (l *Log) Whole() bool {
+// State returns the present state.
+func (l *Log) State() State {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.behind
-}
-
-// Appendable reports whether Append can write; if not, it returns ErrGap.
-func (l *Log) Appendable() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return !l.gap
+	return State{!l.behind, !l.gap, l.size, l.snapshot}
 }
 
 // Close syncs the log and marks it as closed, so that it also counts as complete after a restart of the host. Do not append afterwards.
 func (l *Log) Close() error {
+	err := l.Sync()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var errs []error
-	for _, f := range l.dirty {
-		errs = append(errs, unix.Fdatasync(int(f.Fd())))
-		if f != l.f {
-			errs = append(errs, f.Close())
-		}
-	}
-	l.dirty = nil
 	if l.f == nil {
-		return errors.Join(errs...)
+		return err
 	}
-	if errors.Join(errs...) == nil && !l.gap {
-		errs = append(errs, l.writeMark(kindClosed), unix.Fdatasync(int(l.f.Fd())))
+	if err == nil && !l.gap {
+		err = errors.Join(l.writeMark(kindClosed), unix.Fdatasync(int(l.f.Fd())))
 	}
-	errs = append(errs, l.f.Close())
-	if err := errors.Join(errs...); err != nil {
+	if err = errors.Join(err, l.f.Close()); err != nil {
 		return fmt.Errorf("close the log: %w", err)
 	}
 	return nil

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/store/internal/disk"
 )
 
 // Result is the result of a replay.
@@ -236,15 +238,15 @@ func Remove(dir string) error {
 	}
 	// The snapshots are removed first: a snapshot that lost its segments in a crash would be replayed as an incomplete log.
 	for _, n := range snapshots {
-		err = errors.Join(err, removeFile(filepath.Join(dir, snapshotName(n))))
+		err = errors.Join(err, disk.Remove(filepath.Join(dir, snapshotName(n))))
 	}
 	for _, n := range segments {
-		err = errors.Join(err, removeFile(filepath.Join(dir, segmentName(n))))
+		err = errors.Join(err, disk.Remove(filepath.Join(dir, segmentName(n))))
 	}
 	if err != nil || len(snapshots)+len(segments) == 0 {
 		return err
 	}
-	return syncDir(dir)
+	return disk.SyncDir(dir)
 }
 
 // list returns the sorted numbers of the files in dir.
@@ -276,18 +278,3 @@ const (
 
 func snapshotName(n uint32) string { return fmt.Sprintf(snapshotFormat, n) }
 func segmentName(n uint32) string  { return fmt.Sprintf(segmentFormat, n) }
-
-func removeFile(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}

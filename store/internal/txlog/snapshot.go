@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/store/internal/disk"
 )
 
 // partBytes is the payload size of a snapshot frame; a single larger operation gets a larger frame.
@@ -21,18 +22,18 @@ const partBytes = 64 << 10
 // snapshot. each calls its function with the operations that create the database as of transaction txid, which is not older than the start
 // of the segment with the same number. Errors: each's, the files'; the log is then unchanged.
 func (l *Log) WriteSnapshot(number uint32, txid uint64, each func(func(Op) error) error) error {
-	path := filepath.Join(l.dir, snapshotName(number))
+	path := filepath.Join(l.o.Dir, snapshotName(number))
 	size, err := l.writeFile(path+tmpSuffix, txid, each)
 	if err == nil {
 		err = l.Sync() // the segments must be on disk before the snapshot that needs them has its name
 	}
 	if err == nil {
 		err = fault.Around(fault.Log, "name_snapshot", func() error {
-			return errors.Join(os.Rename(path+tmpSuffix, path), syncDir(l.dir))
+			return errors.Join(os.Rename(path+tmpSuffix, path), disk.SyncDir(l.o.Dir))
 		})
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("write a snapshot of the database: %w", err), removeFile(path+tmpSuffix))
+		return errors.Join(fmt.Errorf("write a snapshot of the database: %w", err), disk.Remove(path+tmpSuffix))
 	}
 	l.mu.Lock()
 	l.snapshot, l.behind = size, l.gap
@@ -49,36 +50,31 @@ func (l *Log) writeFile(path string, txid uint64, each func(func(Op) error) erro
 		if err != nil {
 			return err
 		}
-		size, err = writeSnapshot(f, head{l.lineage, txid}, each)
-		if err == nil {
+		if err = writeSnapshot(f, head{l.o.Lineage, txid}, each); err == nil {
 			err = f.Sync()
+		}
+		if err == nil {
+			size, err = f.Seek(0, io.SeekCurrent)
 		}
 		return errors.Join(err, f.Close())
 	})
 	return size, err
 }
 
-func writeSnapshot(f io.Writer, h head, each func(func(Op) error) error) (size int64, err error) {
-	w := bufio.NewWriterSize(f, 2*partBytes)
-	put := func(b []byte) error {
-		n, err := w.Write(b)
-		size += int64(n)
-		return err
-	}
-	if err := put(appendHead(nil, kindSnapshot, h)); err != nil {
-		return 0, err
-	}
+func writeSnapshot(f io.Writer, h head, each func(func(Op) error) error) error {
+	w := bufio.NewWriterSize(f, 2*partBytes) // after an error, each write returns it
+	_, _ = w.Write(appendHead(nil, kindSnapshot, h))
 	part, at := begin(nil, kindData)
 	count := uint64(0)
 	flush := func() error {
 		if len(part) == headerBytes {
 			return nil
 		}
-		err := put(end(part, at))
+		_, err := w.Write(end(part, at))
 		part, at = begin(part[:0], kindData)
 		return err
 	}
-	err = each(func(op Op) error {
+	err := each(func(op Op) error {
 		part = appendOp(part, op)
 		count++
 		switch {
@@ -93,13 +89,11 @@ func writeSnapshot(f io.Writer, h head, each func(func(Op) error) error) (size i
 		err = flush()
 	}
 	if err != nil {
-		return 0, err
+		return err
 	}
 	b, at := begin(nil, kindWhole)
-	if err := put(end(binary.AppendUvarint(b, count), at)); err != nil {
-		return 0, err
-	}
-	return size, w.Flush()
+	_, _ = w.Write(end(binary.AppendUvarint(b, count), at))
+	return w.Flush()
 }
 
 // removeOlder removes the files older than the snapshot before number. That snapshot and its segments stay, because they restore the same
@@ -107,18 +101,18 @@ func writeSnapshot(f io.Writer, h head, each func(func(Op) error) error) (size i
 // one without its segments would lose transactions.
 func (l *Log) removeOlder(number uint32) error {
 	return fault.Around(fault.Log, "remove_older", func() error {
-		snapshots, segments, err := list(l.dir)
+		snapshots, segments, err := list(l.o.Dir)
 		first := l.previous(snapshots, number)
 		for _, n := range snapshots {
 			if n < first {
-				err = errors.Join(err, removeFile(filepath.Join(l.dir, snapshotName(n))))
+				err = errors.Join(err, disk.Remove(filepath.Join(l.o.Dir, snapshotName(n))))
 			}
 		}
 		size := int64(0)
 		for _, n := range segments {
-			path := filepath.Join(l.dir, segmentName(n))
+			path := filepath.Join(l.o.Dir, segmentName(n))
 			if n < first {
-				err = errors.Join(err, removeFile(path))
+				err = errors.Join(err, disk.Remove(path))
 			} else if info, statErr := os.Stat(path); n >= number && statErr == nil {
 				size += info.Size()
 			}
@@ -136,23 +130,16 @@ func (l *Log) previous(snapshots []uint32, number uint32) uint32 {
 		if n >= number {
 			continue
 		}
-		f, r, err := openFile(filepath.Join(l.dir, snapshotName(n)))
+		f, r, err := openFile(filepath.Join(l.o.Dir, snapshotName(n)))
 		if err != nil {
 			return number
 		}
 		h, err := r.head(kindSnapshot)
 		_ = f.Close() // only read
-		if err == nil && h.lineage == l.lineage {
+		if err == nil && h.lineage == l.o.Lineage {
 			return n
 		}
 		return number
 	}
 	return number
-}
-
-func appendUvarints(b []byte, values ...uint64) []byte {
-	for _, v := range values {
-		b = binary.AppendUvarint(b, v)
-	}
-	return b
 }

@@ -1,7 +1,6 @@
 package txlog
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/containerd/errdefs"
@@ -19,7 +19,7 @@ type state map[string]string
 
 func (s state) apply(ops []Op) error {
 	for _, op := range ops {
-		bucket := string(op.Bucket) + "/"
+		bucket := op.Bucket + "/"
 		switch op.Kind {
 		case MakeBucket:
 			s[bucket] = ""
@@ -28,7 +28,7 @@ func (s state) apply(ops []Op) error {
 		case Delete:
 			delete(s, bucket+string(op.Key))
 		case DropBucket:
-			maps.DeleteFunc(s, func(k, _ string) bool { return bytes.HasPrefix([]byte(k), []byte(bucket)) })
+			maps.DeleteFunc(s, func(k, _ string) bool { return strings.HasPrefix(k, bucket) })
 		}
 	}
 	return nil
@@ -36,8 +36,8 @@ func (s state) apply(ops []Op) error {
 
 func (s state) each(yield func(Op) error) error {
 	for _, k := range slices.Sorted(maps.Keys(s)) {
-		bucket, key, _ := bytes.Cut([]byte(k), []byte("/"))
-		op := Op{Put, bucket, key, []byte(s[k])}
+		bucket, key, _ := strings.Cut(k, "/")
+		op := Op{Put, bucket, []byte(key), []byte(s[k])}
 		if len(key) == 0 {
 			op = Op{Kind: MakeBucket, Bucket: bucket}
 		}
@@ -104,7 +104,7 @@ func (d *database) commit(ops ...Op) error {
 	})
 }
 
-func put(bucket, key, value string) Op { return Op{Put, []byte(bucket), []byte(key), []byte(value)} }
+func put(bucket, key, value string) Op { return Op{Put, bucket, []byte(key), []byte(value)} }
 
 // some commits n transactions with all kinds of operations.
 func (d *database) some(n int) {
@@ -113,7 +113,7 @@ func (d *database) some(n int) {
 		i := d.txid
 		ops := []Op{put("a", fmt.Sprint("k", i%5), fmt.Sprint(i)), put(fmt.Sprint("b", i%3), "k", "")}
 		if i%4 == 3 {
-			ops = append(ops, Op{Kind: Delete, Bucket: []byte("a"), Key: []byte("k1")}, Op{Kind: DropBucket, Bucket: []byte("b1")})
+			ops = append(ops, Op{Kind: Delete, Bucket: "a", Key: []byte("k1")}, Op{Kind: DropBucket, Bucket: "b1"})
 		}
 		must(d, d.commit(ops...))
 	}
@@ -271,13 +271,13 @@ func TestALogOfAnotherStateIsNotContinued(t *testing.T) {
 func TestAfterAGapNothingIsReplayed(t *testing.T) {
 	for _, rotated := range []bool{false, true} {
 		d := newDatabase(t)
-		d.log.largest = 100
+		d.log.o.MaxTransaction = 100
 		d.some(3)
 		at := d.txid
 		if err := d.commit(put("a", "k", string(make([]byte, 200)))); err == nil || errors.Is(err, ErrGap) {
 			t.Fatalf("too large: %v", err)
 		}
-		if err := d.commit(put("a", "k", "")); !errors.Is(err, ErrGap) || d.log.Whole() || d.log.Appendable() {
+		if err := d.commit(put("a", "k", "")); !errors.Is(err, ErrGap) || d.log.State().Whole || d.log.State().Appendable {
 			t.Fatalf("behind a gap: %v", err)
 		}
 		if rotated {
@@ -288,7 +288,7 @@ func TestAfterAGapNothingIsReplayed(t *testing.T) {
 		if _, r, _ := replay(t, d.o.Dir, boot); r.Missing == "" || r.Txid != at {
 			t.Fatalf("replayed %+v", r)
 		}
-		if d.log.Whole() {
+		if d.log.State().Whole {
 			t.Fatal("whole")
 		}
 		d.snapshot()
