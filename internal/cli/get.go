@@ -75,14 +75,7 @@ func (a *app) get(cmd *cobra.Command, refs []string, o getOptions) error {
 // others are printed.
 func get[H handle](ctx context.Context, a *app, k kind[H], refs []string, output string,
 	matching func(context.Context) ([]H, error), table func(context.Context, []H) error) error {
-	var found []H
-	failed, err := a.each(ctx, refs, func(ref string) error {
-		one, err := k.resolve(ctx, ref)
-		if err == nil {
-			found = append(found, one)
-		}
-		return err
-	})
+	found, failed, err := find(ctx, a, k, refs, nil)
 	if len(refs) == 0 {
 		found, err = matching(ctx)
 	}

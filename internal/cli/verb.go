@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -23,6 +24,10 @@ type verb[H handle] struct {
 	already func(H) string
 	// missing adds --ignore-not-found.
 	missing bool
+	// doing is printed for an accepted request without --wait; "NAME requested" if empty.
+	doing string
+	// accepted is called for each accepted request. It may be nil.
+	accepted func(H)
 }
 
 func (a *app) stopCommand() *cobra.Command {
@@ -121,28 +126,60 @@ func verbCommand[H handle](a *app, k kind[H], v verb[H]) *cobra.Command {
 	return cmd
 }
 
-// request sends all requests before it waits for any, so that the objects change side by side.
-func request[H handle](ctx context.Context, a *app, k kind[H], refs []string, v verb[H], o verbOptions) error {
-	var asked []H
-	failed, err := a.each(ctx, refs, func(ref string) error {
-		one, pending, err := ask(ctx, a, k, ref, v)
+// find resolves references. It prints errors and continues. A reference that names no object is an error if missing is nil; otherwise
+// missing is called.
+func find[H handle](ctx context.Context, a *app, k kind[H], refs []string, missing func(ref string)) (found []H, failed bool, err error) {
+	failed, err = a.each(ctx, refs, func(ref string) error {
+		one, err := k.resolve(ctx, ref)
 		switch {
-		case err == nil && pending:
-			asked = append(asked, one)
-		case o.ignore && k.isNotFound(err):
+		case err == nil:
+			found = append(found, one)
+		case missing != nil && k.isNotFound(err):
+			missing(ref)
 			return nil
 		}
 		return err
 	})
+	return found, failed, err
+}
+
+// request sends a request to each of the named objects.
+func request[H handle](ctx context.Context, a *app, k kind[H], refs []string, v verb[H], o verbOptions) error {
+	var missing func(string)
+	if o.ignore {
+		missing = func(string) {}
+	}
+	found, failed, err := find(ctx, a, k, refs, missing)
+	if err != nil {
+		return err
+	}
+	return requestAll(ctx, a, k, found, failed, v, o)
+}
+
+// requestAll sends all requests before it waits for any, so that the objects change side by side. With failed it fails in any case.
+func requestAll[H handle](ctx context.Context, a *app, k kind[H], all []H, failed bool, v verb[H], o verbOptions) error {
+	var asked []H
+	refused, err := forEach(ctx, all, func(one H) error {
+		pending, err := ask(ctx, a, k, one, v)
+		if pending {
+			asked = append(asked, one)
+		}
+		return err
+	}, func(_ H, err error) { a.complain(err) })
 	if err != nil {
 		return err
 	}
 	a.warnEngine(ctx)
+	return awaitRequests(ctx, a, k, asked, failed || refused, v, o)
+}
+
+// awaitRequests waits with --wait, or prints the accepted requests.
+func awaitRequests[H handle](ctx context.Context, a *app, k kind[H], asked []H, failed bool, v verb[H], o verbOptions) error {
 	if o.wait {
 		return outcomeOf(ctx, waitAll(ctx, a, k, asked, v.want, o.timeout) || failed)
 	}
 	for _, one := range asked {
-		fmt.Fprintf(a.Out, "%s %s requested\n", k.label(one), v.name)
+		fmt.Fprintf(a.Out, "%s %s\n", k.label(one), cmp.Or(v.doing, v.name+" requested"))
 	}
 	return outcomeOf(ctx, failed)
 }
@@ -169,19 +206,19 @@ func forEach[T any](ctx context.Context, items []T, do func(T) error, complain f
 }
 
 // ask sends one request. pending is false if there is nothing to wait for, which ask has printed.
-func ask[H handle](ctx context.Context, a *app, k kind[H], ref string, v verb[H]) (one H, pending bool, err error) {
-	if one, err = k.resolve(ctx, ref); err != nil {
-		return one, false, err
-	}
+func ask[H handle](ctx context.Context, a *app, k kind[H], one H, v verb[H]) (pending bool, err error) {
 	err = v.method(a.conn(), ctx, k.id(one))
 	if v.already != nil && client.IsFailedPrecondition(err) {
 		if now, readErr := k.read(ctx, k.id(one)); readErr == nil && v.already(now) != "" {
 			fmt.Fprintf(a.Out, "%s %s\n", k.label(one), v.already(now))
-			return one, false, nil
+			return false, nil
 		}
 	}
 	if err != nil {
-		return one, false, k.refused(ctx, v.name, one, err)
+		return false, k.refused(ctx, v.name, one, err)
 	}
-	return one, true, nil
+	if v.accepted != nil {
+		v.accepted(one)
+	}
+	return true, nil
 }

@@ -64,19 +64,11 @@ func parseCondition(cmd *cobra.Command, text string) (client.Condition, error) {
 }
 
 func (a *app) wait(ctx context.Context, refs []string, want client.Condition, timeout time.Duration) error {
-	k := a.sandboxKind()
-	var all []*agboxv1.SandboxHandle
-	failed, err := a.each(ctx, refs, func(ref string) error {
-		sb, err := k.resolve(ctx, ref)
-		switch {
-		case err == nil:
-			all = append(all, sb)
-		case want == client.Deleted && k.isNotFound(err):
-			fmt.Fprintf(a.Err, "sandbox %q does not exist, which counts as deleted\n", ref)
-			return nil
-		}
-		return err
-	})
+	var missing func(string)
+	if want == client.Deleted {
+		missing = func(ref string) { fmt.Fprintf(a.Err, "sandbox %q does not exist, which counts as deleted\n", ref) }
+	}
+	all, failed, err := find(ctx, a, a.sandboxKind(), refs, missing)
 	if err != nil {
 		return err
 	}
