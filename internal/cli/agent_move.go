@@ -73,7 +73,7 @@ func (a *app) moveAgent(ctx context.Context, ref, sandbox string, wait bool, tim
 func (a *app) awaitMove(ctx context.Context, one *agboxv1.AgentHandle, to *agboxv1.SandboxHandle, timeout time.Duration) error {
 	waiting, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	now, err := a.awaitAgentHandle(waiting, one, client.AgentMoved, timeout)
+	now, err := await(waiting, a, a.agentKind(), one, string(client.AgentMoved), timeout)
 	switch {
 	case errors.Is(err, context.Canceled) || isInterrupt(ctx):
 		return outcomeOf(ctx, true)

@@ -75,7 +75,7 @@ func (a *app) makeRoom(ctx context.Context, d document, p *plan, o applyOptions,
 	why := cmp.Or(strings.Join(p.immutable, ", "), "FAILED, "+p.sandbox.GetErrorCode())
 	if d.Agent != nil {
 		fmt.Fprintf(a.Err, "replacing agent/%s (%s): its conversation is lost\n", d.Name, why)
-		return remove(ctx, a.agentKind(), p.agent, a.conn().DeleteAgent, o.timeout)
+		return remove(ctx, a, a.agentKind(), p.agent, a.conn().DeleteAgent, o.timeout)
 	}
 	housed, err := a.housed(ctx)
 	if err != nil {
@@ -84,17 +84,17 @@ func (a *app) makeRoom(ctx context.Context, d document, p *plan, o applyOptions,
 	agents := housed[p.sandbox.GetSandboxId()]
 	fmt.Fprintf(a.Err, "replacing sandbox/%s (%s): %s\n", d.Name, why, losses(p.sandbox, agents))
 	there.along = append(there.along, agents...)
-	return remove(ctx, a.sandboxKind(), p.sandbox, a.conn().DeleteSandboxKeepingAgents, o.timeout)
+	return remove(ctx, a, a.sandboxKind(), p.sandbox, a.conn().DeleteSandboxKeepingAgents, o.timeout)
 }
 
 // remove deletes an object and waits until it is gone.
-func remove[H handle](ctx context.Context, k kind[H], one H, request func(context.Context, string) error, timeout time.Duration) error {
+func remove[H handle](ctx context.Context, a *app, k kind[H], one H, request func(context.Context, string) error, timeout time.Duration) error {
 	if err := request(ctx, k.id(one)); err != nil && !client.IsNotFound(err) {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if err := k.await(ctx, one, string(client.Deleted), timeout); err != nil && !client.IsNotFound(err) {
+	if _, err := await(ctx, a, k, one, string(client.Deleted), timeout); err != nil && !client.IsNotFound(err) {
 		return fmt.Errorf("%w; apply again to create it", err)
 	}
 	return nil

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -40,8 +39,10 @@ type kind[H handle] struct {
 	elsewhere func(ctx context.Context, ref string) bool
 	// document is the manifest of an object that has its spec.
 	document func(H) (kindDocument, error)
-	// await waits until an object meets a condition; timeout is what ctx was given, for the error that says how the object is.
-	await func(ctx context.Context, one H, want string, timeout time.Duration) error
+	// wait returns when an object meets a condition, or an error that says why it does not. It passes a sandbox's events to pulls.
+	wait func(ctx context.Context, one H, want string, pulls *pulls) (H, error)
+	// facts are the state of an object and what keeps it from being as wanted.
+	facts func(H) string
 	// refused adds the state of the object to a refusal of verb.
 	refused func(ctx context.Context, verb string, one H, err error) error
 }
@@ -60,7 +61,7 @@ func (a *app) sandboxKind() kind[*agboxv1.SandboxHandle] {
 			all, err := a.agents(ctx)
 			return err == nil && a.agentKind().named(all, bare(kindAgent, ref)) != nil
 		},
-		document: newDocument, await: a.awaitSandbox, refused: a.sandboxRefused,
+		document: newDocument, wait: a.waitSandbox, facts: sandboxFacts, refused: a.sandboxRefused,
 	}
 }
 
@@ -74,7 +75,7 @@ func (a *app) agentKind() kind[*agboxv1.AgentHandle] {
 			all, err := a.live(ctx)
 			return err == nil && a.sandboxKind().named(all, bare(kindSandbox, ref)) != nil
 		},
-		document: newAgentDocument, await: a.awaitAgent, refused: a.agentRefused,
+		document: newAgentDocument, wait: a.waitAgent, facts: agentFacts, refused: a.agentRefused,
 	}
 }
 
