@@ -195,7 +195,7 @@ func forEach[T any](ctx context.Context, items []T, do func(T) error, complain f
 		err := do(item)
 		switch {
 		case err == nil:
-		case client.IsUnavailable(err) || isUnusable(err) || ctx.Err() != nil:
+		case client.IsUnavailable(err) || ctx.Err() != nil:
 			return true, err
 		default:
 			complain(item, err)
