@@ -36,20 +36,17 @@ it with its first prompt.`,
 	o.output = outputFlag(cmd, "json")
 	cmd.Flags().Uint32Var(&o.last, "last", 0, "only this many of the newest turns")
 	cmd.Flags().BoolVar(&o.asContext, "as-context", false, "print what a new process would receive")
+	show := withOne(a.resolveAgent, func(ctx context.Context, one *agboxv1.AgentHandle) error { return a.conversation(ctx, one, o) })
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if o.asContext && (o.last > 0 || *o.output != "") {
 			return usagef(cmd, "--as-context prints one whole text; leave out --last and -o")
 		}
-		return a.conversation(cmd.Context(), args[0], o)
+		return show(cmd, args)
 	}
 	return cmd
 }
 
-func (a *app) conversation(ctx context.Context, ref string, o conversationOptions) error {
-	one, err := a.resolveAgent(ctx, ref)
-	if err != nil {
-		return err
-	}
+func (a *app) conversation(ctx context.Context, one *agboxv1.AgentHandle, o conversationOptions) error {
 	if o.asContext {
 		text, err := a.conn().AgentContext(ctx, one.GetAgentId())
 		if err == nil && text == "" {

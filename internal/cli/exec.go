@@ -204,6 +204,11 @@ func (a *app) awaitExec(ctx context.Context, execID string) *execEnd {
 	return background(func() (*agboxv1.ExecStatus, error) { return a.conn().WaitExec(ctx, execID) })
 }
 
+// ended is the end of a command that does not run.
+func ended() *execEnd {
+	return background(func() (*agboxv1.ExecStatus, error) { return nil, nil })
+}
+
 func background(wait func() (*agboxv1.ExecStatus, error)) *execEnd {
 	end := &execEnd{done: make(chan struct{})}
 	go func() {

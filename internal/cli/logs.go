@@ -88,11 +88,9 @@ func (a *app) execLogs(ctx context.Context, e *agboxv1.ExecStatus, o logsOptions
 	if err := logsGone(e, running); err != nil {
 		return err
 	}
-	var end *execEnd
+	end := ended()
 	if o.follow && running {
 		end = a.awaitExec(ctx, e.GetExecId())
-	} else {
-		end = ended()
 	}
 	return a.printLogs(ctx, e.GetStdoutLogPath(), e.GetStderrLogPath(), o, end)
 }
@@ -128,13 +126,6 @@ func (a *app) awaitRest(ctx context.Context, sb *agboxv1.SandboxHandle) *execEnd
 		}
 		return nil, nil
 	})
-}
-
-// ended returns a closed channel.
-func ended() *execEnd {
-	end := &execEnd{done: make(chan struct{})}
-	close(end.done)
-	return end
 }
 
 // printLogs shows two logs until their writer ends.

@@ -62,11 +62,8 @@ func (a *app) timeout(ctx context.Context, ref string, t client.Timeout, output 
 		return err
 	}
 	deadline, changed, err := a.conn().SetSandboxTimeout(ctx, sb.GetSandboxId(), t)
-	if client.IsFailedPrecondition(err) {
-		return explain("set the timeout of", a.again(ctx, sb), err)
-	}
 	if err != nil {
-		return err
+		return a.sandboxRefused(ctx, "set the timeout of", sb, err)
 	}
 	if output != "" {
 		return a.printTimeout(sb, deadline, changed)
