@@ -9,9 +9,11 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/manifest"
 )
 
 // minPrefix is the shortest accepted start of an ID. Tables show 12 characters of long IDs.
@@ -27,8 +29,9 @@ type handle interface {
 
 // kind is one kind of objects, for the verbs that work alike on all of them: get, apply, wait, requests and completion.
 type kind[H handle] struct {
-	word string // "sandbox", as in "sandbox/web"
-	id   func(H) string
+	word  string // "sandbox", as in "sandbox/web"
+	title string // that of manifests
+	id    func(H) string
 	// list returns the objects that exist, newest first, without their specs. read returns one with its spec, also a deleted
 	// sandbox while its history is kept.
 	list func(context.Context) ([]H, error)
@@ -37,8 +40,11 @@ type kind[H handle] struct {
 	deleting func(H) bool
 	// elsewhere reports whether ref names an object of another kind.
 	elsewhere func(ctx context.Context, ref string) bool
-	// document is the manifest of an object that has its spec.
-	document func(H) (kindDocument, error)
+	// parts are what a manifest has of an object beside its name and labels.
+	parts func(H) (spec, status proto.Message)
+	// table writes a table of objects, at least one; empty is the note that there are none.
+	table func(ctx context.Context, found []H, wide bool) error
+	empty string
 	// wait returns when an object meets a condition, or an error that says why it does not. It passes a sandbox's events to pulls.
 	wait func(ctx context.Context, one H, want string, pulls *pulls) (H, error)
 	// facts are the state of an object and what keeps it from being as wanted.
@@ -49,7 +55,7 @@ type kind[H handle] struct {
 
 func (a *app) sandboxKind() kind[*agboxv1.SandboxHandle] {
 	return kind[*agboxv1.SandboxHandle]{
-		word: kindSandbox, id: (*agboxv1.SandboxHandle).GetSandboxId,
+		word: kindSandbox, title: manifest.Kind, id: (*agboxv1.SandboxHandle).GetSandboxId,
 		list: a.live,
 		read: func(ctx context.Context, id string) (*agboxv1.SandboxHandle, error) {
 			return a.conn().GetSandbox(ctx, id)
@@ -61,13 +67,14 @@ func (a *app) sandboxKind() kind[*agboxv1.SandboxHandle] {
 			all, err := a.agents(ctx)
 			return err == nil && a.agentKind().named(all, bare(kindAgent, ref)) != nil
 		},
-		document: newDocument, wait: a.waitSandbox, facts: sandboxFacts, refused: a.sandboxRefused,
+		parts: sandboxParts, wait: a.waitSandbox, facts: sandboxFacts, refused: a.sandboxRefused,
+		table: a.printTable, empty: "no sandboxes; \"agbox apply -f FILE\" makes one",
 	}
 }
 
 func (a *app) agentKind() kind[*agboxv1.AgentHandle] {
 	return kind[*agboxv1.AgentHandle]{
-		word: kindAgent, id: (*agboxv1.AgentHandle).GetAgentId,
+		word: kindAgent, title: manifest.KindAgent, id: (*agboxv1.AgentHandle).GetAgentId,
 		list:     a.agents,
 		read:     func(ctx context.Context, id string) (*agboxv1.AgentHandle, error) { return a.conn().GetAgent(ctx, id) },
 		deleting: func(one *agboxv1.AgentHandle) bool { return one.GetDesiredState() == wantDeleted },
@@ -75,7 +82,8 @@ func (a *app) agentKind() kind[*agboxv1.AgentHandle] {
 			all, err := a.live(ctx)
 			return err == nil && a.sandboxKind().named(all, bare(kindSandbox, ref)) != nil
 		},
-		document: newAgentDocument, wait: a.waitAgent, facts: agentFacts, refused: a.agentRefused,
+		parts: agentParts, wait: a.waitAgent, facts: agentFacts, refused: a.agentRefused,
+		table: a.printAgents, empty: "no agents; \"agbox agent create --help\" shows how to create one",
 	}
 }
 
