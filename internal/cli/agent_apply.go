@@ -34,7 +34,7 @@ func (a *app) agentSpec(ctx context.Context, d document) (*agboxv1.AgentSpec, er
 	if errs := d.rules(); len(errs) > 0 {
 		return nil, errs
 	}
-	sb, err := a.resolve(ctx, d.Agent.GetSandboxId())
+	sb, err := a.sandboxKind().resolve(ctx, d.Agent.GetSandboxId())
 	if err != nil {
 		return nil, err
 	}

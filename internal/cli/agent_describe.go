@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -41,13 +42,7 @@ func (a *app) describeAgent(ctx context.Context, one *agboxv1.AgentHandle) error
 }
 
 func (a *app) describeAgentFacts(one *agboxv1.AgentHandle, sandboxes map[string]string) {
-	sandbox := one.GetSandboxId()
-	switch name := sandboxes[sandbox]; {
-	case name == "":
-		sandbox += " " + noSandbox
-	case name != sandbox:
-		sandbox = fmt.Sprintf("%s (%s)", name, sandbox)
-	}
+	sandbox := cmp.Or(namedSandbox(one.GetSandboxId(), sandboxes), one.GetSandboxId()+" "+noSandbox)
 	state := agentState(one)
 	if one.GetUnverified() {
 		state += ", not looked at since the daemon started"
@@ -84,18 +79,21 @@ func agentExec(one *agboxv1.AgentHandle) string {
 	return fmt.Sprintf("%s.%d", one.GetAgentId(), one.GetIncarnation())
 }
 
+// namedSandbox is "web (ID)", or "" for a sandbox that does not exist.
+func namedSandbox(id string, sandboxes map[string]string) string {
+	if name := sandboxes[id]; name != id && name != "" {
+		return fmt.Sprintf("%s (%s)", name, id)
+	}
+	return sandboxes[id]
+}
+
 // movesTo describes the sandbox to which an agent moves, or returns "".
 func movesTo(one *agboxv1.AgentHandle, sandboxes map[string]string) string {
 	to := one.GetMovesTo()
-	switch name := sandboxes[to]; {
-	case to == "":
+	if to == "" {
 		return ""
-	case name == "":
-		return fmt.Sprintf("the next sandbox named %s; \"agbox agent move %s SANDBOX\" chooses another", to, agentName(one))
-	case name != to:
-		return fmt.Sprintf("%s (%s)", name, to)
 	}
-	return to
+	return cmp.Or(namedSandbox(to, sandboxes), fmt.Sprintf("the next sandbox named %s; \"agbox agent move %s SANDBOX\" chooses another", to, agentName(one)))
 }
 
 // rungText says how a process got the conversation.

@@ -54,7 +54,7 @@ func (a *app) getAgents(cmd *cobra.Command, refs []string, o agentGetOptions) er
 		if o.sandbox == "" {
 			return a.conn().ListAgents(ctx, "", selector)
 		}
-		sb, err := a.resolve(ctx, o.sandbox)
+		sb, err := a.sandboxKind().resolve(ctx, o.sandbox)
 		if err != nil {
 			return nil, err
 		}
@@ -98,8 +98,8 @@ survive its process, and a new process receives the conversation.
 	cmd.Aliases = []string{"agents"}
 	cmd.AddCommand(
 		a.agentCreateCommand(), a.agentListCommand(), a.agentGetCommand(), a.agentDescribeCommand(), a.agentPromptCommand(), a.agentAttachCommand(),
-		a.agentConversationCommand(), a.agentCheckpointCommand(), a.agentTransitionsCommand(), a.agentInterruptCommand(), a.agentStopCommand(),
-		a.agentStartCommand(), a.agentMoveCommand(), a.agentDeleteCommand(),
+		a.agentConversationCommand(), a.agentCheckpointCommand(), a.agentTransitionsCommand(), a.agentMoveCommand(),
 	)
+	addVerbs(cmd, a, a.agentKind(), agentVerbs)
 	return cmd
 }

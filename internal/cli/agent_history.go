@@ -36,7 +36,7 @@ it with its first prompt.`,
 	o.output = outputFlag(cmd, "json")
 	cmd.Flags().Uint32Var(&o.last, "last", 0, "only this many of the newest turns")
 	cmd.Flags().BoolVar(&o.asContext, "as-context", false, "print what a new process would receive")
-	show := withOne(a.resolveAgent, func(ctx context.Context, one *agboxv1.AgentHandle) error { return a.conversation(ctx, one, o) })
+	show := withOne(a.agentKind().resolve, func(ctx context.Context, one *agboxv1.AgentHandle) error { return a.conversation(ctx, one, o) })
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if o.asContext && (o.last > 0 || *o.output != "") {
 			return usagef(cmd, "--as-context prints one whole text; leave out --last and -o")
@@ -133,7 +133,7 @@ func (a *app) agentCheckpointCommand() *cobra.Command {
 sandbox write one with "agbox-shim checkpoint TEXT".`,
 		Example: "  agbox agent checkpoint coder",
 		Args:    one(oneAgent),
-		RunE:    withOne(a.resolveAgent, a.checkpoint),
+		RunE:    withOne(a.agentKind().resolve, a.checkpoint),
 	}
 }
 
@@ -169,7 +169,7 @@ process received the conversation, and the whole reason.`,
 	}
 	output := outputFlag(cmd, "wide", "json")
 	cmd.Flags().Uint64Var(&after, "after", 0, "only transitions with a greater number")
-	cmd.RunE = withOne(a.resolveAgent, func(ctx context.Context, one *agboxv1.AgentHandle) error {
+	cmd.RunE = withOne(a.agentKind().resolve, func(ctx context.Context, one *agboxv1.AgentHandle) error {
 		all, err := a.conn().AgentTransitions(ctx, one.GetAgentId(), after)
 		switch {
 		case err != nil:

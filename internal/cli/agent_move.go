@@ -44,11 +44,11 @@ func (a *app) completeMove(cmd *cobra.Command, args []string, typed string) ([]s
 }
 
 func (a *app) moveAgent(ctx context.Context, ref, sandbox string, wait bool, timeout time.Duration) error {
-	one, err := a.resolveAgent(ctx, ref)
+	one, err := a.agentKind().resolve(ctx, ref)
 	if err != nil {
 		return err
 	}
-	sb, err := a.resolve(ctx, sandbox)
+	sb, err := a.sandboxKind().resolve(ctx, sandbox)
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func (a *app) eventsCommand() *cobra.Command {
 	output := outputFlag(cmd, "json")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "follow new events")
 	cmd.Flags().Uint64Var(&from, "from", 0, "only events after this sequence number")
-	cmd.RunE = withOne(a.resolve, func(ctx context.Context, sb *agboxv1.SandboxHandle) error {
+	cmd.RunE = withOne(a.sandboxKind().resolve, func(ctx context.Context, sb *agboxv1.SandboxHandle) error {
 		show := a.eventPrinter(*output)
 		if !follow || sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_DELETED {
 			return a.printStored(ctx, sb, from, show)

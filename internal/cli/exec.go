@@ -94,7 +94,7 @@ func checkText(cmd *cobra.Command, req *agboxv1.CreateExecRequest) error {
 }
 
 func (a *app) exec(ctx context.Context, ref string, req *agboxv1.CreateExecRequest, o execOptions) error {
-	sb, err := a.resolve(ctx, ref)
+	sb, err := a.sandboxKind().resolve(ctx, ref)
 	if err != nil {
 		return notRun(ctx, err)
 	}

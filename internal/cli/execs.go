@@ -35,7 +35,7 @@ func (a *app) execsCommand() *cobra.Command {
 func (a *app) execs(ctx context.Context, args []string, output string) error {
 	id := ""
 	if len(args) == 1 {
-		sb, err := a.resolve(ctx, args[0])
+		sb, err := a.sandboxKind().resolve(ctx, args[0])
 		if err != nil {
 			return err
 		}
@@ -135,7 +135,7 @@ func (a *app) notAnExec(ctx context.Context, ref string, err error) error {
 	if !client.IsNotFound(err) {
 		return err
 	}
-	sb, lookErr := a.resolve(ctx, ref)
+	sb, lookErr := a.sandboxKind().resolve(ctx, ref)
 	if lookErr != nil {
 		return fmt.Errorf("%w; \"agbox execs\" lists running ones, \"agbox events NAME\" all", err)
 	}

@@ -97,16 +97,6 @@ func (a *app) agents(ctx context.Context) ([]*agboxv1.AgentHandle, error) {
 	return a.conn().ListAgents(ctx, "", nil)
 }
 
-// resolve returns the sandbox that ref names; see kind.resolve.
-func (a *app) resolve(ctx context.Context, ref string) (*agboxv1.SandboxHandle, error) {
-	return a.sandboxKind().resolve(ctx, ref)
-}
-
-// resolveAgent returns the agent that ref names, without its spec; see kind.resolve.
-func (a *app) resolveAgent(ctx context.Context, ref string) (*agboxv1.AgentHandle, error) {
-	return a.agentKind().resolve(ctx, ref)
-}
-
 // full is resolve with the spec.
 func (k kind[H]) full(ctx context.Context, ref string) (H, error) {
 	one, err := k.resolve(ctx, ref)

@@ -50,14 +50,14 @@ func (a *app) logs(ctx context.Context, ref string, o logsOptions) error {
 		}
 		return a.execLogs(ctx, e, o)
 	}
-	sb, lookErr := a.resolve(ctx, ref)
+	sb, lookErr := a.sandboxKind().resolve(ctx, ref)
 	switch {
 	case lookErr == nil:
 		return a.mainLogs(ctx, sb.GetSandboxId(), o)
 	case !a.sandboxKind().isNotFound(lookErr):
 		return lookErr
 	}
-	one, lookErr := a.resolveAgent(ctx, ref)
+	one, lookErr := a.agentKind().resolve(ctx, ref)
 	switch {
 	case lookErr == nil:
 		return a.agentLogs(ctx, one, o)

@@ -57,7 +57,7 @@ func parseTimeout(cmd *cobra.Command, text string) (client.Timeout, error) {
 }
 
 func (a *app) timeout(ctx context.Context, ref string, t client.Timeout, output string) error {
-	sb, err := a.resolve(ctx, ref)
+	sb, err := a.sandboxKind().resolve(ctx, ref)
 	if err != nil {
 		return err
 	}

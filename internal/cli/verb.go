@@ -30,27 +30,21 @@ type verb[H handle] struct {
 	accepted func(H)
 }
 
-func (a *app) stopCommand() *cobra.Command {
-	return verbCommand(a, a.sandboxKind(), verb[*agboxv1.SandboxHandle]{
+var sandboxVerbs = []verb[*agboxv1.SandboxHandle]{
+	{
 		name: "stop", short: "Stop sandboxes; their files stay, running execs are cancelled",
 		want: string(client.Stopped), byDefault: true, method: (*client.Client).StopSandbox,
 		example: "  agbox stop web\n  agbox stop web db --wait=false",
-	})
-}
-
-func (a *app) pauseCommand() *cobra.Command {
-	return verbCommand(a, a.sandboxKind(), verb[*agboxv1.SandboxHandle]{
+	},
+	{
 		name: "pause", short: "Freeze sandboxes; their processes keep their memory until \"resume\"",
 		long: `Freeze sandboxes: their processes do not run, and keep their memory until "agbox resume". After pause.freeze_duration, or when
 more than pause.max_frozen are frozen, the daemon stops the sandbox that was paused first to free its memory. That ends its commands;
 it stays PAUSED, and "agbox resume" starts it with its files. A restart of the engine or the host makes a frozen sandbox STOPPED.`,
 		suggestFor: []string{"freeze", "suspend"}, want: string(client.Paused), byDefault: true, method: (*client.Client).PauseSandbox,
 		example: "  agbox pause web\n  agbox pause web db --wait=false",
-	})
-}
-
-func (a *app) resumeCommand() *cobra.Command {
-	return verbCommand(a, a.sandboxKind(), verb[*agboxv1.SandboxHandle]{
+	},
+	{
 		name: "resume", short: "Start stopped or failed sandboxes again, unfreeze paused ones",
 		long: `Start sandboxes again with the same containers and files; unfreeze paused ones. A failed sandbox can be resumed if its primary
 container and those of its required services exist: a missing network is recreated, a missing container is not. "agbox describe" shows
@@ -58,7 +52,7 @@ what a resume would do.`,
 		suggestFor: []string{"start", "restart", "unpause", "thaw"}, want: string(client.Ready), byDefault: true,
 		method: (*client.Client).RecoverSandbox, already: runsAlready,
 		example: "  agbox resume web\n  agbox resume web db --wait=false",
-	})
+	},
 }
 
 // runsAlready is for a READY sandbox without a pending request.
@@ -69,33 +63,26 @@ func runsAlready(sb *agboxv1.SandboxHandle) string {
 	return ""
 }
 
-func (a *app) agentStopCommand() *cobra.Command {
-	return verbCommand(a, a.agentKind(), verb[*agboxv1.AgentHandle]{
+var agentVerbs = []verb[*agboxv1.AgentHandle]{
+	{
 		name: "stop", short: "End the processes of agents; their conversations and queues stay",
 		long: `End the processes of agents: TERM, and KILL after a grace period. A turn in progress is cut off; "agbox drain" and a stop of
 the sandbox let it finish. Conversations stay, and prompts are queued until "agbox agent start".`,
 		suggestFor: []string{"pause"}, want: string(client.AgentStopped), byDefault: true, method: (*client.Client).StopAgent,
 		example: "  agbox agent stop coder",
-	})
-}
-
-func (a *app) agentStartCommand() *cobra.Command {
-	return verbCommand(a, a.agentKind(), verb[*agboxv1.AgentHandle]{
+	},
+	{
 		name: "start", short: "Start stopped and failed agents; they receive their conversation",
 		suggestFor: []string{"resume", "restart"}, want: string(client.AgentRunning), byDefault: true, method: (*client.Client).StartAgent,
 		example: "  agbox agent start coder",
-	})
-}
-
-func (a *app) agentInterruptCommand() *cobra.Command {
-	return verbCommand(a, a.agentKind(), verb[*agboxv1.AgentHandle]{
+	},
+	{
 		name: "interrupt", short: "Ask busy agents to end their turn; the prompt is not given again",
 		suggestFor: []string{"cancel", "abort"}, method: (*client.Client).InterruptAgent,
 		example: "  agbox agent interrupt coder",
-	})
+	},
+	deleteAgents,
 }
-
-func (a *app) agentDeleteCommand() *cobra.Command { return verbCommand(a, a.agentKind(), deleteAgents) }
 
 var deleteAgents = verb[*agboxv1.AgentHandle]{
 	name: "delete", short: "Remove agents with their conversations",
@@ -109,21 +96,24 @@ type verbOptions struct {
 	timeout      time.Duration
 }
 
-func verbCommand[H handle](a *app, k kind[H], v verb[H]) *cobra.Command {
-	var o verbOptions
-	cmd := &cobra.Command{
-		Use: v.name + " NAME...", Short: v.short, Long: v.long, SuggestFor: v.suggestFor, ValidArgsFunction: k.names, Example: v.example,
-		Args: atLeastOne("the name or ID of " + k.article()),
-		RunE: func(cmd *cobra.Command, args []string) error { return request(cmd.Context(), a, k, args, v, o) },
+// addVerbs adds a command for each verb.
+func addVerbs[H handle](parent *cobra.Command, a *app, k kind[H], verbs []verb[H]) {
+	for _, v := range verbs {
+		var o verbOptions
+		cmd := &cobra.Command{
+			Use: v.name + " NAME...", Short: v.short, Long: v.long, SuggestFor: v.suggestFor, ValidArgsFunction: k.names, Example: v.example,
+			Args: atLeastOne("the name or ID of " + k.article()),
+			RunE: func(cmd *cobra.Command, args []string) error { return request(cmd.Context(), a, k, args, v, o) },
+		}
+		if v.want != "" {
+			cmd.Flags().BoolVar(&o.wait, "wait", v.byDefault, "return once it is done")
+			cmd.Flags().DurationVar(&o.timeout, "timeout", defaultWait, "with --wait: give up after this long")
+		}
+		if v.missing {
+			cmd.Flags().BoolVar(&o.ignore, "ignore-not-found", false, "a missing "+k.word+" is no error")
+		}
+		parent.AddCommand(cmd)
 	}
-	if v.want != "" {
-		cmd.Flags().BoolVar(&o.wait, "wait", v.byDefault, "return once it is done")
-		cmd.Flags().DurationVar(&o.timeout, "timeout", defaultWait, "with --wait: give up after this long")
-	}
-	if v.missing {
-		cmd.Flags().BoolVar(&o.ignore, "ignore-not-found", false, "a missing "+k.word+" is no error")
-	}
-	return cmd
 }
 
 // find resolves references. It prints errors and continues. A reference that names no object is an error if missing is nil; otherwise

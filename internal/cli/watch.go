@@ -40,7 +40,7 @@ func (a *app) watchSandboxes(cmd *cobra.Command, refs []string, o getOptions) er
 	w.table.widths = map[int]int{0: 12, 1: idWidth, 2: len("DELETING")} // for later rows
 	ctx := cmd.Context()
 	for _, ref := range refs { // once, because another sandbox may get a name later
-		sb, err := a.resolve(ctx, ref)
+		sb, err := a.sandboxKind().resolve(ctx, ref)
 		if err != nil {
 			return err
 		}
