@@ -26,7 +26,7 @@ func (a *app) agentAttachCommand() *cobra.Command {
 		Long: `Stream the output of an agent, and send it each line of standard input as a prompt. At the end of the input, attach returns after
 the last answer; if no prompt was sent, it continues until ^C. Neither stops the agent.`,
 		Example: "  agbox agent attach coder\n  agbox agent attach coder --all",
-		Args:    one(oneAgent),
+		Args:    one(a.agentKind().one),
 	}
 	cmd.RunE = withOne(a.agentKind().full, func(ctx context.Context, one *agboxv1.AgentHandle) error { return a.attachAgent(ctx, one, all) })
 	cmd.Flags().BoolVar(&all, "all", false, "show the whole conversation first")

@@ -21,7 +21,7 @@ func (a *app) agentDescribeCommand() *cobra.Command {
 		Use: "describe NAME", Short: "Show everything about one agent", ValidArgsFunction: a.agentKind().first,
 		Long:    "Show one agent with its newest changes of state and events. Values of envs are left out; \"agent get -o yaml\" has them.",
 		Example: "  agbox agent describe coder",
-		Args:    one(oneAgent),
+		Args:    one(a.agentKind().one),
 		RunE:    withOne(a.agentKind().full, a.describeAgent),
 	}
 }
@@ -181,12 +181,12 @@ func (a *app) agentQueue(one *agboxv1.AgentHandle) {
 // agentNews shows the newest events except changes of state.
 func (a *app) agentNews(ctx context.Context, one *agboxv1.AgentHandle) error {
 	var newest []string
-	err := a.eachStored(ctx, one, func(e *agboxv1.AgentEvent) {
-		if e.GetEventType() == agboxv1.AgentEventType_AGENT_STATE_CHANGED {
-			return
+	err := a.eachStored(ctx, one, func(e *agboxv1.AgentEvent) error {
+		if e.GetEventType() != agboxv1.AgentEventType_AGENT_STATE_CHANGED {
+			newest = append(newest, agentEventLine(e))
+			newest = newest[max(len(newest)-recentEvents, 0):]
 		}
-		newest = append(newest, agentEventLine(e))
-		newest = newest[max(len(newest)-recentEvents, 0):]
+		return nil
 	})
 	if err != nil || len(newest) == 0 {
 		return err
@@ -199,13 +199,9 @@ func (a *app) agentNews(ctx context.Context, one *agboxv1.AgentHandle) error {
 }
 
 // eachStored calls see with the events up to the last_event_sequence of one.
-func (a *app) eachStored(ctx context.Context, one *agboxv1.AgentHandle, see func(*agboxv1.AgentEvent)) error {
-	last := one.GetLastEventSequence()
-	if last == 0 {
+func (a *app) eachStored(ctx context.Context, one *agboxv1.AgentHandle, see func(*agboxv1.AgentEvent) error) error {
+	if one.GetLastEventSequence() == 0 {
 		return nil
 	}
-	return upTo(last, a.conn().AgentEvents(ctx, one.GetAgentId(), client.AgentEventOptions{}), func(e *agboxv1.AgentEvent) error {
-		see(e)
-		return nil
-	})
+	return upTo(one.GetLastEventSequence(), a.conn().AgentEvents(ctx, one.GetAgentId(), client.AgentEventOptions{}), see)
 }

@@ -86,8 +86,6 @@ func sandboxNames(all []*agboxv1.SandboxHandle) map[string]string {
 	return names
 }
 
-const oneAgent = "the name or ID of an agent"
-
 func (a *app) agentCommand() *cobra.Command {
 	cmd := group("agent", "Manage agents: programs that work in a sandbox turn by turn", `Manage agents. An agent is a program in a sandbox that takes prompts and answers them. Its state and its conversation
 survive its process, and a new process receives the conversation.

@@ -31,7 +31,7 @@ func (a *app) agentConversationCommand() *cobra.Command {
 		Long: `Show the conversation of an agent as turns, oldest first. With --as-context show exactly what a new process would receive of
 it with its first prompt.`,
 		Example: "  agbox agent conversation coder --last 4\n  agbox agent conversation coder --as-context",
-		Args:    one(oneAgent),
+		Args:    one(a.agentKind().one),
 	}
 	o.output = outputFlag(cmd, "json")
 	cmd.Flags().Uint32Var(&o.last, "last", 0, "only this many of the newest turns")
@@ -132,17 +132,18 @@ func (a *app) agentCheckpointCommand() *cobra.Command {
 		Long: `Show the newest checkpoint: a note by the agent about its own progress. A new process always receives it. Programs in the
 sandbox write one with "agbox-shim checkpoint TEXT".`,
 		Example: "  agbox agent checkpoint coder",
-		Args:    one(oneAgent),
+		Args:    one(a.agentKind().one),
 		RunE:    withOne(a.agentKind().resolve, a.checkpoint),
 	}
 }
 
 func (a *app) checkpoint(ctx context.Context, one *agboxv1.AgentHandle) error {
 	var newest *agboxv1.AgentEvent
-	err := a.eachStored(ctx, one, func(e *agboxv1.AgentEvent) {
+	err := a.eachStored(ctx, one, func(e *agboxv1.AgentEvent) error {
 		if e.GetCheckpoint() != nil {
 			newest = e
 		}
+		return nil
 	})
 	if err != nil {
 		return err
@@ -165,7 +166,7 @@ func (a *app) agentTransitionsCommand() *cobra.Command {
 		Long: `Show the state changes of an agent, oldest first; the newest 1,000 are kept. -o wide adds the time, the process number, how that
 process received the conversation, and the whole reason.`,
 		Example: "  agbox agent transitions coder\n  agbox agent transitions coder -o wide",
-		Args:    one(oneAgent),
+		Args:    one(a.agentKind().one),
 	}
 	output := outputFlag(cmd, "wide", "json")
 	cmd.Flags().Uint64Var(&after, "after", 0, "only transitions with a greater number")

@@ -23,7 +23,7 @@ func (a *app) eventsCommand() *cobra.Command {
 		Use: "events NAME", Short: "Show the events of a sandbox", ValidArgsFunction: a.sandboxKind().first,
 		Long:    "Show the events of a sandbox, oldest first. With -f follow new ones until the sandbox is deleted.",
 		Example: "  agbox events web\n  agbox events web -f -o json",
-		Args:    one("the name or ID of a sandbox"),
+		Args:    one(a.sandboxKind().one),
 	}
 	output := outputFlag(cmd, "json")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "follow new events")

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -98,13 +99,11 @@ func get[H handle](ctx context.Context, a *app, k kind[H], refs []string, output
 
 func (a *app) printTable(_ context.Context, found []*agboxv1.SandboxHandle, wide bool) error {
 	style := quiet
-	for _, sb := range found {
-		if trouble(sb) != "" {
-			style = noisy
-		}
-	}
-	if wide {
+	switch {
+	case wide:
 		style = full
+	case slices.ContainsFunc(found, func(sb *agboxv1.SandboxHandle) bool { return trouble(sb) != "" }):
+		style = noisy
 	}
 	t := a.sandboxTable(style)
 	for _, sb := range found {

@@ -31,6 +31,7 @@ type handle interface {
 type kind[H handle] struct {
 	word  string // "sandbox", as in "sandbox/web"
 	title string // that of manifests
+	one   string // what an argument that names one is
 	id    func(H) string
 	// list returns the objects that exist, newest first, without their specs. read returns one with its spec, also a deleted
 	// sandbox while its history is kept.
@@ -55,7 +56,7 @@ type kind[H handle] struct {
 
 func (a *app) sandboxKind() kind[*agboxv1.SandboxHandle] {
 	return kind[*agboxv1.SandboxHandle]{
-		word: kindSandbox, title: manifest.Kind, id: (*agboxv1.SandboxHandle).GetSandboxId,
+		word: kindSandbox, title: manifest.Kind, one: "the name or ID of a sandbox", id: (*agboxv1.SandboxHandle).GetSandboxId,
 		list: a.live,
 		read: func(ctx context.Context, id string) (*agboxv1.SandboxHandle, error) {
 			return a.conn().GetSandbox(ctx, id)
@@ -74,7 +75,7 @@ func (a *app) sandboxKind() kind[*agboxv1.SandboxHandle] {
 
 func (a *app) agentKind() kind[*agboxv1.AgentHandle] {
 	return kind[*agboxv1.AgentHandle]{
-		word: kindAgent, title: manifest.KindAgent, id: (*agboxv1.AgentHandle).GetAgentId,
+		word: kindAgent, title: manifest.KindAgent, one: "the name or ID of an agent", id: (*agboxv1.AgentHandle).GetAgentId,
 		list:     a.agents,
 		read:     func(ctx context.Context, id string) (*agboxv1.AgentHandle, error) { return a.conn().GetAgent(ctx, id) },
 		deleting: func(one *agboxv1.AgentHandle) bool { return one.GetDesiredState() == wantDeleted },
@@ -204,15 +205,8 @@ func (k kind[H]) holder(ctx context.Context, name string) (H, error) {
 // name is what users call an object: its name, or its ID if it has none.
 func (k kind[H]) name(one H) string { return cmp.Or(one.GetName(), k.id(one)) }
 
-// label is "sandbox/web", article "a sandbox".
+// label is "sandbox/web".
 func (k kind[H]) label(one H) string { return k.word + "/" + k.name(one) }
-
-func (k kind[H]) article() string {
-	if k.word == kindAgent {
-		return "an agent"
-	}
-	return "a " + k.word
-}
 
 // nameOrID is kind.name for a sandbox, agentName that for an agent.
 func nameOrID(sb *agboxv1.SandboxHandle) string { return cmp.Or(sb.GetName(), sb.GetSandboxId()) }

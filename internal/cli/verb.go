@@ -102,7 +102,7 @@ func addVerbs[H handle](parent *cobra.Command, a *app, k kind[H], verbs []verb[H
 		var o verbOptions
 		cmd := &cobra.Command{
 			Use: v.name + " NAME...", Short: v.short, Long: v.long, SuggestFor: v.suggestFor, ValidArgsFunction: k.names, Example: v.example,
-			Args: atLeastOne("the name or ID of " + k.article()),
+			Args: atLeastOne(k.one),
 			RunE: func(cmd *cobra.Command, args []string) error { return request(cmd.Context(), a, k, args, v, o) },
 		}
 		if v.want != "" {

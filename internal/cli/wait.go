@@ -35,7 +35,7 @@ func (a *app) waitCommand() *cobra.Command {
 		Long: `Wait until each of the sandboxes is ready, stopped, paused, deleted or failed, or until a service of it is ready. It requests no
 change: "agbox stop" and the like do. It fails when the condition can no longer be met, and after --timeout.`,
 		Example: "  agbox wait web --for=ready --timeout=2m\n  agbox wait web --for=service=db\n  agbox wait web db --for=deleted",
-		Args:    atLeastOne("the name or ID of a sandbox"),
+		Args:    atLeastOne(a.sandboxKind().one),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			want, err := parseCondition(cmd, condition)
 			if err != nil {
