@@ -81,8 +81,8 @@ func (c *Client) WaitSandboxWith(ctx context.Context, sandboxID string, want Con
 	var last *agboxv1.SandboxHandle
 	from := o.From
 	for {
-		sb, err := c.readSandbox(ctx, sandboxID)
-		done := false
+		resp, err := again(ctx, c, c.sandboxes.GetSandbox, &agboxv1.GetSandboxRequest{SandboxId: sandboxID})
+		sb, done := resp.GetSandbox(), false
 		var verdict error
 		if err == nil {
 			last = sb
@@ -170,11 +170,6 @@ func judgeService(sb *agboxv1.SandboxHandle, want Condition, name string) (done 
 		}
 	}
 	return false, nil
-}
-
-func (c *Client) readSandbox(ctx context.Context, id string) (*agboxv1.SandboxHandle, error) {
-	resp, err := again(ctx, c, c.sandboxes.GetSandbox, &agboxv1.GetSandboxRequest{SandboxId: id})
-	return resp.GetSandbox(), err
 }
 
 func (c *Client) readExec(ctx context.Context, id string) (*agboxv1.ExecStatus, error) {

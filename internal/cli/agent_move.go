@@ -21,7 +21,7 @@ func (a *app) agentMoveCommand() *cobra.Command {
 ends, and a new process in the other sandbox receives the conversation so far. Files are not moved. To cancel a move that has not
 happened yet, name the sandbox that the agent is in.`,
 		Example:           "  agbox agent move coder lab --wait",
-		ValidArgsFunction: a.completeMove,
+		ValidArgsFunction: perArgument(a.agentKind().names, a.sandboxKind().names),
 		Args:              exactly(2, "the name or ID of an agent, and that of the sandbox to move to"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.moveAgent(cmd.Context(), args[0], args[1], wait, timeout)
@@ -30,17 +30,6 @@ happened yet, name the sandbox that the agent is in.`,
 	cmd.Flags().BoolVar(&wait, "wait", false, "return once it has moved, and runs if its desired_state is running")
 	cmd.Flags().DurationVar(&timeout, "timeout", defaultWait, "with --wait: give up after this long")
 	return cmd
-}
-
-// completeMove completes agents, then sandboxes.
-func (a *app) completeMove(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	switch len(args) {
-	case 0:
-		return a.agentKind().names(cmd, nil, typed)
-	case 1:
-		return a.sandboxKind().names(cmd, nil, typed)
-	}
-	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
 func (a *app) moveAgent(ctx context.Context, ref, sandbox string, wait bool, timeout time.Duration) error {

@@ -96,7 +96,7 @@ func (a *app) cancelCommand() *cobra.Command {
 	var wait bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
-		Use: "cancel EXEC", Short: "Cancel a running command: TERM, then KILL after a grace period", ValidArgsFunction: a.completeExecs,
+		Use: "cancel EXEC", Short: "Cancel a running command: TERM, then KILL after a grace period", ValidArgsFunction: perArgument(a.completeExecs),
 		Example: "  agbox cancel --wait 0e12dd5b-58f1-4a5c-8d6b-3f5f9a1c2b3d",
 		Args:    one("the ID of an exec; \"agbox execs\" lists them"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.cancel(cmd.Context(), args[0], wait, timeout) },

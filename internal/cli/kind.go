@@ -267,8 +267,5 @@ func (k kind[H]) names(cmd *cobra.Command, args []string, _ string) ([]string, c
 
 // first is names for commands that take one object.
 func (k kind[H]) first(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return k.names(cmd, args, typed)
+	return perArgument(k.names)(cmd, args, typed)
 }

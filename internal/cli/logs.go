@@ -20,7 +20,7 @@ type logsOptions struct{ follow, stdout, stderr, raw bool }
 func (a *app) logsCommand() *cobra.Command {
 	var o logsOptions
 	cmd := &cobra.Command{
-		Use: "logs (EXEC | NAME)", Short: "Show the output of a command, of a sandbox's main process, or of an agent's", ValidArgsFunction: a.completeExecOrName,
+		Use: "logs (EXEC | NAME)", Short: "Show the output of a command, of a sandbox's main process, or of an agent's", ValidArgsFunction: perArgument(a.completeExecOrName),
 		Long: `Show the output of a command: its stdout on stdout, its stderr on stderr. With the name of a sandbox, show the output of its main
 process (the spec's "command") over all its starts. With agent/NAME, or the name of an agent that no sandbox has, show the unchanged
 output of the agent's newest process; "agbox agent conversation" shows its messages.

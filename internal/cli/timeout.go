@@ -26,7 +26,7 @@ func (a *app) timeoutCommand() *cobra.Command {
 duration counts from now, a time is in RFC 3339, "never" removes the deadline. The deadline of a paused sandbox can be set too; it
 takes effect when the sandbox is resumed. A stop removes it.`,
 		Example:           "  agbox timeout web 2h\n  agbox timeout web 2026-12-01T10:00:00Z --only-extend\n  agbox timeout web never",
-		ValidArgsFunction: a.completeTimeout,
+		ValidArgsFunction: perArgument(a.sandboxKind().names, cobra.FixedCompletions([]string{"1h", "8h", "24h", never}, cobra.ShellCompDirectiveNoFileComp)),
 		Args:              exactly(2, "the name or ID of a sandbox and a duration, a time or \"never\""),
 	}
 	output := outputFlag(cmd, "json")
@@ -139,12 +139,4 @@ func twoUnits(large int, largeUnit string, small int, smallUnit string) string {
 		return fmt.Sprint(large) + largeUnit
 	}
 	return fmt.Sprintf("%d%s%d%s", large, largeUnit, small, smallUnit)
-}
-
-// completeTimeout completes a name, then times.
-func (a *app) completeTimeout(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	if len(args) == 1 {
-		return []string{"1h", "8h", "24h", never}, cobra.ShellCompDirectiveNoFileComp
-	}
-	return a.sandboxKind().first(cmd, args, typed)
 }

@@ -119,7 +119,7 @@ func addVerbs[H handle](parent *cobra.Command, a *app, k kind[H], verbs []verb[H
 // find resolves references. It prints errors and continues. A reference that names no object is an error if missing is nil; otherwise
 // missing is called.
 func find[H handle](ctx context.Context, a *app, k kind[H], refs []string, missing func(ref string)) (found []H, failed bool, err error) {
-	failed, err = a.each(ctx, refs, func(ref string) error {
+	failed, err = forEach(ctx, refs, func(ref string) error {
 		one, err := k.resolve(ctx, ref)
 		switch {
 		case err == nil:
@@ -129,7 +129,7 @@ func find[H handle](ctx context.Context, a *app, k kind[H], refs []string, missi
 			return nil
 		}
 		return err
-	})
+	}, func(_ string, err error) { a.complain(err) })
 	return found, failed, err
 }
 
@@ -174,12 +174,7 @@ func awaitRequests[H handle](ctx context.Context, a *app, k kind[H], asked []H, 
 	return outcomeOf(ctx, failed)
 }
 
-// each calls do for each ref. It prints an error and continues, unless the next call would fail too.
-func (a *app) each(ctx context.Context, refs []string, do func(ref string) error) (failed bool, err error) {
-	return forEach(ctx, refs, do, func(_ string, err error) { a.complain(err) })
-}
-
-// forEach is each with another way to print errors.
+// forEach calls do for each item. It complains of an error and continues, unless the next call would fail too.
 func forEach[T any](ctx context.Context, items []T, do func(T) error, complain func(T, error)) (failed bool, err error) {
 	for _, item := range items {
 		err := do(item)
