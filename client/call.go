@@ -11,6 +11,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
 // awayNotice is how long a call waits for the daemon before OnAway is called.
@@ -124,7 +126,10 @@ func (c *Client) hopeless() bool {
 
 // retry is the pause between tries to reach a daemon that went away. The connection has a back-off of its own; this
 // one is for a daemon that accepts connections and then refuses or drops calls.
-type retry struct{ next time.Duration }
+type retry struct {
+	next time.Duration
+	told bool // OnAway was called
+}
 
 // wait pauses, longer each time, up to maxPause. It returns the context's error when that ended.
 func (r *retry) wait(ctx context.Context) error {
@@ -139,4 +144,12 @@ func (r *retry) wait(ctx context.Context) error {
 	}
 }
 
-func (r *retry) reset() { r.next = 0 }
+func (r *retry) reset() { *r = retry{} }
+
+// away reports whether no daemon answers within awayNotice.
+func (c *Client) away(ctx context.Context) bool {
+	limited, cancel := context.WithTimeout(ctx, awayNotice)
+	defer cancel()
+	_, err := once(limited, c, c.sandboxes.Ping, &agboxv1.PingRequest{}, grpc.WaitForReady(true))
+	return err != nil && ctx.Err() == nil
+}

@@ -128,6 +128,8 @@ func (c *Client) unreachable(cause string) string {
 	}
 	info, err := os.Stat(c.socket)
 	switch {
+	case errors.Is(err, fs.ErrNotExist) && strings.Contains(c.socket, "://"):
+		return fmt.Sprintf("host %q: agboxd listens on a Unix socket only; write its path", c.socket)
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Sprintf("no agboxd at %s: no such socket; %s", c.socket, hint)
 	case errors.Is(err, syscall.EACCES):

@@ -29,7 +29,7 @@ type EventOptions struct {
 func (c *Client) Events(ctx context.Context, sandboxID string, o EventOptions) iter.Seq2[*agboxv1.SandboxEvent, error] {
 	return func(yield func(*agboxv1.SandboxEvent, error) bool) {
 		req := &agboxv1.SubscribeSandboxEventsRequest{SandboxId: sandboxID, FromSequence: o.From, IncludeCurrentSnapshot: o.Snapshot}
-		subscribe(ctx, c, c.sandboxes.SubscribeSandboxEvents, req, o.Reconnect, func(e *agboxv1.SandboxEvent, err error) bool {
+		subscribe(ctx, c, c.sandboxes.SubscribeSandboxEvents, req, o.Reconnect, nil, func(e *agboxv1.SandboxEvent, err error) bool {
 			if err == nil && !e.GetSnapshot() {
 				req.FromSequence = e.GetSequence()
 			}
@@ -44,6 +44,9 @@ type AgentEventOptions struct {
 	From uint64
 	// Reconnect is that of EventOptions.
 	Reconnect bool
+	// OnAway is called in the iterating goroutine when the daemon has not answered a reconnect for a second, once until the next event.
+	// It may be nil.
+	OnAway func()
 }
 
 // AgentEvents iterates over the events of an agent, stored ones and then live ones, each once and in order. Sequences may
@@ -52,7 +55,7 @@ type AgentEventOptions struct {
 func (c *Client) AgentEvents(ctx context.Context, agentID string, o AgentEventOptions) iter.Seq2[*agboxv1.AgentEvent, error] {
 	return func(yield func(*agboxv1.AgentEvent, error) bool) {
 		req := &agboxv1.SubscribeAgentEventsRequest{AgentId: agentID, FromSequence: o.From}
-		subscribe(ctx, c, c.agents.SubscribeAgentEvents, req, o.Reconnect, func(e *agboxv1.AgentEvent, err error) bool {
+		subscribe(ctx, c, c.agents.SubscribeAgentEvents, req, o.Reconnect, o.OnAway, func(e *agboxv1.AgentEvent, err error) bool {
 			if err == nil {
 				req.FromSequence = e.GetSequence()
 			}
@@ -63,7 +66,7 @@ func (c *Client) AgentEvents(ctx context.Context, agentID string, o AgentEventOp
 
 // subscribe yields the events of a subscription, and the error that ended it unless the end was clean. With reconnect it subscribes
 // again when the daemon went away; yield moves req's anchor along.
-func subscribe[Req, E any](ctx context.Context, c *Client, m method[Req, grpc.ServerStreamingClient[E]], req Req, reconnect bool, yield func(*E, error) bool) {
+func subscribe[Req, E any](ctx context.Context, c *Client, m method[Req, grpc.ServerStreamingClient[E]], req Req, reconnect bool, onAway func(), yield func(*E, error) bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var pause retry
@@ -78,6 +81,10 @@ func subscribe[Req, E any](ctx context.Context, c *Client, m method[Req, grpc.Se
 			return
 		}
 		opts = []grpc.CallOption{grpc.WaitForReady(true)}
+		if onAway != nil && !pause.told && c.away(ctx) {
+			pause.told = true
+			onAway()
+		}
 		if pause.wait(ctx) != nil {
 			yield(nil, context.Cause(ctx))
 			return

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -77,27 +78,57 @@ func (c *Client) WaitSandbox(ctx context.Context, sandboxID string, want Conditi
 func (c *Client) WaitSandboxWith(ctx context.Context, sandboxID string, want Condition, o WaitOptions) (*agboxv1.SandboxHandle, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	sb, err := c.readSandbox(ctx, sandboxID)
-	if err != nil {
-		return nil, ended(ctx, err)
-	}
-	from := sb.GetLastEventSequence()
-	if err := c.catchUp(ctx, sb, o); err != nil {
-		return nil, ended(ctx, err)
-	}
+	var last *agboxv1.SandboxHandle
+	from := o.From
 	for {
-		if done, err := judge(sb, want); done {
-			return sb, err
+		resp, err := again(ctx, c, c.sandboxes.GetSandbox, &agboxv1.GetSandboxRequest{SandboxId: sandboxID})
+		sb, done := resp.GetSandbox(), false
+		var verdict error
+		if err == nil {
+			last = sb
+			done, verdict = judge(sb, want)
+			err = c.followSandbox(ctx, sb, done, &from, o.OnEvent)
 		}
-		next, err := c.afterNextState(ctx, sb.GetSandboxId(), &from, o.OnEvent)
-		if IsNotFound(err) && want == Deleted {
-			return sb, nil
-		}
-		if err != nil {
+		switch {
+		case IsNotFound(err) && want == Deleted && last != nil:
+			return last, nil
+		case err != nil:
 			return nil, ended(ctx, err)
+		case done:
+			return sb, verdict
 		}
-		sb = next
 	}
+}
+
+// followSandbox passes the events after from to observe, and advances from: up to the last one of sb if the wait is done, otherwise up
+// to the next one with a state.
+func (c *Client) followSandbox(ctx context.Context, sb *agboxv1.SandboxHandle, done bool, from *uint64, observe func(*agboxv1.SandboxEvent)) error {
+	last := sb.GetLastEventSequence()
+	if observe == nil {
+		observe = func(*agboxv1.SandboxEvent) {}
+		*from = last
+	}
+	*from = cmp.Or(*from, last)
+	if done && *from >= last {
+		return nil
+	}
+	for e, err := range c.Events(ctx, sb.GetSandboxId(), EventOptions{From: *from, Reconnect: true}) {
+		switch {
+		case IsOutOfRange(err): // the events were dropped, or the daemon came back with an older history
+			*from = 0
+			return nil
+		case done && IsNotFound(err):
+			return nil
+		case err != nil:
+			return err
+		}
+		*from = e.GetSequence()
+		observe(e)
+		if done && *from >= last || !done && *from > last && e.GetSandboxState() != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED {
+			return nil
+		}
+	}
+	return nil
 }
 
 func judge(sb *agboxv1.SandboxHandle, want Condition) (done bool, err error) {
@@ -139,59 +170,6 @@ func judgeService(sb *agboxv1.SandboxHandle, want Condition, name string) (done 
 		}
 	}
 	return false, nil
-}
-
-// catchUp passes the events up to the last one of sb to OnEvent. Missing events are no error.
-func (c *Client) catchUp(ctx context.Context, sb *agboxv1.SandboxHandle, o WaitOptions) error {
-	last := sb.GetLastEventSequence()
-	if o.OnEvent == nil || o.From == 0 || o.From >= last {
-		return nil
-	}
-	for e, err := range c.Events(ctx, sb.GetSandboxId(), EventOptions{From: o.From, Reconnect: true}) {
-		if IsOutOfRange(err) || IsNotFound(err) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if e.GetSequence() <= last {
-			o.OnEvent(e)
-		}
-		if e.GetSequence() >= last {
-			return nil
-		}
-	}
-	return nil
-}
-
-// afterNextState waits for an event after from with a state, advances from, and reads the sandbox again.
-func (c *Client) afterNextState(ctx context.Context, id string, from *uint64, observe func(*agboxv1.SandboxEvent)) (*agboxv1.SandboxHandle, error) {
-	lost := false
-	for e, err := range c.Events(ctx, id, EventOptions{From: *from, Reconnect: true}) {
-		if lost = IsOutOfRange(err); lost {
-			break // the daemon came back with an older history: only a fresh read tells
-		}
-		if err != nil {
-			return nil, err
-		}
-		*from = e.GetSequence()
-		if observe != nil {
-			observe(e)
-		}
-		if e.GetSandboxState() != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED {
-			break
-		}
-	}
-	sb, err := c.readSandbox(ctx, id)
-	if lost {
-		*from = sb.GetLastEventSequence()
-	}
-	return sb, err
-}
-
-func (c *Client) readSandbox(ctx context.Context, id string) (*agboxv1.SandboxHandle, error) {
-	resp, err := again(ctx, c, c.sandboxes.GetSandbox, &agboxv1.GetSandboxRequest{SandboxId: id})
-	return resp.GetSandbox(), err
 }
 
 func (c *Client) readExec(ctx context.Context, id string) (*agboxv1.ExecStatus, error) {

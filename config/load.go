@@ -39,26 +39,22 @@ func (o Origin) Of(key string) string {
 //
 // The error names the file, every unknown key and every refused value, and says what to write instead.
 func Load(file string, p Paths) (Config, Origin, error) {
-	c, origin, err := load(file, p.ConfigFile)
-	if err != nil {
-		return Config{}, Origin{}, err
+	named := file != ""
+	file = cmp.Or(file, p.ConfigFile)
+	c, origin := Default(), Origin{}
+	data, err := read(file)
+	switch {
+	case err == nil:
+		origin.File = file
+		if c, origin.set, err = parse(file, data); err != nil {
+			return Config{}, Origin{}, err
+		}
+	case named || !errors.Is(err, fs.ErrNotExist):
+		return Config{}, Origin{}, fmt.Errorf("configuration file %s cannot be read: %w", file, err)
 	}
 	c.Artifacts.ExecOutputRoot = cmp.Or(c.Artifacts.ExecOutputRoot, filepath.Join(p.DataDir, "exec-logs"))
 	c.Backup.Dir = cmp.Or(c.Backup.Dir, filepath.Join(p.DataDir, "backups"))
 	return c, origin, nil
-}
-
-func load(named, fallback string) (Config, Origin, error) {
-	file := cmp.Or(named, fallback)
-	data, err := read(file)
-	if named == "" && errors.Is(err, fs.ErrNotExist) {
-		return Default(), Origin{}, nil
-	}
-	if err != nil {
-		return Config{}, Origin{}, fmt.Errorf("configuration file %s cannot be read: %w", file, err)
-	}
-	c, set, err := parse(file, data)
-	return c, Origin{File: file, set: set}, err
 }
 
 // parse reads a configuration from data, and returns the names of the keys that data sets; file is its name for error texts. It

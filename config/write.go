@@ -14,8 +14,7 @@ const lineWidth = 110
 // Write writes c as a file that Load accepts. The text of note for a key is the comment beside its value.
 func Write(w io.Writer, c Config, note func(Key) string) error {
 	var b strings.Builder
-	sections(&b, func(k Key) {
-		_, name, _ := strings.Cut(k.Name, ".")
+	sections(&b, func(k Key, name string) {
 		fmt.Fprintf(&b, "%s = %s # %s\n", name, k.Value(c), note(k))
 	})
 	_, err := io.WriteString(w, b.String())
@@ -25,8 +24,7 @@ func Write(w io.Writer, c Config, note func(Key) string) error {
 // Example returns the sections of a file that has every key with its default, and its description.
 func Example() string {
 	var b strings.Builder
-	sections(&b, func(k Key) {
-		_, name, _ := strings.Cut(k.Name, ".")
+	sections(&b, func(k Key, name string) {
 		comment(&b, k.Meaning)
 		comment(&b, "Values: "+k.rule.text+"."+restart(k))
 		fmt.Fprintf(&b, "%s = %s\n", name, k.Value(Default()))
@@ -34,11 +32,11 @@ func Example() string {
 	return b.String()
 }
 
-// sections calls key for each key, with the header of its section before the first.
-func sections(b *strings.Builder, key func(Key)) {
+// sections calls key for each key and its name in its section, with the header of its section before the first.
+func sections(b *strings.Builder, key func(k Key, name string)) {
 	last := ""
 	for _, k := range table {
-		section, _, _ := strings.Cut(k.Name, ".")
+		section, name, _ := strings.Cut(k.Name, ".")
 		if section != last && last != "" {
 			b.WriteString("\n")
 		}
@@ -46,7 +44,7 @@ func sections(b *strings.Builder, key func(Key)) {
 			fmt.Fprintf(b, "[%s]\n", section)
 		}
 		last = section
-		key(k)
+		key(k, name)
 	}
 }
 

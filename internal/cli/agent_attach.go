@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/google/uuid"
@@ -25,7 +26,7 @@ func (a *app) agentAttachCommand() *cobra.Command {
 		Long: `Stream the output of an agent, and send it each line of standard input as a prompt. At the end of the input, attach returns after
 the last answer; if no prompt was sent, it continues until ^C. Neither stops the agent.`,
 		Example: "  agbox agent attach coder\n  agbox agent attach coder --all",
-		Args:    one(oneAgent),
+		Args:    one(a.agentKind().one),
 	}
 	cmd.RunE = withOne(a.agentKind().full, func(ctx context.Context, one *agboxv1.AgentHandle) error { return a.attachAgent(ctx, one, all) })
 	cmd.Flags().BoolVar(&all, "all", false, "show the whole conversation first")
@@ -36,6 +37,8 @@ the last answer; if no prompt was sent, it continues until ^C. Neither stops the
 type attached struct {
 	*app
 	agent *agboxv1.AgentHandle
+
+	mu    sync.Mutex // for what follows, and for output
 	talk  *talk
 	open  map[string]bool // prompts of this attachment whose turn has not ended
 	asked bool
@@ -54,6 +57,8 @@ func (a *app) attachAgent(ctx context.Context, agent *agboxv1.AgentHandle, all b
 		fmt.Fprintln(a.Err, "note: "+oneLine(hint))
 	}
 	err := at.run(ctx, from)
+	at.mu.Lock()
+	defer at.mu.Unlock()
 	if endErr := at.talk.end(); err == nil {
 		err = endErr
 	}
@@ -66,60 +71,56 @@ func (a *app) attachAgent(ctx context.Context, agent *agboxv1.AgentHandle, all b
 	return err
 }
 
+// errAnswered means that the input has ended and every prompt was answered.
+var errAnswered = errors.New("every prompt was answered")
+
 // run returns when the agent is deleted, when ctx ends, or when the input has ended and every prompt was answered.
 func (at *attached) run(ctx context.Context, from uint64) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	lines := at.input(ctx)
-	events := at.events(ctx, from)
-	for !at.eof || !at.asked || len(at.open) > 0 {
-		select {
-		case line, more := <-lines:
-			if !more {
-				at.eof, lines = true, nil
-				if at.typed() {
-					return nil // ^D
-				}
-				if err := at.hopeless(ctx); err != nil {
-					return err
-				}
-				continue
-			}
-			if err := at.prompt(ctx, line); err != nil {
-				return err
-			}
-		case n := <-events:
-			if err := at.handle(ctx, n); err != nil {
-				return err
-			}
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	go func() { end(at.read(ctx)) }() // a blocked read ends with the process
+	err := at.follow(ctx, from)
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
 	}
-	return nil
+	if errors.Is(err, errAnswered) {
+		return nil
+	}
+	return err
 }
 
-// input sends the lines of standard input, and closes the channel at its end. A blocked read ends with the process.
-func (at *attached) input(ctx context.Context) <-chan string {
-	lines := make(chan string)
-	go func() {
-		defer close(lines)
-		in := bufio.NewReader(at.In)
-		for {
-			line, err := in.ReadString('\n')
-			if line = strings.TrimRight(line, "\r\n"); strings.TrimSpace(line) != "" {
-				select {
-				case lines <- line:
-				case <-ctx.Done():
-					return
-				}
-			}
-			if err != nil {
-				return
-			}
+// read sends the lines of standard input as prompts. At the end of the input it waits until ctx ends, unless the attachment ends too.
+func (at *attached) read(ctx context.Context) error {
+	in := bufio.NewReader(at.In)
+	for {
+		line, readErr := in.ReadString('\n')
+		if err := at.take(ctx, strings.TrimRight(line, "\r\n"), readErr != nil); err != nil {
+			return err
 		}
-	}()
-	return lines
+		if readErr != nil {
+			<-ctx.Done()
+			return nil
+		}
+	}
+}
+
+// take handles a line of the input. It returns an error if the attachment ends.
+func (at *attached) take(ctx context.Context, line string, last bool) error {
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	if strings.TrimSpace(line) != "" {
+		if err := at.prompt(ctx, line); err != nil {
+			return err
+		}
+	}
+	at.eof = last
+	switch {
+	case !last:
+		return nil
+	case at.typed():
+		return errAnswered // ^D: nobody waits for answers
+	}
+	return at.over(ctx)
 }
 
 // typed reports whether the input is a terminal.
@@ -154,66 +155,51 @@ func (at *attached) prompt(ctx context.Context, text string) error {
 	return nil
 }
 
-// agentNews is an event of the agent, or a note in place of events that were dropped.
-type agentNews struct {
-	event *agboxv1.AgentEvent
-	aside string
-	err   error // the stream has ended with it
-	// over are prompts whose turns have ended, sent after the last event that could show that.
-	over map[string]*agboxv1.AgentResult
-}
-
-// events sends the agent's events, and finally the error that ended them.
-func (at *attached) events(ctx context.Context, from uint64) <-chan agentNews {
-	all := make(chan agentNews)
-	tell := func(n agentNews) bool {
-		select {
-		case all <- n:
-			return true
-		case <-ctx.Done():
-			return false
+// follow shows the agent's events until they end, or all prompts are answered.
+func (at *attached) follow(ctx context.Context, from uint64) error {
+	note := func(text string) {
+		at.mu.Lock()
+		defer at.mu.Unlock()
+		_ = at.aside(text) // the next event meets the same error
+	}
+	f := &followed{app: at.app, agentID: at.agent.GetAgentId(), away: func() { note(awayText(at.agent)) }}
+	for e, err := range f.events(ctx, from, func(*agboxv1.AgentHandle) { note(outputDropped) }) {
+		if err == nil {
+			err = at.handle(ctx, f, e)
+		}
+		if err != nil {
+			return err
 		}
 	}
-	go func() {
-		f := &followed{app: at.app, agentID: at.agent.GetAgentId(), away: func() { tell(agentNews{aside: awayText(at.agent)}) }}
-		lost := func(*agboxv1.AgentHandle) { tell(agentNews{aside: outputDropped}) }
-		for e, err := range f.events(ctx, from, lost) {
-			n := agentNews{event: e, err: err}
-			if err == nil && f.seen >= f.until {
-				n.over, f.over = f.over, nil
-			}
-			if !tell(n) || err != nil {
-				return
-			}
-		}
-		tell(agentNews{err: fmt.Errorf("agent %s was deleted", agentName(at.agent))})
-	}()
-	return all
+	return fmt.Errorf("agent %s was deleted", agentName(at.agent))
 }
 
-func (at *attached) handle(ctx context.Context, n agentNews) error {
-	if n.err != nil {
-		return n.err
-	}
-	if n.event == nil {
-		return at.aside(n.aside)
-	}
-	if err := at.see(n.event); err != nil {
+// handle shows an event. It returns an error if the attachment ends.
+func (at *attached) handle(ctx context.Context, f *followed, e *agboxv1.AgentEvent) error {
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	if err := at.see(e); err != nil {
 		return err
 	}
-	for id := range n.over {
-		delete(at.open, id)
+	for id := range at.open {
+		if f.endOf(id) != nil {
+			delete(at.open, id)
+		}
 	}
-	if t := n.event.GetTransition(); t != nil && !routine(t) {
-		return at.hopeless(ctx)
+	if t := e.GetTransition(); t != nil && !routine(t) || len(at.open) == 0 {
+		return at.over(ctx)
 	}
 	return nil
 }
 
-// hopeless ends the wait for answers when the input has ended and the agent gets no prompt without a user's command.
-func (at *attached) hopeless(ctx context.Context) error {
-	if !at.eof || len(at.open) == 0 {
+// over returns an error if the input has ended and there is nothing to wait for: every prompt was answered, or the agent gets no prompt
+// without a user's command.
+func (at *attached) over(ctx context.Context) error {
+	switch {
+	case !at.eof || !at.asked:
 		return nil
+	case len(at.open) == 0:
+		return errAnswered
 	}
 	now, err := at.conn().GetAgent(ctx, at.agent.GetAgentId())
 	if err != nil {

@@ -98,7 +98,7 @@ func (o *agentCreateOptions) finish(cmd *cobra.Command) error {
 }
 
 func (a *app) agentCreate(ctx context.Context, name string, o agentCreateOptions) error {
-	sb, err := a.resolve(ctx, o.spec.GetSandboxId())
+	sb, err := a.sandboxKind().resolve(ctx, o.spec.GetSandboxId())
 	if err != nil {
 		return err
 	}

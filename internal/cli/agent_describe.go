@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -20,7 +21,7 @@ func (a *app) agentDescribeCommand() *cobra.Command {
 		Use: "describe NAME", Short: "Show everything about one agent", ValidArgsFunction: a.agentKind().first,
 		Long:    "Show one agent with its newest changes of state and events. Values of envs are left out; \"agent get -o yaml\" has them.",
 		Example: "  agbox agent describe coder",
-		Args:    one(oneAgent),
+		Args:    one(a.agentKind().one),
 		RunE:    withOne(a.agentKind().full, a.describeAgent),
 	}
 }
@@ -41,13 +42,7 @@ func (a *app) describeAgent(ctx context.Context, one *agboxv1.AgentHandle) error
 }
 
 func (a *app) describeAgentFacts(one *agboxv1.AgentHandle, sandboxes map[string]string) {
-	sandbox := one.GetSandboxId()
-	switch name := sandboxes[sandbox]; {
-	case name == "":
-		sandbox += " " + noSandbox
-	case name != sandbox:
-		sandbox = fmt.Sprintf("%s (%s)", name, sandbox)
-	}
+	sandbox := cmp.Or(namedSandbox(one.GetSandboxId(), sandboxes), one.GetSandboxId()+" "+noSandbox)
 	state := agentState(one)
 	if one.GetUnverified() {
 		state += ", not looked at since the daemon started"
@@ -84,18 +79,21 @@ func agentExec(one *agboxv1.AgentHandle) string {
 	return fmt.Sprintf("%s.%d", one.GetAgentId(), one.GetIncarnation())
 }
 
+// namedSandbox is "web (ID)", or "" for a sandbox that does not exist.
+func namedSandbox(id string, sandboxes map[string]string) string {
+	if name := sandboxes[id]; name != id && name != "" {
+		return fmt.Sprintf("%s (%s)", name, id)
+	}
+	return sandboxes[id]
+}
+
 // movesTo describes the sandbox to which an agent moves, or returns "".
 func movesTo(one *agboxv1.AgentHandle, sandboxes map[string]string) string {
 	to := one.GetMovesTo()
-	switch name := sandboxes[to]; {
-	case to == "":
+	if to == "" {
 		return ""
-	case name == "":
-		return fmt.Sprintf("the next sandbox named %s; \"agbox agent move %s SANDBOX\" chooses another", to, agentName(one))
-	case name != to:
-		return fmt.Sprintf("%s (%s)", name, to)
 	}
-	return to
+	return cmp.Or(namedSandbox(to, sandboxes), fmt.Sprintf("the next sandbox named %s; \"agbox agent move %s SANDBOX\" chooses another", to, agentName(one)))
 }
 
 // rungText says how a process got the conversation.
@@ -183,12 +181,12 @@ func (a *app) agentQueue(one *agboxv1.AgentHandle) {
 // agentNews shows the newest events except changes of state.
 func (a *app) agentNews(ctx context.Context, one *agboxv1.AgentHandle) error {
 	var newest []string
-	err := a.eachStored(ctx, one, func(e *agboxv1.AgentEvent) {
-		if e.GetEventType() == agboxv1.AgentEventType_AGENT_STATE_CHANGED {
-			return
+	err := a.eachStored(ctx, one, func(e *agboxv1.AgentEvent) error {
+		if e.GetEventType() != agboxv1.AgentEventType_AGENT_STATE_CHANGED {
+			newest = append(newest, agentEventLine(e))
+			newest = newest[max(len(newest)-recentEvents, 0):]
 		}
-		newest = append(newest, agentEventLine(e))
-		newest = newest[max(len(newest)-recentEvents, 0):]
+		return nil
 	})
 	if err != nil || len(newest) == 0 {
 		return err
@@ -201,13 +199,9 @@ func (a *app) agentNews(ctx context.Context, one *agboxv1.AgentHandle) error {
 }
 
 // eachStored calls see with the events up to the last_event_sequence of one.
-func (a *app) eachStored(ctx context.Context, one *agboxv1.AgentHandle, see func(*agboxv1.AgentEvent)) error {
-	last := one.GetLastEventSequence()
-	if last == 0 {
+func (a *app) eachStored(ctx context.Context, one *agboxv1.AgentHandle, see func(*agboxv1.AgentEvent) error) error {
+	if one.GetLastEventSequence() == 0 {
 		return nil
 	}
-	return upTo(last, a.conn().AgentEvents(ctx, one.GetAgentId(), client.AgentEventOptions{}), func(e *agboxv1.AgentEvent) error {
-		see(e)
-		return nil
-	})
+	return upTo(one.GetLastEventSequence(), a.conn().AgentEvents(ctx, one.GetAgentId(), client.AgentEventOptions{}), see)
 }

@@ -2,12 +2,8 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
-	"time"
-
-	"github.com/agbox/agbox/internal/wait"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
@@ -18,7 +14,7 @@ import (
 type followed struct {
 	*app
 	agentID string
-	// away is called if the daemon does not answer for awayAfter; the stream then waits for it.
+	// away is called if the daemon does not answer; the stream then waits for it.
 	away func()
 	// seen is the sequence of the newest event that was yielded.
 	seen uint64
@@ -33,83 +29,33 @@ type followed struct {
 func (f *followed) events(ctx context.Context, from uint64, lost func(one *agboxv1.AgentHandle)) iter.Seq2[*agboxv1.AgentEvent, error] {
 	return func(yield func(*agboxv1.AgentEvent, error) bool) {
 		f.seen = from
-		for {
-			err := f.stream(ctx, from, yield)
-			if err == nil {
-				return
-			}
-			if client.IsOutOfRange(err) {
-				err = f.refresh(ctx, lost)
-			}
-			if err != nil {
-				yield(nil, err)
-				return
-			}
+		for f.stream(ctx, from, lost, yield) {
 			from = 0 // all retained events
 		}
 	}
 }
 
-// errBack means that the daemon sent an event after it had not answered.
-var errBack = errors.New("the daemon is back")
-
-// awayAfter is how long the daemon may not answer before the user is notified.
-const awayAfter = 750 * time.Millisecond
-
-// stream yields events until the stream fails for a reason other than a daemon that does not answer. It returns nil if the consumer
-// stops or the agent was deleted. A daemon that is ending may still answer Ping after its streams have ended; then stream retries.
-func (f *followed) stream(ctx context.Context, from uint64, yield func(*agboxv1.AgentEvent, error) bool) error {
-	lost, told := false, false
-	for {
-		switch err := f.connection(ctx, &from, lost, told, yield); {
-		case errors.Is(err, errBack):
-			lost, told = false, false
-		case told || !client.IsUnavailable(err):
-			return err
-		case lost:
-			if err := wait.For(ctx, endingPause); err != nil {
-				return err
+// stream yields events, and an error that ends them. It returns true if events were dropped and lost was called.
+func (f *followed) stream(ctx context.Context, from uint64, lost func(*agboxv1.AgentHandle), yield func(*agboxv1.AgentEvent, error) bool) (dropped bool) {
+	for e, err := range f.conn().AgentEvents(ctx, f.agentID, client.AgentEventOptions{From: from, Reconnect: true, OnAway: f.away}) {
+		if client.IsOutOfRange(err) {
+			if err = f.refresh(ctx, lost); err == nil {
+				return true
 			}
-			fallthrough
-		default:
-			lost, told = true, f.printAway(ctx)
 		}
-	}
-}
-
-// endingPause is the pause between two tries with a daemon that is ending.
-const endingPause = 100 * time.Millisecond
-
-// connection yields events until the connection fails, and advances from. With wait it waits for the daemon. With lost it returns
-// errBack after the first event.
-func (f *followed) connection(ctx context.Context, from *uint64, lost, wait bool, yield func(*agboxv1.AgentEvent, error) bool) error {
-	for e, err := range f.conn().AgentEvents(ctx, f.agentID, client.AgentEventOptions{From: *from, Reconnect: wait}) {
 		if err != nil {
-			return err
+			yield(nil, err)
+			return false
 		}
-		*from = e.GetSequence()
-		if *from > f.seen {
-			f.seen = *from
-			if !yield(e, nil) {
-				return nil
-			}
+		if e.GetSequence() <= f.seen {
+			continue
 		}
-		if lost {
-			return errBack
+		f.seen = e.GetSequence()
+		if !yield(e, nil) {
+			return false
 		}
 	}
-	return nil
-}
-
-// printAway notifies the user unless the daemon answers.
-func (f *followed) printAway(ctx context.Context) (told bool) {
-	moment, cancel := context.WithTimeout(ctx, awayAfter)
-	defer cancel()
-	if _, err := f.conn().Ping(moment); err == nil || ctx.Err() != nil {
-		return false
-	}
-	f.away()
-	return true
+	return false
 }
 
 // awayText is the note for a daemon that does not answer.

@@ -2,14 +2,11 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/internal/manifest"
 )
 
 type agentGetOptions struct {
@@ -57,23 +54,16 @@ func (a *app) getAgents(cmd *cobra.Command, refs []string, o agentGetOptions) er
 		if o.sandbox == "" {
 			return a.conn().ListAgents(ctx, "", selector)
 		}
-		sb, err := a.resolve(ctx, o.sandbox)
+		sb, err := a.sandboxKind().resolve(ctx, o.sandbox)
 		if err != nil {
 			return nil, err
 		}
 		return a.conn().ListAgents(ctx, sb.GetSandboxId(), selector)
 	}
-	table := func(ctx context.Context, found []*agboxv1.AgentHandle) error {
-		return a.printAgents(ctx, found, *o.output == "wide")
-	}
-	return get(cmd.Context(), a, a.agentKind(), refs, *o.output, matching, table)
+	return get(cmd.Context(), a, a.agentKind(), refs, *o.output, matching)
 }
 
 func (a *app) printAgents(ctx context.Context, found []*agboxv1.AgentHandle, wide bool) error {
-	if len(found) == 0 {
-		fmt.Fprintln(a.Err, "no agents; \"agbox agent create --help\" shows how to create one")
-		return nil
-	}
 	all, err := a.live(ctx)
 	if err != nil {
 		return err
@@ -96,18 +86,6 @@ func sandboxNames(all []*agboxv1.SandboxHandle) map[string]string {
 	return names
 }
 
-func newAgentDocument(one *agboxv1.AgentHandle) (kindDocument, error) {
-	spec, status := proto.CloneOf(one.GetSpec()), proto.CloneOf(one)
-	status.Labels, status.Spec, status.Name = nil, nil, "" // labels and name are in the metadata
-	if spec != nil {
-		spec.Labels = nil
-	}
-	text, err := manifest.AgentSpecJSON(spec)
-	return documentOf(manifest.KindAgent, one, one.GetAgentId(), text, err, status)
-}
-
-const oneAgent = "the name or ID of an agent"
-
 func (a *app) agentCommand() *cobra.Command {
 	cmd := group("agent", "Manage agents: programs that work in a sandbox turn by turn", `Manage agents. An agent is a program in a sandbox that takes prompts and answers them. Its state and its conversation
 survive its process, and a new process receives the conversation.
@@ -118,8 +96,8 @@ survive its process, and a new process receives the conversation.
 	cmd.Aliases = []string{"agents"}
 	cmd.AddCommand(
 		a.agentCreateCommand(), a.agentListCommand(), a.agentGetCommand(), a.agentDescribeCommand(), a.agentPromptCommand(), a.agentAttachCommand(),
-		a.agentConversationCommand(), a.agentCheckpointCommand(), a.agentTransitionsCommand(), a.agentInterruptCommand(), a.agentStopCommand(),
-		a.agentStartCommand(), a.agentMoveCommand(), a.agentDeleteCommand(),
+		a.agentConversationCommand(), a.agentCheckpointCommand(), a.agentTransitionsCommand(), a.agentMoveCommand(),
 	)
+	addVerbs(cmd, a, a.agentKind(), agentVerbs)
 	return cmd
 }

@@ -31,25 +31,22 @@ func (a *app) agentConversationCommand() *cobra.Command {
 		Long: `Show the conversation of an agent as turns, oldest first. With --as-context show exactly what a new process would receive of
 it with its first prompt.`,
 		Example: "  agbox agent conversation coder --last 4\n  agbox agent conversation coder --as-context",
-		Args:    one(oneAgent),
+		Args:    one(a.agentKind().one),
 	}
 	o.output = outputFlag(cmd, "json")
 	cmd.Flags().Uint32Var(&o.last, "last", 0, "only this many of the newest turns")
 	cmd.Flags().BoolVar(&o.asContext, "as-context", false, "print what a new process would receive")
+	show := withOne(a.agentKind().resolve, func(ctx context.Context, one *agboxv1.AgentHandle) error { return a.conversation(ctx, one, o) })
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if o.asContext && (o.last > 0 || *o.output != "") {
 			return usagef(cmd, "--as-context prints one whole text; leave out --last and -o")
 		}
-		return a.conversation(cmd.Context(), args[0], o)
+		return show(cmd, args)
 	}
 	return cmd
 }
 
-func (a *app) conversation(ctx context.Context, ref string, o conversationOptions) error {
-	one, err := a.resolveAgent(ctx, ref)
-	if err != nil {
-		return err
-	}
+func (a *app) conversation(ctx context.Context, one *agboxv1.AgentHandle, o conversationOptions) error {
 	if o.asContext {
 		text, err := a.conn().AgentContext(ctx, one.GetAgentId())
 		if err == nil && text == "" {
@@ -135,17 +132,18 @@ func (a *app) agentCheckpointCommand() *cobra.Command {
 		Long: `Show the newest checkpoint: a note by the agent about its own progress. A new process always receives it. Programs in the
 sandbox write one with "agbox-shim checkpoint TEXT".`,
 		Example: "  agbox agent checkpoint coder",
-		Args:    one(oneAgent),
-		RunE:    withOne(a.resolveAgent, a.checkpoint),
+		Args:    one(a.agentKind().one),
+		RunE:    withOne(a.agentKind().resolve, a.checkpoint),
 	}
 }
 
 func (a *app) checkpoint(ctx context.Context, one *agboxv1.AgentHandle) error {
 	var newest *agboxv1.AgentEvent
-	err := a.eachStored(ctx, one, func(e *agboxv1.AgentEvent) {
+	err := a.eachStored(ctx, one, func(e *agboxv1.AgentEvent) error {
 		if e.GetCheckpoint() != nil {
 			newest = e
 		}
+		return nil
 	})
 	if err != nil {
 		return err
@@ -168,11 +166,11 @@ func (a *app) agentTransitionsCommand() *cobra.Command {
 		Long: `Show the state changes of an agent, oldest first; the newest 1,000 are kept. -o wide adds the time, the process number, how that
 process received the conversation, and the whole reason.`,
 		Example: "  agbox agent transitions coder\n  agbox agent transitions coder -o wide",
-		Args:    one(oneAgent),
+		Args:    one(a.agentKind().one),
 	}
 	output := outputFlag(cmd, "wide", "json")
 	cmd.Flags().Uint64Var(&after, "after", 0, "only transitions with a greater number")
-	cmd.RunE = withOne(a.resolveAgent, func(ctx context.Context, one *agboxv1.AgentHandle) error {
+	cmd.RunE = withOne(a.agentKind().resolve, func(ctx context.Context, one *agboxv1.AgentHandle) error {
 		all, err := a.conn().AgentTransitions(ctx, one.GetAgentId(), after)
 		switch {
 		case err != nil:

@@ -21,7 +21,7 @@ func (a *app) agentMoveCommand() *cobra.Command {
 ends, and a new process in the other sandbox receives the conversation so far. Files are not moved. To cancel a move that has not
 happened yet, name the sandbox that the agent is in.`,
 		Example:           "  agbox agent move coder lab --wait",
-		ValidArgsFunction: a.completeMove,
+		ValidArgsFunction: perArgument(a.agentKind().names, a.sandboxKind().names),
 		Args:              exactly(2, "the name or ID of an agent, and that of the sandbox to move to"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.moveAgent(cmd.Context(), args[0], args[1], wait, timeout)
@@ -32,23 +32,12 @@ happened yet, name the sandbox that the agent is in.`,
 	return cmd
 }
 
-// completeMove completes agents, then sandboxes.
-func (a *app) completeMove(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	switch len(args) {
-	case 0:
-		return a.agentKind().names(cmd, nil, typed)
-	case 1:
-		return a.sandboxKind().names(cmd, nil, typed)
-	}
-	return nil, cobra.ShellCompDirectiveNoFileComp
-}
-
 func (a *app) moveAgent(ctx context.Context, ref, sandbox string, wait bool, timeout time.Duration) error {
-	one, err := a.resolveAgent(ctx, ref)
+	one, err := a.agentKind().resolve(ctx, ref)
 	if err != nil {
 		return err
 	}
-	sb, err := a.resolve(ctx, sandbox)
+	sb, err := a.sandboxKind().resolve(ctx, sandbox)
 	if err != nil {
 		return err
 	}
@@ -73,7 +62,7 @@ func (a *app) moveAgent(ctx context.Context, ref, sandbox string, wait bool, tim
 func (a *app) awaitMove(ctx context.Context, one *agboxv1.AgentHandle, to *agboxv1.SandboxHandle, timeout time.Duration) error {
 	waiting, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	now, err := a.awaitAgentHandle(waiting, one, client.AgentMoved, timeout)
+	now, err := await(waiting, a, a.agentKind(), one, string(client.AgentMoved), timeout)
 	switch {
 	case errors.Is(err, context.Canceled) || isInterrupt(ctx):
 		return outcomeOf(ctx, true)

@@ -30,12 +30,7 @@ receives it exactly once. With --wait the answer is streamed: text to standard o
 if the turn completed, 1 if it was interrupted or failed. A turn that its process did not survive is repeated, and --wait
 follows the repetition. ^C ends only the display.`,
 		Example: "  agbox agent prompt coder \"add a test for the parser\" --wait\n  agbox agent prompt coder - < task.md",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return usagef(cmd, "expected NAME and TEXT or -, got %s; put a text with blanks in quotes", arguments(len(args)))
-			}
-			return nil
-		},
+		Args:    exactly(2, "NAME and TEXT or -, a text with blanks in quotes"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.timeout != 0 && !o.wait {
 				return usagef(cmd, "--timeout is for --wait")

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 	"time"
@@ -84,17 +85,17 @@ func TestPrintedAgentsAreReadBack(t *testing.T) {
 		SandboxId: "boxx", Command: []string{"bot", "- a"}, Envs: map[string]string{"A": "1.10"}, InitialPrompt: "a\nb\n", Labels: map[string]string{"a": "true"},
 		StartTimeout: durationpb.New(time.Minute), Context: &agboxv1.AgentContextPolicy{MaxTurns: 7}, SaveCommand: []string{"sh", "-c", "x: y"},
 	}
-	doc, err := newAgentDocument(&agboxv1.AgentHandle{AgentId: "abcd", Name: "bot", Spec: spec, Labels: spec.Labels, StatusMessage: "a: b"})
+	doc, err := (&app{}).agentKind().document(&agboxv1.AgentHandle{AgentId: "abcd", Name: "bot", Spec: spec, Labels: spec.Labels, StatusMessage: "a: b"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := doc.yaml()
-	if err != nil {
+	var out bytes.Buffer
+	if err := (&app{Streams: Streams{Out: &out}}).printYAML([]kindDocument{doc}); err != nil {
 		t.Fatal(err)
 	}
-	got, err := manifest.Parse(text, "")
+	got, err := manifest.Parse(out.Bytes(), "")
 	if err != nil || len(got) != 1 || got[0].Name != "bot" || !proto.Equal(got[0].Agent, spec) {
-		t.Errorf("%v: got %v from\n%s", err, got, text)
+		t.Errorf("%v: got %v from\n%s", err, got, out.String())
 	}
 }
 

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/agbox/agbox/apis/enum"
@@ -92,8 +93,8 @@ func (t *talk) showPart(key messageKey, p *agboxv1.AgentMessagePart) error {
 
 // text writes what a snapshot adds to the previous one. It joins the parts of a message, and starts each message on a new line.
 func (t *talk) text(key messageKey, p *agboxv1.AgentMessagePart) error {
-	if t.inRow && t.last != key {
-		if err := t.newline(t.out); err != nil {
+	if t.last != key {
+		if err := t.end(); err != nil {
 			return err
 		}
 	}
@@ -136,12 +137,8 @@ func (t *talk) end() error {
 	if !t.inRow {
 		return nil
 	}
-	return t.newline(t.out)
-}
-
-func (t *talk) newline(w io.Writer) error {
 	t.inRow = false
-	_, err := fmt.Fprintln(w)
+	_, err := fmt.Fprintln(t.out)
 	return err
 }
 
@@ -172,13 +169,9 @@ func agentEventLine(e *agboxv1.AgentEvent) string {
 	return oneLine(strings.Join(nonEmpty(parts), "  "))
 }
 
-func nonEmpty(list []string) (out []string) {
-	for _, one := range list {
-		if one != "" {
-			out = append(out, one)
-		}
-	}
-	return out
+// nonEmpty removes empty texts from list, which it changes.
+func nonEmpty(list []string) []string {
+	return slices.DeleteFunc(list, func(one string) bool { return one == "" })
 }
 
 // drainPhaseText describes the phase of a drain.

@@ -159,13 +159,8 @@ func (a *app) showWait(ctx context.Context, giveUp context.CancelCauseFunc, one 
 		if hopeless(now) || t.begun.Load() {
 			return "", false
 		}
-		return waitingText(now), false
+		return fmt.Sprintf("waiting for agent %s: %s", agentName(now), agentFacts(now)), false
 	})
-}
-
-// waitingText is "waiting for agent coder: BUSY; 2 prompts queued".
-func waitingText(one *agboxv1.AgentHandle) string {
-	return strings.Join(nonEmpty([]string{fmt.Sprintf("waiting for agent %s: %s", agentName(one), agentState(one)), agentTrouble(one)}), "; ")
 }
 
 // turnOutcome returns an error if the turn failed. Outcomes that only the program knows are no failures.

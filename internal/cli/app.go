@@ -19,7 +19,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
-	"google.golang.org/grpc"
 
 	"github.com/agbox/agbox/client"
 )
@@ -62,37 +61,16 @@ type app struct {
 // restartPatience is how long calls are retried while the daemon does not answer; a restart of the daemon is shorter.
 const restartPatience = 5 * time.Second
 
-// dial prepares the connection. If there can be none, every call on it returns the reason.
+// dial prepares the connection. Its first call tells whether a daemon answers.
 func (a *app) dial() *client.Client {
-	socket := cmp.Or(a.host, client.DefaultSocket())
-	if scheme, _, ok := strings.Cut(socket, "://"); ok && scheme != "unix" {
-		return client.New(broken{unusableError{fmt.Errorf("host %q: agboxd listens on a Unix socket only; write its path", socket)}})
-	}
 	var once sync.Once
-	c, err := client.DialWith(socket, client.Options{Patience: restartPatience, OnAway: func() {
+	c, err := client.DialWith(cmp.Or(a.host, client.DefaultSocket()), client.Options{Patience: restartPatience, OnAway: func() {
 		once.Do(func() { a.notes.say("agboxd does not answer; trying again for " + restartPatience.String()) })
 	}})
 	if err != nil {
-		return client.New(broken{unusableError{fmt.Errorf("use socket %s: %w", socket, err)}})
+		panic(err) // gRPC refuses its options, which are constant
 	}
 	return c
-}
-
-// unusableError says why there can be no connection: each further call would fail for the same reason.
-type unusableError struct{ error }
-
-func isUnusable(err error) bool {
-	_, ok := errors.AsType[unusableError](err)
-	return ok
-}
-
-// broken is a connection whose calls return err.
-type broken struct{ err unusableError }
-
-func (b broken) Invoke(context.Context, string, any, any, ...grpc.CallOption) error { return b.err }
-
-func (b broken) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
-	return nil, b.err
 }
 
 // exitError carries an exit code. Nothing is printed when err is nil.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,24 +22,6 @@ type applied struct {
 	sandboxes []*agboxv1.SandboxHandle
 	agents    []*agboxv1.AgentHandle
 	along     []*agboxv1.AgentHandle // agents of replaced sandboxes, read before the replacement
-}
-
-func (a *app) applyDocument(ctx context.Context, d document, o applyOptions, there *applied) error {
-	switch {
-	case o.dryRun:
-		return a.rehearse(ctx, d, o.replace, there.declared)
-	case d.Agent != nil:
-		one, err := a.applyAgent(ctx, d, o)
-		if err == nil {
-			there.agents = append(there.agents, one)
-		}
-		return err
-	}
-	sb, err := a.applySandbox(ctx, d, o, there)
-	if err == nil {
-		there.sandboxes = append(there.sandboxes, sb)
-	}
-	return err
 }
 
 // refuse records that a sandbox was refused, and returns an error for an agent whose sandbox was refused.
@@ -81,38 +64,55 @@ func (a *app) waitApplied(ctx context.Context, there *applied, timeout time.Dura
 	return failed
 }
 
-// replace deletes the old sandbox without its agents, waits until everything is removed, and creates the new one, to which the
-// agents move. If it is interrupted in between, the name is free, and another apply creates the sandbox.
+// makeRoom deletes the object that a document replaces, and waits until everything is removed: two agents never work in one directory.
+// Agents of a sandbox stay, and move to the new one. If it is interrupted the name is free, and another apply creates the object.
 //
-// It first does a dry run of the create, to find mistakes of the new sandbox before it deletes the old one.
-func (a *app) replace(ctx context.Context, old *agboxv1.SandboxHandle, d document, why string, o applyOptions, there *applied) (*agboxv1.SandboxHandle, error) {
-	if err := a.wouldCreate(ctx, d, old.GetSandboxId()); err != nil {
-		return nil, err
+// It first does a dry run of the create, to find mistakes of the new object before it deletes the old one.
+func (a *app) makeRoom(ctx context.Context, d document, p *plan, o applyOptions, there *applied) error {
+	if err := a.wouldCreate(ctx, d, p); err != nil {
+		return err
+	}
+	why := cmp.Or(strings.Join(p.immutable, ", "), "FAILED, "+p.sandbox.GetErrorCode())
+	if d.Agent != nil {
+		fmt.Fprintf(a.Err, "replacing agent/%s (%s): its conversation is lost\n", d.Name, why)
+		return remove(ctx, a, a.agentKind(), p.agent, a.conn().DeleteAgent, o.timeout)
 	}
 	housed, err := a.housed(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	agents := housed[old.GetSandboxId()]
-	fmt.Fprintf(a.Err, "replacing sandbox/%s (%s): %s\n", d.Name, why, losses(old, agents))
+	agents := housed[p.sandbox.GetSandboxId()]
+	fmt.Fprintf(a.Err, "replacing sandbox/%s (%s): %s\n", d.Name, why, losses(p.sandbox, agents))
 	there.along = append(there.along, agents...)
-	if err := a.conn().DeleteSandboxKeepingAgents(ctx, old.GetSandboxId()); err != nil && !client.IsNotFound(err) {
-		return nil, err
-	}
-	waiting, cancel := context.WithTimeout(ctx, o.timeout)
-	defer cancel()
-	err = a.awaitSandbox(waiting, old, string(client.Deleted), o.timeout)
-	if err != nil && !client.IsNotFound(err) {
-		return nil, fmt.Errorf("%w; apply again to create it", err)
-	}
-	return a.create(ctx, d, "replaced")
+	return remove(ctx, a, a.sandboxKind(), p.sandbox, a.conn().DeleteSandboxKeepingAgents, o.timeout)
 }
 
-// wouldCreate has the daemon check a create, as if the sandbox with the ID replaces were deleted.
-func (a *app) wouldCreate(ctx context.Context, d document, replaces string) error {
-	_, err := a.conn().CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{
-		CreateSpec: d.Spec, SandboxId: uuid.NewString(), Name: d.Name, DryRun: true, Replaces: replaces,
-	})
+// remove deletes an object and waits until it is gone.
+func remove[H handle](ctx context.Context, a *app, k kind[H], one H, request func(context.Context, string) error, timeout time.Duration) error {
+	if err := request(ctx, k.id(one)); err != nil && !client.IsNotFound(err) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if _, err := await(ctx, a, k, one, string(client.Deleted), timeout); err != nil && !client.IsNotFound(err) {
+		return fmt.Errorf("%w; apply again to create it", err)
+	}
+	return nil
+}
+
+// wouldCreate has the daemon check a create, as if the present object were deleted.
+func (a *app) wouldCreate(ctx context.Context, d document, p *plan) (err error) {
+	if d.Agent == nil {
+		_, err = a.conn().CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{
+			CreateSpec: d.Spec, SandboxId: uuid.NewString(), Name: d.Name, DryRun: true, Replaces: p.sandbox.GetSandboxId(),
+		})
+		return err
+	}
+	req := &agboxv1.CreateAgentRequest{Spec: p.spec, AgentId: uuid.NewString(), Name: d.Name, DryRun: true}
+	if p.agent != nil {
+		req.Name = "" // it is still in use
+	}
+	_, err = a.conn().CreateAgent(ctx, req)
 	return err
 }
 

@@ -97,71 +97,100 @@ func (a *app) apply(ctx context.Context, docs []document, o applyOptions) error 
 // errContended says that another client has taken or freed the name since it was looked up.
 var errContended = errors.New("the name changed hands twice during this apply; stop other clients that create and delete it, then apply again")
 
-// applyNamed applies a document to the object that holds its name, or to none. If another client takes or frees the name meanwhile,
-// it tries once more.
-func applyNamed[H handle](ctx context.Context, k kind[H], d document, apply func(old H) (H, error)) (none H, err error) {
-	for range 2 {
-		old, err := k.holder(ctx, d.Name)
-		if err != nil {
-			return none, err
-		}
-		one, err := apply(old)
-		if !errors.Is(err, errContended) {
-			return one, err
-		}
+// applyDocument tries once more if another client takes or frees the name meanwhile.
+func (a *app) applyDocument(ctx context.Context, d document, o applyOptions, there *applied) error {
+	err := a.applyOnce(ctx, d, o, there)
+	if errors.Is(err, errContended) {
+		err = a.applyOnce(ctx, d, o, there)
 	}
-	return none, errContended
+	return err
 }
 
-// applySandbox creates the sandbox, or changes the one that has the name.
-func (a *app) applySandbox(ctx context.Context, d document, o applyOptions, there *applied) (*agboxv1.SandboxHandle, error) {
-	return applyNamed(ctx, a.sandboxKind(), d, func(old *agboxv1.SandboxHandle) (*agboxv1.SandboxHandle, error) {
-		if old == nil {
-			return a.create(ctx, d, "created")
-		}
-		return a.change(ctx, old, d, o, there)
-	})
-}
-
-func (a *app) create(ctx context.Context, d document, done string) (*agboxv1.SandboxHandle, error) {
-	sb, err := a.conn().CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{CreateSpec: d.Spec, SandboxId: uuid.NewString(), Name: d.Name})
-	return printCreated(a, d, done, sb, err)
-}
-
-// printCreated prints that a document was created as one, or returns why not; done is the word for it.
-func printCreated[H handle](a *app, d document, done string, one H, err error) (none H, _ error) {
-	switch reason := client.Reason(err); {
-	case reason == "SANDBOX_NAME_ALREADY_EXISTS", reason == "AGENT_NAME_ALREADY_EXISTS":
-		return none, errContended
-	case err != nil:
-		return none, err
-	}
-	fmt.Fprintf(a.Out, "%s/%s %s\n", d.kind(), d.Name, done)
-	return one, nil
-}
-
-// change updates a sandbox in place, or replaces it if that is needed and --replace is set.
-func (a *app) change(ctx context.Context, old *agboxv1.SandboxHandle, d document, o applyOptions, there *applied) (*agboxv1.SandboxHandle, error) {
-	dead := o.replace && old.GetState() == agboxv1.SandboxState_SANDBOX_STATE_FAILED
-	resp, err := a.conn().UpdateSandbox(ctx, &agboxv1.UpdateSandboxRequest{SandboxId: old.GetSandboxId(), CreateSpec: d.Spec, DryRun: dead})
-	fields := client.ImmutableFields(err)
+func (a *app) applyOnce(ctx context.Context, d document, o applyOptions, there *applied) error {
+	p, err := a.planOf(ctx, d, there.declared, o)
 	switch {
-	case err == nil && dead:
-		return a.replace(ctx, old, d, "FAILED, "+old.GetErrorCode(), o, there)
-	case err == nil && len(resp.GetChangedFields()) == 0:
-		fmt.Fprintf(a.Out, "sandbox/%s unchanged%s\n", d.Name, aside(old))
-	case err == nil:
-		fmt.Fprintf(a.Out, "sandbox/%s configured%s\n", d.Name, aside(old))
-	case len(fields) > 0 && o.replace:
-		return a.replace(ctx, old, d, strings.Join(fields, ", "), o, there)
-	case len(fields) > 0:
-		return nil, immutableError(d, fields)
-	case gone(err):
-		return nil, errContended
-	default:
-		return nil, err
+	case err != nil && !o.dryRun && gone(err):
+		return errContended
+	case err != nil:
+		return err
+	case o.dryRun:
+		return a.rehearse(ctx, d, p)
 	}
-	return resp.GetSandbox(), nil
+	switch p.verdict {
+	case verdictRefused:
+		return immutableError(d, p.immutable)
+	case verdictConfigured:
+		err = a.configure(ctx, d, p)
+	case verdictReplaced:
+		if err = a.makeRoom(ctx, d, p, o, there); err == nil {
+			err = a.create(ctx, d, p)
+		}
+	case verdictCreated:
+		err = a.create(ctx, d, p)
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.Out, "%s/%s %s%s\n", d.kind(), d.Name, p.verdict, p.aside(d))
+	if d.Agent != nil {
+		there.agents = append(there.agents, p.agent)
+	} else {
+		there.sandboxes = append(there.sandboxes, p.sandbox)
+	}
+	return nil
+}
+
+// rehearse prints what applyOnce would do.
+func (a *app) rehearse(ctx context.Context, d document, p *plan) error {
+	what := p.verdict
+	if what == verdictConfigured {
+		what += moveAside(d, p.changes)
+	}
+	fmt.Fprintf(a.Out, "%s/%s %s (dry run)\n", d.kind(), d.Name, what)
+	a.printChanges(ctx, p)
+	switch {
+	case p.verdict == verdictRefused:
+		return immutableError(d, p.immutable)
+	case p.verdict != verdictReplaced || d.Agent != nil:
+		return nil
+	}
+	housed, err := a.housed(ctx)
+	if agents := housed[p.sandbox.GetSandboxId()]; len(agents) > 0 {
+		fmt.Fprintf(a.Out, "  %s\n", comeAlong(agents))
+	}
+	return err
+}
+
+// create creates the object of a document.
+func (a *app) create(ctx context.Context, d document, p *plan) (err error) {
+	if d.Agent != nil {
+		p.agent, err = a.conn().CreateAgent(ctx, &agboxv1.CreateAgentRequest{Spec: p.spec, AgentId: uuid.NewString(), Name: d.Name})
+	} else {
+		p.sandbox, err = a.conn().CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{CreateSpec: d.Spec, SandboxId: uuid.NewString(), Name: d.Name})
+	}
+	switch client.Reason(err) {
+	case "SANDBOX_NAME_ALREADY_EXISTS", "AGENT_NAME_ALREADY_EXISTS":
+		return errContended
+	}
+	return err
+}
+
+// configure requests the changes, all of which can be made in place.
+func (a *app) configure(ctx context.Context, d document, p *plan) (err error) {
+	if d.Agent != nil {
+		id := p.agent.GetAgentId()
+		if err := a.requestChanges(ctx, id, p.spec, p.changes); err != nil {
+			return err
+		}
+		p.agent, err = a.conn().GetAgent(ctx, id)
+		return err
+	}
+	resp, err := a.conn().UpdateSandbox(ctx, &agboxv1.UpdateSandboxRequest{SandboxId: p.sandbox.GetSandboxId(), CreateSpec: d.Spec})
+	p.sandbox = resp.GetSandbox()
+	if err != nil && gone(err) {
+		return errContended
+	}
+	return err
 }
 
 // gone reports whether the sandbox was deleted since the lookup.

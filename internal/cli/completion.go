@@ -35,6 +35,16 @@ func (a *app) completionCommand() *cobra.Command {
 	}
 }
 
+// perArgument completes each argument with the function in its place, and no further ones.
+func perArgument(each ...cobra.CompletionFunc) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		if len(args) >= len(each) {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return each[len(args)](cmd, nil, typed)
+	}
+}
+
 // completeEither is for verbs that take one sandbox, or one agent as agent/NAME.
 func (a *app) completeEither(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	names, directive := a.sandboxKind().first(cmd, args, typed)
@@ -46,10 +56,7 @@ func (a *app) completeEither(cmd *cobra.Command, args []string, typed string) ([
 }
 
 // completeExecs completes the IDs of active execs, with their commands.
-func (a *app) completeExecs(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
+func (a *app) completeExecs(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	execs, err := a.conn().ListActiveExecs(cmd.Context(), "")
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError

@@ -1,9 +1,10 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"time"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -12,10 +13,9 @@ import (
 )
 
 type deleteOptions struct {
+	verbOptions
 	files, labels []string
-	wait, ignore  bool
 	keepAgents    bool
-	timeout       time.Duration
 }
 
 func (a *app) deleteCommand() *cobra.Command {
@@ -54,37 +54,21 @@ another sandbox are always kept.`,
 
 func (a *app) delete(cmd *cobra.Command, names []string, o deleteOptions) error {
 	ctx := cmd.Context()
-	if len(o.files) > 0 {
+	switch {
+	case len(o.files) > 0:
 		docs, err := a.readManifests(ctx, o.files)
 		if err != nil {
 			return err
 		}
 		return a.deleteDocuments(ctx, docs, o)
-	}
-	var gone []*agboxv1.SandboxHandle
-	var err error
-	failed := false
-	if len(o.labels) > 0 {
+	case len(o.labels) > 0:
 		selector, err := parseSelector(cmd, o.labels)
 		if err != nil {
 			return err
 		}
-		gone, err = a.deleteMatching(ctx, selector, o)
-		if err != nil {
-			return err
-		}
-	} else if gone, failed, err = a.deleteNamed(ctx, names, o); err != nil {
-		return err
+		return a.deleteMatching(ctx, selector, o)
 	}
-	return a.awaitGone(ctx, gone, failed, o)
-}
-
-// awaitGone waits with --wait, and returns the outcome.
-func (a *app) awaitGone(ctx context.Context, gone []*agboxv1.SandboxHandle, failed bool, o deleteOptions) error {
-	if o.wait {
-		failed = waitAll(ctx, a, a.sandboxKind(), gone, string(client.Deleted), o.timeout) || failed
-	}
-	return outcomeOf(ctx, failed)
+	return a.deleteNamed(ctx, names, o)
 }
 
 // deleteDocuments deletes agents before their sandboxes, unless agents are kept.
@@ -100,93 +84,65 @@ func (a *app) deleteDocuments(ctx context.Context, docs []document, o deleteOpti
 	}
 	var agentsFailed error
 	if len(agents) > 0 {
-		agentsFailed = request(ctx, a, a.agentKind(), agents, deleteAgents, verbOptions{wait: o.wait, ignore: o.ignore, timeout: o.timeout})
+		agentsFailed = request(ctx, a, a.agentKind(), agents, deleteAgents, o.verbOptions)
 		if client.IsUnavailable(agentsFailed) || ctx.Err() != nil {
 			return agentsFailed
 		}
 	}
-	gone, failed, err := a.deleteNamed(ctx, names, o)
+	return cmp.Or(a.deleteNamed(ctx, names, o), agentsFailed)
+}
+
+func (a *app) deleteNamed(ctx context.Context, names []string, o deleteOptions) error {
+	v, err := a.deleteVerb(ctx, o)
 	if err != nil {
 		return err
 	}
-	return a.awaitGone(ctx, gone, failed || agentsFailed != nil, o)
+	return request(ctx, a, a.sandboxKind(), names, v, o.verbOptions)
 }
 
-func (a *app) deleteMatching(ctx context.Context, selector map[string]string, o deleteOptions) ([]*agboxv1.SandboxHandle, error) {
-	housed, err := a.housed(ctx)
+// deleteMatching deletes all sandboxes with one request, or one after the other if agents are kept.
+func (a *app) deleteMatching(ctx context.Context, selector map[string]string, o deleteOptions) error {
+	k := a.sandboxKind()
+	v, err := a.deleteVerb(ctx, o)
 	if err != nil {
-		return nil, err
-	}
-	ids, err := a.deleteSelected(ctx, selector, o)
-	if err == nil && len(ids) == 0 {
-		fmt.Fprintln(a.Err, "no sandbox has these labels")
+		return err
 	}
 	var gone []*agboxv1.SandboxHandle
-	for _, id := range ids {
-		sb, err := a.conn().GetSandbox(ctx, id)
-		if err != nil {
-			sb = &agboxv1.SandboxHandle{SandboxId: id} // the delete was accepted; only the name is unknown
-		}
-		a.printDeleting(sb, housed[id], o)
-		gone = append(gone, sb)
-	}
-	return gone, err
-}
-
-// deleteSelected deletes all with one request, or one after the other if agents are kept. With an error it returns the sandboxes
-// that were deleted before.
-func (a *app) deleteSelected(ctx context.Context, selector map[string]string, o deleteOptions) (ids []string, err error) {
-	if !o.keepAgents || len(selector) == 0 { // the daemon refuses an empty selector, which lists all sandboxes
-		return a.conn().DeleteSandboxes(ctx, selector)
-	}
-	all, err := a.conn().ListSandboxes(ctx, false, selector)
-	if err != nil {
-		return nil, err
-	}
-	for _, sb := range all {
-		if sb.GetDesiredState() == wantDeleted {
-			continue
-		}
-		if err := a.conn().DeleteSandboxKeepingAgents(ctx, sb.GetSandboxId()); err != nil && !client.IsNotFound(err) {
-			return ids, err
-		}
-		ids = append(ids, sb.GetSandboxId())
-	}
-	return ids, nil
-}
-
-func (a *app) deleteNamed(ctx context.Context, names []string, o deleteOptions) (gone []*agboxv1.SandboxHandle, failed bool, err error) {
-	housed, err := a.housed(ctx)
-	if err != nil {
-		return nil, true, err
-	}
-	remove := a.conn().DeleteSandbox
 	if o.keepAgents {
-		remove = a.conn().DeleteSandboxKeepingAgents
+		gone, err = a.conn().ListSandboxes(ctx, false, selector)
+		gone = slices.DeleteFunc(gone, k.deleting)
+	} else {
+		var ids []string
+		ids, err = a.conn().DeleteSandboxes(ctx, selector)
+		gone = a.byName(ctx, ids)
 	}
-	failed, err = a.each(ctx, names, func(name string) error {
-		sb, err := a.resolve(ctx, name)
-		if err == nil {
-			err = remove(ctx, sb.GetSandboxId())
-		}
-		switch {
-		case err == nil:
-			a.printDeleting(sb, housed[sb.GetSandboxId()], o)
-			gone = append(gone, sb)
-		case o.ignore && a.sandboxKind().isNotFound(err):
-			return nil
-		}
+	switch {
+	case err != nil:
 		return err
-	})
-	return gone, failed, err
+	case len(gone) == 0:
+		fmt.Fprintln(a.Err, "no sandbox has these labels")
+	case o.keepAgents:
+		return requestAll(ctx, a, k, gone, false, v, o.verbOptions)
+	}
+	for _, sb := range gone {
+		v.accepted(sb)
+	}
+	return awaitRequests(ctx, a, k, gone, false, v, o.verbOptions)
 }
 
-// printDeleting prints what happens to the agents, and that the delete was accepted unless the command waits for its end.
-func (a *app) printDeleting(sb *agboxv1.SandboxHandle, agents []*agboxv1.AgentHandle, o deleteOptions) {
-	if len(agents) > 0 {
-		fmt.Fprintf(a.Err, "sandbox/%s: %s\n", nameOrID(sb), fateOf(agents, sb, o.keepAgents))
+// deleteVerb is the request to delete a sandbox. It says what happens to the agents.
+func (a *app) deleteVerb(ctx context.Context, o deleteOptions) (verb[*agboxv1.SandboxHandle], error) {
+	housed, err := a.housed(ctx)
+	v := verb[*agboxv1.SandboxHandle]{
+		name: "delete", doing: "deleting", want: string(client.Deleted), method: (*client.Client).DeleteSandbox,
+		accepted: func(sb *agboxv1.SandboxHandle) {
+			if agents := housed[sb.GetSandboxId()]; len(agents) > 0 {
+				fmt.Fprintf(a.Err, "sandbox/%s: %s\n", nameOrID(sb), fateOf(agents, sb, o.keepAgents))
+			}
+		},
 	}
-	if !o.wait {
-		fmt.Fprintf(a.Out, "sandbox/%s deleting\n", nameOrID(sb))
+	if o.keepAgents {
+		v.method = (*client.Client).DeleteSandboxKeepingAgents
 	}
+	return v, err
 }

@@ -22,7 +22,7 @@ func (a *app) describeCommand() *cobra.Command {
 		Use: "describe NAME", Short: "Show everything about one sandbox", ValidArgsFunction: a.sandboxKind().first,
 		Long:    "Show one sandbox with its agents, active execs and newest events. Values of envs are left out; \"get -o yaml\" has them.",
 		Example: "  agbox describe web",
-		Args:    one("the name or ID of a sandbox"),
+		Args:    one(a.sandboxKind().one),
 		RunE:    withOne(a.sandboxKind().full, a.describe),
 	}
 }

@@ -30,27 +30,39 @@ type metadata struct {
 
 var protoJSON = protojson.MarshalOptions{UseProtoNames: true}
 
-func newDocument(sb *agboxv1.SandboxHandle) (kindDocument, error) {
-	spec, status := proto.CloneOf(sb.GetSpec()), proto.CloneOf(sb)
-	status.Labels, status.Spec, status.Name, status.RequiredServices, status.OptionalServices = nil, nil, "", nil, nil
-	if spec != nil {
-		spec.Labels = nil // they are in the metadata
+// sandboxParts is kind.parts.
+func sandboxParts(sb *agboxv1.SandboxHandle) (spec, status proto.Message) {
+	s, st := proto.CloneOf(sb.GetSpec()), proto.CloneOf(sb)
+	st.Labels, st.Spec, st.Name, st.RequiredServices, st.OptionalServices = nil, nil, "", nil, nil
+	if s != nil {
+		s.Labels = nil
 	}
-	text, err := manifest.SpecJSON(spec)
-	return documentOf(manifest.Kind, sb, sb.GetSandboxId(), text, err, status)
+	return s, st
 }
 
-// documentOf completes the document of a handle; err is that of writing its spec.
-func documentOf[H handle](kind string, one H, id string, spec json.RawMessage, err error, status proto.Message) (kindDocument, error) {
-	if err != nil {
-		return kindDocument{}, fmt.Errorf("encode spec of %s: %w", id, err)
+// agentParts is kind.parts.
+func agentParts(one *agboxv1.AgentHandle) (spec, status proto.Message) {
+	s, st := proto.CloneOf(one.GetSpec()), proto.CloneOf(one)
+	st.Labels, st.Spec, st.Name = nil, nil, ""
+	if s != nil {
+		s.Labels = nil
 	}
-	text, err := protoJSON.Marshal(status)
+	return s, st
+}
+
+// document is the manifest of an object that has its spec.
+func (k kind[H]) document(one H) (kindDocument, error) {
+	spec, status := k.parts(one)
+	text, err := manifest.SpecJSON(spec)
 	if err != nil {
-		return kindDocument{}, fmt.Errorf("encode status of %s: %w", id, err)
+		return kindDocument{}, fmt.Errorf("encode spec of %s: %w", k.id(one), err)
+	}
+	rest, err := protoJSON.Marshal(status)
+	if err != nil {
+		return kindDocument{}, fmt.Errorf("encode status of %s: %w", k.id(one), err)
 	}
 	return kindDocument{
-		APIVersion: manifest.APIVersion, Kind: kind, Metadata: metadata{Name: one.GetName(), Labels: one.GetLabels()}, Spec: spec, Status: text,
+		APIVersion: manifest.APIVersion, Kind: k.title, Metadata: metadata{Name: one.GetName(), Labels: one.GetLabels()}, Spec: text, Status: rest,
 	}, nil
 }
 
@@ -86,8 +98,11 @@ func (a *app) printKinds(docs []kindDocument, single bool, output string) error 
 
 func (a *app) printYAML(docs []kindDocument) error {
 	for i, doc := range docs {
-		text, err := doc.yaml()
+		text, err := json.Marshal(doc)
 		if err != nil {
+			return fmt.Errorf("encode manifest: %w", err)
+		}
+		if text, err = toYAML(text); err != nil {
 			return err
 		}
 		if i > 0 {
@@ -96,14 +111,6 @@ func (a *app) printYAML(docs []kindDocument) error {
 		fmt.Fprint(a.Out, string(text))
 	}
 	return nil
-}
-
-func (d kindDocument) yaml() ([]byte, error) {
-	text, err := json.Marshal(d)
-	if err != nil {
-		return nil, fmt.Errorf("encode manifest: %w", err)
-	}
-	return toYAML(text)
 }
 
 func (a *app) printJSON(v any) error {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -30,19 +31,19 @@ func readBack(t interface{ Fatalf(string, ...any) }, value string) {
 		OptionalServices: []*agboxv1.ServiceSpec{{Name: "1", Image: "x", Command: []string{value}}},
 		CpuLimit:         0.25, PidsLimit: 100, Gpus: "2", MemoryLimit: "1g",
 	}
-	doc, err := newDocument(&agboxv1.SandboxHandle{SandboxId: "abcd", Name: "web", Spec: spec, Labels: spec.Labels, ErrorMessage: value})
+	doc, err := (&app{}).sandboxKind().document(&agboxv1.SandboxHandle{SandboxId: "abcd", Name: "web", Spec: spec, Labels: spec.Labels, ErrorMessage: value})
 	if err != nil {
 		t.Fatalf("%q: %v", value, err)
 	}
-	text, err := doc.yaml()
-	if err != nil {
+	var out bytes.Buffer
+	if err := (&app{Streams: Streams{Out: &out}}).printYAML([]kindDocument{doc}); err != nil {
 		t.Fatalf("%q: %v", value, err)
 	}
-	got, err := manifest.Parse(text, "/home")
+	got, err := manifest.Parse(out.Bytes(), "/home")
 	if err != nil {
-		t.Fatalf("%q: %v in\n%s", value, err, text)
+		t.Fatalf("%q: %v in\n%s", value, err, out.String())
 	}
 	if len(got) != 1 || got[0].Name != "web" || !proto.Equal(got[0].Spec, spec) {
-		t.Fatalf("%q: got %v from\n%s", value, got, text)
+		t.Fatalf("%q: got %v from\n%s", value, got, out.String())
 	}
 }

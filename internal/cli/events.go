@@ -23,29 +23,37 @@ func (a *app) eventsCommand() *cobra.Command {
 		Use: "events NAME", Short: "Show the events of a sandbox", ValidArgsFunction: a.sandboxKind().first,
 		Long:    "Show the events of a sandbox, oldest first. With -f follow new ones until the sandbox is deleted.",
 		Example: "  agbox events web\n  agbox events web -f -o json",
-		Args:    one("the name or ID of a sandbox"),
+		Args:    one(a.sandboxKind().one),
 	}
 	output := outputFlag(cmd, "json")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "follow new events")
 	cmd.Flags().Uint64Var(&from, "from", 0, "only events after this sequence number")
-	cmd.RunE = withOne(a.resolve, func(ctx context.Context, sb *agboxv1.SandboxHandle) error {
+	cmd.RunE = withOne(a.sandboxKind().resolve, func(ctx context.Context, sb *agboxv1.SandboxHandle) error {
 		show := a.eventPrinter(*output)
-		if follow {
-			return a.followEvents(ctx, sb, from, show)
+		if !follow || sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_DELETED {
+			return a.printStored(ctx, sb, from, show)
 		}
-		return a.printStored(ctx, sb, from, show)
+		for e, err := range a.conn().Events(ctx, sb.GetSandboxId(), client.EventOptions{From: from, Reconnect: true}) {
+			if err == nil {
+				err = show(e)
+			}
+			if err != nil || e.GetEventType() == agboxv1.EventType_SANDBOX_DELETED {
+				return err
+			}
+		}
+		return nil
 	})
 	return cmd
 }
 
 func (a *app) eventPrinter(output string) func(*agboxv1.SandboxEvent) error {
-	if output != "json" {
-		return func(e *agboxv1.SandboxEvent) error {
-			_, err := fmt.Fprintln(a.Out, eventLine(e))
-			return err
+	return func(e *agboxv1.SandboxEvent) error {
+		if output == "json" {
+			return printLines(a.Out, []*agboxv1.SandboxEvent{e})
 		}
+		_, err := fmt.Fprintln(a.Out, eventLine(e))
+		return err
 	}
-	return func(e *agboxv1.SandboxEvent) error { return printLines(a.Out, []*agboxv1.SandboxEvent{e}) }
 }
 
 // printStored shows the events after from up to the last_event_sequence of sb.
@@ -65,25 +73,6 @@ func upTo[E interface{ GetSequence() uint64 }](last uint64, events iter.Seq2[E, 
 		}
 		if err != nil || e.GetSequence() >= last {
 			return err
-		}
-	}
-	return nil
-}
-
-// followEvents shows events until the sandbox is deleted.
-func (a *app) followEvents(ctx context.Context, sb *agboxv1.SandboxHandle, from uint64, show func(*agboxv1.SandboxEvent) error) error {
-	if sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_DELETED {
-		return a.printStored(ctx, sb, from, show)
-	}
-	for e, err := range a.conn().Events(ctx, sb.GetSandboxId(), client.EventOptions{From: from, Reconnect: true}) {
-		if err != nil {
-			return err
-		}
-		if err := show(e); err != nil {
-			return err
-		}
-		if e.GetEventType() == agboxv1.EventType_SANDBOX_DELETED {
-			return nil
 		}
 	}
 	return nil

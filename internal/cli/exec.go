@@ -94,7 +94,7 @@ func checkText(cmd *cobra.Command, req *agboxv1.CreateExecRequest) error {
 }
 
 func (a *app) exec(ctx context.Context, ref string, req *agboxv1.CreateExecRequest, o execOptions) error {
-	sb, err := a.resolve(ctx, ref)
+	sb, err := a.sandboxKind().resolve(ctx, ref)
 	if err != nil {
 		return notRun(ctx, err)
 	}
@@ -202,6 +202,11 @@ type execEnd struct {
 // awaitExec waits in the background until the exec ends or ctx does.
 func (a *app) awaitExec(ctx context.Context, execID string) *execEnd {
 	return background(func() (*agboxv1.ExecStatus, error) { return a.conn().WaitExec(ctx, execID) })
+}
+
+// ended is the end of a command that does not run.
+func ended() *execEnd {
+	return background(func() (*agboxv1.ExecStatus, error) { return nil, nil })
 }
 
 func background(wait func() (*agboxv1.ExecStatus, error)) *execEnd {

@@ -35,7 +35,7 @@ func (a *app) execsCommand() *cobra.Command {
 func (a *app) execs(ctx context.Context, args []string, output string) error {
 	id := ""
 	if len(args) == 1 {
-		sb, err := a.resolve(ctx, args[0])
+		sb, err := a.sandboxKind().resolve(ctx, args[0])
 		if err != nil {
 			return err
 		}
@@ -96,7 +96,7 @@ func (a *app) cancelCommand() *cobra.Command {
 	var wait bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
-		Use: "cancel EXEC", Short: "Cancel a running command: TERM, then KILL after a grace period", ValidArgsFunction: a.completeExecs,
+		Use: "cancel EXEC", Short: "Cancel a running command: TERM, then KILL after a grace period", ValidArgsFunction: perArgument(a.completeExecs),
 		Example: "  agbox cancel --wait 0e12dd5b-58f1-4a5c-8d6b-3f5f9a1c2b3d",
 		Args:    one("the ID of an exec; \"agbox execs\" lists them"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.cancel(cmd.Context(), args[0], wait, timeout) },
@@ -135,7 +135,7 @@ func (a *app) notAnExec(ctx context.Context, ref string, err error) error {
 	if !client.IsNotFound(err) {
 		return err
 	}
-	sb, lookErr := a.resolve(ctx, ref)
+	sb, lookErr := a.sandboxKind().resolve(ctx, ref)
 	if lookErr != nil {
 		return fmt.Errorf("%w; \"agbox execs\" lists running ones, \"agbox events NAME\" all", err)
 	}

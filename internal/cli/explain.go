@@ -32,13 +32,7 @@ sandbox has it.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			kind, ref := addressed(args)
-			switch kind {
-			case kindAgent:
-				return a.explainAgent(cmd.Context(), ref)
-			case kindSandbox:
-				return a.explainSandbox(cmd.Context(), ref)
-			}
-			return a.explainOne(cmd.Context(), ref)
+			return a.explain(cmd.Context(), kind, ref)
 		},
 	}
 }
@@ -79,20 +73,22 @@ func bare(kind, ref string) string {
 	return ref
 }
 
-// explainOne explains the sandbox ref, or else the agent ref.
-func (a *app) explainOne(ctx context.Context, ref string) error {
-	err := a.explainSandbox(ctx, ref)
-	if !a.sandboxKind().isNotFound(err) {
-		return err
+// explain explains the object of a kind, or without one the sandbox ref, or else the agent ref.
+func (a *app) explain(ctx context.Context, kind, ref string) error {
+	if kind == kindAgent {
+		return a.explainAgent(ctx, ref)
 	}
-	if agentErr := a.explainAgent(ctx, ref); !a.agentKind().isNotFound(agentErr) {
-		return agentErr
+	err := a.explainSandbox(ctx, ref)
+	if kind == "" && a.sandboxKind().isNotFound(err) {
+		if agentErr := a.explainAgent(ctx, ref); !a.agentKind().isNotFound(agentErr) {
+			return agentErr
+		}
 	}
 	return err
 }
 
 func (a *app) explainSandbox(ctx context.Context, ref string) error {
-	sb, err := a.resolve(ctx, ref)
+	sb, err := a.sandboxKind().resolve(ctx, ref)
 	var missing *notFoundError
 	if errors.As(err, &missing) {
 		sb, err = &agboxv1.SandboxHandle{SandboxId: ref}, nil // its record may be purged, and its objects may still be in the engine
@@ -118,7 +114,7 @@ func (a *app) explainSandbox(ctx context.Context, ref string) error {
 }
 
 func (a *app) explainAgent(ctx context.Context, ref string) error {
-	one, err := a.resolveAgent(ctx, ref)
+	one, err := a.agentKind().resolve(ctx, ref)
 	if err != nil {
 		return err
 	}

@@ -62,30 +62,20 @@ func expandPath(path string) ([]string, error) {
 	if !info.IsDir() {
 		return []string{path}, nil
 	}
+	entries, err := os.ReadDir(path) // sorted
+	if err != nil {
+		return nil, readError(path, err)
+	}
 	var files []string
-	for _, pattern := range []string{"*.yaml", "*.yml", "*.json"} {
-		found, err := filepath.Glob(filepath.Join(escapeGlob(path), pattern))
-		if err != nil {
-			return nil, readError(path, err)
+	for _, e := range entries {
+		if slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(e.Name())) {
+			files = append(files, filepath.Join(path, e.Name()))
 		}
-		files = append(files, found...)
 	}
 	if len(files) == 0 {
 		return nil, fmt.Errorf("directory %s has no *.yaml, *.yml or *.json file", path)
 	}
-	slices.Sort(files)
 	return files, nil
-}
-
-func escapeGlob(path string) string {
-	var out []rune
-	for _, r := range path {
-		if r == '*' || r == '?' || r == '[' || r == '\\' {
-			out = append(out, '\\')
-		}
-		out = append(out, r)
-	}
-	return string(out)
 }
 
 func (a *app) readFile(ctx context.Context, path string) ([]document, error) {

@@ -7,20 +7,16 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
-	"sync"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sys/unix"
 )
 
 const (
 	// turnBytes is how much of one log is printed before the other.
 	turnBytes = 1 << 20
-	// lookWatched is the poll interval with inotify, whose queue may overflow; lookBlind is the interval without inotify.
-	lookWatched = 2 * time.Second
-	lookBlind   = 200 * time.Millisecond
+	// lookAgain is the pause between two looks at logs that did not grow.
+	lookAgain = 50 * time.Millisecond
 )
 
 // follower prints growing log files.
@@ -30,8 +26,8 @@ type follower struct{ tails []*tail }
 // reading or printing, or that of ctx once it ends.
 func (f *follower) run(ctx context.Context, ended <-chan struct{}) error {
 	defer f.close()
-	w := watch(f.tails)
-	defer w.close()
+	tick := time.NewTicker(lookAgain)
+	defer tick.Stop()
 	for {
 		more, err := f.turn()
 		if err == nil {
@@ -48,9 +44,7 @@ func (f *follower) run(ctx context.Context, ended <-chan struct{}) error {
 			return f.rest(ctx)
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-w.changed:
-		case <-w.errors:
-		case <-w.tick.C:
+		case <-tick.C:
 		}
 	}
 }
@@ -159,44 +153,4 @@ func (t *tail) open() error {
 	}
 	t.file = f
 	return nil
-}
-
-// watcher reports changes in the directories of logs. Without inotify its channels are nil, and it only ticks.
-type watcher struct {
-	changed <-chan fsnotify.Event
-	errors  <-chan error
-	tick    *time.Ticker
-	notify  *fsnotify.Watcher // nil without inotify
-}
-
-func watch(tails []*tail) *watcher {
-	notify, err := fsnotify.NewWatcher()
-	if err != nil {
-		return &watcher{tick: time.NewTicker(lookBlind)}
-	}
-	for _, t := range tails {
-		if err := notify.Add(filepath.Dir(t.path)); err != nil {
-			_ = notify.Close() // it watches nothing yet
-			return &watcher{tick: time.NewTicker(lookBlind)}
-		}
-	}
-	return &watcher{changed: notify.Events, errors: notify.Errors, tick: time.NewTicker(lookWatched), notify: notify}
-}
-
-func (w *watcher) close() {
-	w.tick.Stop()
-	if w.notify == nil {
-		return
-	}
-	var drained sync.WaitGroup // the library may hold Close's lock while it waits for a reader
-	drained.Go(func() {
-		for range w.changed {
-		}
-	})
-	drained.Go(func() {
-		for range w.errors {
-		}
-	})
-	_ = w.notify.Close() // best effort
-	drained.Wait()
 }

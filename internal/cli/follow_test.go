@@ -82,8 +82,7 @@ func TestFollowPrintsAsItComes(t *testing.T) {
 	_ = log.Close()
 }
 
-// A directory that is not there yet cannot be watched; the file is found all the same.
-func TestFollowWithoutWatch(t *testing.T) {
+func TestFollowFindsALogWhoseDirectoryIsMadeLater(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "later")
 	out := newBuffer()
 	f := follower{tails: []*tail{{path: filepath.Join(dir, "log"), out: out}}}

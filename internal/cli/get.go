@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -60,29 +61,14 @@ func (a *app) get(cmd *cobra.Command, refs []string, o getOptions) error {
 	matching := func(ctx context.Context) ([]*agboxv1.SandboxHandle, error) {
 		return a.conn().ListSandboxes(ctx, o.all, selector)
 	}
-	table := func(_ context.Context, found []*agboxv1.SandboxHandle) error {
-		if len(found) == 0 {
-			fmt.Fprintln(a.Err, "no sandboxes; \"agbox apply -f FILE\" makes one")
-			return nil
-		}
-		a.printTable(found, *o.output == "wide")
-		return nil
-	}
-	return get(cmd.Context(), a, a.sandboxKind(), refs, *o.output, matching, table)
+	return get(cmd.Context(), a, a.sandboxKind(), refs, *o.output, matching)
 }
 
 // get prints the objects that refs name, or without refs those that matching returns. A ref that names none is complained of, and the
 // others are printed.
 func get[H handle](ctx context.Context, a *app, k kind[H], refs []string, output string,
-	matching func(context.Context) ([]H, error), table func(context.Context, []H) error) error {
-	var found []H
-	failed, err := a.each(ctx, refs, func(ref string) error {
-		one, err := k.resolve(ctx, ref)
-		if err == nil {
-			found = append(found, one)
-		}
-		return err
-	})
+	matching func(context.Context) ([]H, error)) error {
+	found, failed, err := find(ctx, a, k, refs, nil)
 	if len(refs) == 0 {
 		found, err = matching(ctx)
 	}
@@ -93,15 +79,17 @@ func get[H handle](ctx context.Context, a *app, k kind[H], refs []string, output
 	if failed && len(found) == 0 {
 		return &exitError{code: exitFailed} // an empty list would look like an answer
 	}
-	switch output {
-	case "yaml", "json":
+	switch {
+	case output == "yaml", output == "json":
 		err = printDocuments(ctx, a, k, found, len(refs) == 1, output)
-	case "name":
+	case output == "name":
 		for _, one := range found {
 			fmt.Fprintln(a.Out, k.name(one))
 		}
+	case len(found) == 0:
+		fmt.Fprintln(a.Err, k.empty)
 	default:
-		err = table(ctx, found)
+		err = k.table(ctx, found, output == "wide")
 	}
 	if err != nil {
 		return err
@@ -109,21 +97,20 @@ func get[H handle](ctx context.Context, a *app, k kind[H], refs []string, output
 	return outcomeOf(ctx, failed)
 }
 
-func (a *app) printTable(found []*agboxv1.SandboxHandle, wide bool) {
+func (a *app) printTable(_ context.Context, found []*agboxv1.SandboxHandle, wide bool) error {
 	style := quiet
-	for _, sb := range found {
-		if trouble(sb) != "" {
-			style = noisy
-		}
-	}
-	if wide {
+	switch {
+	case wide:
 		style = full
+	case slices.ContainsFunc(found, func(sb *agboxv1.SandboxHandle) bool { return trouble(sb) != "" }):
+		style = noisy
 	}
 	t := a.sandboxTable(style)
 	for _, sb := range found {
 		t.add(style.row(sb)...)
 	}
 	t.write(a.Out)
+	return nil
 }
 
 func (a *app) sandboxTable(style rowStyle) *table {

@@ -7,12 +7,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/manifest"
 )
 
 // minPrefix is the shortest accepted start of an ID. Tables show 12 characters of long IDs.
@@ -28,8 +29,10 @@ type handle interface {
 
 // kind is one kind of objects, for the verbs that work alike on all of them: get, apply, wait, requests and completion.
 type kind[H handle] struct {
-	word string // "sandbox", as in "sandbox/web"
-	id   func(H) string
+	word  string // "sandbox", as in "sandbox/web"
+	title string // that of manifests
+	one   string // what an argument that names one is
+	id    func(H) string
 	// list returns the objects that exist, newest first, without their specs. read returns one with its spec, also a deleted
 	// sandbox while its history is kept.
 	list func(context.Context) ([]H, error)
@@ -38,17 +41,22 @@ type kind[H handle] struct {
 	deleting func(H) bool
 	// elsewhere reports whether ref names an object of another kind.
 	elsewhere func(ctx context.Context, ref string) bool
-	// document is the manifest of an object that has its spec.
-	document func(H) (kindDocument, error)
-	// await waits until an object meets a condition; timeout is what ctx was given, for the error that says how the object is.
-	await func(ctx context.Context, one H, want string, timeout time.Duration) error
+	// parts are what a manifest has of an object beside its name and labels.
+	parts func(H) (spec, status proto.Message)
+	// table writes a table of objects, at least one; empty is the note that there are none.
+	table func(ctx context.Context, found []H, wide bool) error
+	empty string
+	// wait returns when an object meets a condition, or an error that says why it does not. It passes a sandbox's events to pulls.
+	wait func(ctx context.Context, one H, want string, pulls *pulls) (H, error)
+	// facts are the state of an object and what keeps it from being as wanted.
+	facts func(H) string
 	// refused adds the state of the object to a refusal of verb.
 	refused func(ctx context.Context, verb string, one H, err error) error
 }
 
 func (a *app) sandboxKind() kind[*agboxv1.SandboxHandle] {
 	return kind[*agboxv1.SandboxHandle]{
-		word: kindSandbox, id: (*agboxv1.SandboxHandle).GetSandboxId,
+		word: kindSandbox, title: manifest.Kind, one: "the name or ID of a sandbox", id: (*agboxv1.SandboxHandle).GetSandboxId,
 		list: a.live,
 		read: func(ctx context.Context, id string) (*agboxv1.SandboxHandle, error) {
 			return a.conn().GetSandbox(ctx, id)
@@ -60,13 +68,14 @@ func (a *app) sandboxKind() kind[*agboxv1.SandboxHandle] {
 			all, err := a.agents(ctx)
 			return err == nil && a.agentKind().named(all, bare(kindAgent, ref)) != nil
 		},
-		document: newDocument, await: a.awaitSandbox, refused: a.sandboxRefused,
+		parts: sandboxParts, wait: a.waitSandbox, facts: sandboxFacts, refused: a.sandboxRefused,
+		table: a.printTable, empty: "no sandboxes; \"agbox apply -f FILE\" makes one",
 	}
 }
 
 func (a *app) agentKind() kind[*agboxv1.AgentHandle] {
 	return kind[*agboxv1.AgentHandle]{
-		word: kindAgent, id: (*agboxv1.AgentHandle).GetAgentId,
+		word: kindAgent, title: manifest.KindAgent, one: "the name or ID of an agent", id: (*agboxv1.AgentHandle).GetAgentId,
 		list:     a.agents,
 		read:     func(ctx context.Context, id string) (*agboxv1.AgentHandle, error) { return a.conn().GetAgent(ctx, id) },
 		deleting: func(one *agboxv1.AgentHandle) bool { return one.GetDesiredState() == wantDeleted },
@@ -74,7 +83,8 @@ func (a *app) agentKind() kind[*agboxv1.AgentHandle] {
 			all, err := a.live(ctx)
 			return err == nil && a.sandboxKind().named(all, bare(kindSandbox, ref)) != nil
 		},
-		document: newAgentDocument, await: a.awaitAgent, refused: a.agentRefused,
+		parts: agentParts, wait: a.waitAgent, facts: agentFacts, refused: a.agentRefused,
+		table: a.printAgents, empty: "no agents; \"agbox agent create --help\" shows how to create one",
 	}
 }
 
@@ -86,16 +96,6 @@ func (a *app) live(ctx context.Context) ([]*agboxv1.SandboxHandle, error) {
 // agents returns all agents, newest first, without their specs.
 func (a *app) agents(ctx context.Context) ([]*agboxv1.AgentHandle, error) {
 	return a.conn().ListAgents(ctx, "", nil)
-}
-
-// resolve returns the sandbox that ref names; see kind.resolve.
-func (a *app) resolve(ctx context.Context, ref string) (*agboxv1.SandboxHandle, error) {
-	return a.sandboxKind().resolve(ctx, ref)
-}
-
-// resolveAgent returns the agent that ref names, without its spec; see kind.resolve.
-func (a *app) resolveAgent(ctx context.Context, ref string) (*agboxv1.AgentHandle, error) {
-	return a.agentKind().resolve(ctx, ref)
 }
 
 // full is resolve with the spec.
@@ -205,15 +205,8 @@ func (k kind[H]) holder(ctx context.Context, name string) (H, error) {
 // name is what users call an object: its name, or its ID if it has none.
 func (k kind[H]) name(one H) string { return cmp.Or(one.GetName(), k.id(one)) }
 
-// label is "sandbox/web", article "a sandbox".
+// label is "sandbox/web".
 func (k kind[H]) label(one H) string { return k.word + "/" + k.name(one) }
-
-func (k kind[H]) article() string {
-	if k.word == kindAgent {
-		return "an agent"
-	}
-	return "a " + k.word
-}
 
 // nameOrID is kind.name for a sandbox, agentName that for an agent.
 func nameOrID(sb *agboxv1.SandboxHandle) string { return cmp.Or(sb.GetName(), sb.GetSandboxId()) }
@@ -274,8 +267,5 @@ func (k kind[H]) names(cmd *cobra.Command, args []string, _ string) ([]string, c
 
 // first is names for commands that take one object.
 func (k kind[H]) first(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return k.names(cmd, args, typed)
+	return perArgument(k.names)(cmd, args, typed)
 }

@@ -20,7 +20,7 @@ type logsOptions struct{ follow, stdout, stderr, raw bool }
 func (a *app) logsCommand() *cobra.Command {
 	var o logsOptions
 	cmd := &cobra.Command{
-		Use: "logs (EXEC | NAME)", Short: "Show the output of a command, of a sandbox's main process, or of an agent's", ValidArgsFunction: a.completeExecOrName,
+		Use: "logs (EXEC | NAME)", Short: "Show the output of a command, of a sandbox's main process, or of an agent's", ValidArgsFunction: perArgument(a.completeExecOrName),
 		Long: `Show the output of a command: its stdout on stdout, its stderr on stderr. With the name of a sandbox, show the output of its main
 process (the spec's "command") over all its starts. With agent/NAME, or the name of an agent that no sandbox has, show the unchanged
 output of the agent's newest process; "agbox agent conversation" shows its messages.
@@ -50,14 +50,14 @@ func (a *app) logs(ctx context.Context, ref string, o logsOptions) error {
 		}
 		return a.execLogs(ctx, e, o)
 	}
-	sb, lookErr := a.resolve(ctx, ref)
+	sb, lookErr := a.sandboxKind().resolve(ctx, ref)
 	switch {
 	case lookErr == nil:
 		return a.mainLogs(ctx, sb.GetSandboxId(), o)
 	case !a.sandboxKind().isNotFound(lookErr):
 		return lookErr
 	}
-	one, lookErr := a.resolveAgent(ctx, ref)
+	one, lookErr := a.agentKind().resolve(ctx, ref)
 	switch {
 	case lookErr == nil:
 		return a.agentLogs(ctx, one, o)
@@ -88,11 +88,9 @@ func (a *app) execLogs(ctx context.Context, e *agboxv1.ExecStatus, o logsOptions
 	if err := logsGone(e, running); err != nil {
 		return err
 	}
-	var end *execEnd
+	end := ended()
 	if o.follow && running {
 		end = a.awaitExec(ctx, e.GetExecId())
-	} else {
-		end = ended()
 	}
 	return a.printLogs(ctx, e.GetStdoutLogPath(), e.GetStderrLogPath(), o, end)
 }
@@ -128,13 +126,6 @@ func (a *app) awaitRest(ctx context.Context, sb *agboxv1.SandboxHandle) *execEnd
 		}
 		return nil, nil
 	})
-}
-
-// ended returns a closed channel.
-func ended() *execEnd {
-	end := &execEnd{done: make(chan struct{})}
-	close(end.done)
-	return end
 }
 
 // printLogs shows two logs until their writer ends.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"github.com/docker/go-units"
 	"golang.org/x/term"
@@ -76,8 +77,7 @@ type pulls struct {
 	notes *notes
 	name  string
 
-	mu      sync.Mutex
-	current string // the image being pulled, or ""
+	current atomic.Value // the image being pulled, a string; "" or nil for none
 }
 
 func (p *pulls) observe(e *agboxv1.SandboxEvent) {
@@ -86,29 +86,21 @@ func (p *pulls) observe(e *agboxv1.SandboxEvent) {
 		return
 	}
 	what := pullSubject(d)
-	p.mu.Lock()
-	begins, ends := p.current != what, d.GetStatus() == "pulled"
-	p.current = what
-	if ends {
-		p.current = ""
-	}
-	p.mu.Unlock()
-	switch {
-	case ends:
+	if d.GetStatus() == "pulled" {
+		p.current.Store("")
 		p.notes.say(fmt.Sprintf("%s: pulled %s", p.name, what))
-	case begins:
-		p.notes.say(fmt.Sprintf("%s: pulling %s", p.name, what))
-		fallthrough
-	default:
-		p.notes.show(fmt.Sprintf("%s: pulling %s%s", p.name, what, pullAmount(d)))
+		return
 	}
+	if p.current.Swap(what) != what {
+		p.notes.say(fmt.Sprintf("%s: pulling %s", p.name, what))
+	}
+	p.notes.show(fmt.Sprintf("%s: pulling %s%s", p.name, what, pullAmount(d)))
 }
 
 // busy reports whether a pull is running.
 func (p *pulls) busy() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.current != ""
+	what, _ := p.current.Load().(string)
+	return what != ""
 }
 
 func pullSubject(d *agboxv1.ImagePullDetails) string {

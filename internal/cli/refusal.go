@@ -22,17 +22,14 @@ func (a *app) again(ctx context.Context, sb *agboxv1.SandboxHandle) *agboxv1.San
 
 // sandboxRefused explains a refusal for the wrong state by the state that the sandbox has now.
 func (a *app) sandboxRefused(ctx context.Context, verb string, sb *agboxv1.SandboxHandle, err error) error {
-	if !client.IsFailedPrecondition(err) {
-		return err
+	if client.IsFailedPrecondition(err) {
+		return explain(verb, a.again(ctx, sb), err)
 	}
-	return explain(verb, a.again(ctx, sb), err)
+	return err
 }
 
 // explain adds the present state and the next step to a refusal for the wrong state.
 func explain(verb string, sb *agboxv1.SandboxHandle, err error) error {
-	if sb == nil || !client.IsFailedPrecondition(err) {
-		return err
-	}
 	text := fmt.Sprintf("cannot %s sandbox %s: it is %s", verb, nameOrID(sb), enum.Word(sb.GetState()))
 	if sb.GetDesiredState() != "" {
 		return errors.New(text + " and being " + sb.GetDesiredState() + afterwards(sb))

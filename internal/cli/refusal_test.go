@@ -44,7 +44,7 @@ func TestRefusalsSayWhatToDoNext(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	other := &client.Error{Code: codes.NotFound, Message: "sandbox web was not found"}
-	if got := explain("pause", &agboxv1.SandboxHandle{}, other); !errors.Is(got, other) {
+	if got := (&app{}).sandboxRefused(t.Context(), "pause", &agboxv1.SandboxHandle{}, other); !errors.Is(got, other) {
 		t.Errorf("got %v", got)
 	}
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -27,9 +28,10 @@ A sandbox is written in YAML, applied, and used by its name:
 	root.SetErr(a.Err)
 	root.PersistentFlags().StringVar(&a.host, "host", "", "socket of agboxd (default $"+client.EnvHost+", else "+client.DefaultSocket()+")")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usagef(cmd, "%v", err) })
+	addVerbs(root, a, a.sandboxKind(), sandboxVerbs)
 	root.AddCommand(
-		a.applyCommand(), a.diffCommand(), a.getCommand(), a.describeCommand(), a.explainCommand(), a.waitCommand(), a.deleteCommand(), a.stopCommand(),
-		a.pauseCommand(), a.resumeCommand(), a.timeoutCommand(), a.execCommand(), a.logsCommand(), a.cancelCommand(), a.execsCommand(), a.eventsCommand(), a.engineCommand(),
+		a.applyCommand(), a.diffCommand(), a.getCommand(), a.describeCommand(), a.explainCommand(), a.waitCommand(), a.deleteCommand(),
+		a.timeoutCommand(), a.execCommand(), a.logsCommand(), a.cancelCommand(), a.execsCommand(), a.eventsCommand(), a.engineCommand(),
 		a.agentCommand(), a.drainCommand(), a.undrainCommand(), a.backupCommand(), a.gcCommand(), a.completionCommand(), a.versionCommand(),
 	)
 	return root
@@ -65,25 +67,19 @@ func near(cmd *cobra.Command, word string) []string {
 	})
 }
 
-// one and atMostOne check the number of arguments, which what describes.
-func one(what string) cobra.PositionalArgs { return count(1, 1, what) }
+// one, exactly, atMostOne and atLeastOne check the number of arguments, which what describes.
+func one(what string) cobra.PositionalArgs { return exactly(1, what) }
+
+func exactly(n int, what string) cobra.PositionalArgs { return count(n, n, what) }
 
 func atMostOne(what string) cobra.PositionalArgs { return count(0, 1, what) }
+
+func atLeastOne(what string) cobra.PositionalArgs { return count(1, math.MaxInt, what) }
 
 func count(least, most int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
 			return usagef(cmd, "expected %s, got %s", what, arguments(len(args)))
-		}
-		return nil
-	}
-}
-
-// exactly checks the number of arguments; what describes all of them.
-func exactly(n int, what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != n {
-			return usagef(cmd, "expected %s", what)
 		}
 		return nil
 	}
@@ -117,16 +113,6 @@ func noArgs(cmd *cobra.Command, args []string) error {
 		return usagef(cmd, "unexpected argument %q", args[0])
 	}
 	return nil
-}
-
-// atLeastOne checks that there is an argument.
-func atLeastOne(what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return usagef(cmd, "expected %s", what)
-		}
-		return nil
-	}
 }
 
 // outputFlag adds -o with a closed set of values.

@@ -49,7 +49,7 @@ func (s rowStyle) row(sb *agboxv1.SandboxHandle) []string {
 		}
 		return append(row, oneLine(trouble(sb)))
 	}
-	return append(row, timeLeft(sb, time.Now()), strconv.Itoa(int(sb.GetRestarts())), sb.GetImage(), dash(portList(sb.GetPorts(), ",")),
+	return append(row, timeLeft(sb, time.Now()), strconv.Itoa(int(sb.GetRestarts())), sb.GetImage(), dash(strings.Join(portList(sb.GetPorts()), ",")),
 		oneLine(cmp.Or(trouble(sb), demoted(sb))))
 }
 
@@ -85,8 +85,7 @@ func demoted(sb *agboxv1.SandboxHandle) string {
 func dash(s string) string { return cmp.Or(s, "-") }
 
 // portList is "127.0.0.1:49153->8080/tcp", with the service's name in front of a service's ports.
-func portList(ports []*agboxv1.PublishedPort, separator string) string {
-	var all []string
+func portList(ports []*agboxv1.PublishedPort) (all []string) {
 	for _, p := range ports {
 		text := fmt.Sprintf("127.0.0.1:%d->%d/%s", p.GetHostPort(), p.GetContainerPort(), p.GetProtocol())
 		if p.GetServiceName() != "" {
@@ -94,7 +93,7 @@ func portList(ports []*agboxv1.PublishedPort, separator string) string {
 		}
 		all = append(all, text)
 	}
-	return strings.Join(all, separator)
+	return all
 }
 
 // trouble returns why a sandbox is not at rest, or "".

@@ -13,8 +13,8 @@ import (
 // table prints columns as wide as their cells, two spaces apart.
 type table struct {
 	rows [][]string
-	// paint colours a padded cell; nil: no colours. It must not change the visible width.
-	paint func(column int, cell string) string
+	// states is the column whose states are coloured; 0: no colours.
+	states int
 	// limit is the width of a line: the last cell is cut to fit, but not below minLast. 0: no limit.
 	limit  int
 	widths map[int]int
@@ -52,8 +52,8 @@ func (t *table) line(row []string) string {
 		case t.limit > 0:
 			cell = clip(cell, max(t.limit-used, minLast))
 		}
-		if t.paint != nil {
-			cell = t.paint(i, cell)
+		if colour := stateColours[strings.TrimSuffix(strings.TrimSpace(cell), "?")]; colour != "" && i == t.states && i > 0 {
+			cell = "\x1b[" + colour + "m" + cell + "\x1b[0m"
 		}
 		line.WriteString(cell)
 	}
@@ -76,15 +76,8 @@ var stateColours = map[string]string{
 
 // paintStates colours the states in a column if w is a terminal for colours.
 func (t *table) paintStates(w io.Writer, states int) {
-	if !colours(w) {
-		return
-	}
-	t.paint = func(column int, cell string) string {
-		colour := stateColours[strings.TrimSuffix(strings.TrimSpace(cell), "?")]
-		if column != states || colour == "" {
-			return cell
-		}
-		return "\x1b[" + colour + "m" + cell + "\x1b[0m"
+	if colours(w) {
+		t.states = states
 	}
 }
 

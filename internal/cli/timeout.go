@@ -26,7 +26,7 @@ func (a *app) timeoutCommand() *cobra.Command {
 duration counts from now, a time is in RFC 3339, "never" removes the deadline. The deadline of a paused sandbox can be set too; it
 takes effect when the sandbox is resumed. A stop removes it.`,
 		Example:           "  agbox timeout web 2h\n  agbox timeout web 2026-12-01T10:00:00Z --only-extend\n  agbox timeout web never",
-		ValidArgsFunction: a.completeTimeout,
+		ValidArgsFunction: perArgument(a.sandboxKind().names, cobra.FixedCompletions([]string{"1h", "8h", "24h", never}, cobra.ShellCompDirectiveNoFileComp)),
 		Args:              exactly(2, "the name or ID of a sandbox and a duration, a time or \"never\""),
 	}
 	output := outputFlag(cmd, "json")
@@ -57,16 +57,13 @@ func parseTimeout(cmd *cobra.Command, text string) (client.Timeout, error) {
 }
 
 func (a *app) timeout(ctx context.Context, ref string, t client.Timeout, output string) error {
-	sb, err := a.resolve(ctx, ref)
+	sb, err := a.sandboxKind().resolve(ctx, ref)
 	if err != nil {
 		return err
 	}
 	deadline, changed, err := a.conn().SetSandboxTimeout(ctx, sb.GetSandboxId(), t)
-	if client.IsFailedPrecondition(err) {
-		return explain("set the timeout of", a.again(ctx, sb), err)
-	}
 	if err != nil {
-		return err
+		return a.sandboxRefused(ctx, "set the timeout of", sb, err)
 	}
 	if output != "" {
 		return a.printTimeout(sb, deadline, changed)
@@ -142,12 +139,4 @@ func twoUnits(large int, largeUnit string, small int, smallUnit string) string {
 		return fmt.Sprint(large) + largeUnit
 	}
 	return fmt.Sprintf("%d%s%d%s", large, largeUnit, small, smallUnit)
-}
-
-// completeTimeout completes a name, then times.
-func (a *app) completeTimeout(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	if len(args) == 1 {
-		return []string{"1h", "8h", "24h", never}, cobra.ShellCompDirectiveNoFileComp
-	}
-	return a.sandboxKind().first(cmd, args, typed)
 }

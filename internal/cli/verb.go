@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -23,29 +24,27 @@ type verb[H handle] struct {
 	already func(H) string
 	// missing adds --ignore-not-found.
 	missing bool
+	// doing is printed for an accepted request without --wait; "NAME requested" if empty.
+	doing string
+	// accepted is called for each accepted request. It may be nil.
+	accepted func(H)
 }
 
-func (a *app) stopCommand() *cobra.Command {
-	return verbCommand(a, a.sandboxKind(), verb[*agboxv1.SandboxHandle]{
+var sandboxVerbs = []verb[*agboxv1.SandboxHandle]{
+	{
 		name: "stop", short: "Stop sandboxes; their files stay, running execs are cancelled",
 		want: string(client.Stopped), byDefault: true, method: (*client.Client).StopSandbox,
 		example: "  agbox stop web\n  agbox stop web db --wait=false",
-	})
-}
-
-func (a *app) pauseCommand() *cobra.Command {
-	return verbCommand(a, a.sandboxKind(), verb[*agboxv1.SandboxHandle]{
+	},
+	{
 		name: "pause", short: "Freeze sandboxes; their processes keep their memory until \"resume\"",
 		long: `Freeze sandboxes: their processes do not run, and keep their memory until "agbox resume". After pause.freeze_duration, or when
 more than pause.max_frozen are frozen, the daemon stops the sandbox that was paused first to free its memory. That ends its commands;
 it stays PAUSED, and "agbox resume" starts it with its files. A restart of the engine or the host makes a frozen sandbox STOPPED.`,
 		suggestFor: []string{"freeze", "suspend"}, want: string(client.Paused), byDefault: true, method: (*client.Client).PauseSandbox,
 		example: "  agbox pause web\n  agbox pause web db --wait=false",
-	})
-}
-
-func (a *app) resumeCommand() *cobra.Command {
-	return verbCommand(a, a.sandboxKind(), verb[*agboxv1.SandboxHandle]{
+	},
+	{
 		name: "resume", short: "Start stopped or failed sandboxes again, unfreeze paused ones",
 		long: `Start sandboxes again with the same containers and files; unfreeze paused ones. A failed sandbox can be resumed if its primary
 container and those of its required services exist: a missing network is recreated, a missing container is not. "agbox describe" shows
@@ -53,7 +52,7 @@ what a resume would do.`,
 		suggestFor: []string{"start", "restart", "unpause", "thaw"}, want: string(client.Ready), byDefault: true,
 		method: (*client.Client).RecoverSandbox, already: runsAlready,
 		example: "  agbox resume web\n  agbox resume web db --wait=false",
-	})
+	},
 }
 
 // runsAlready is for a READY sandbox without a pending request.
@@ -64,33 +63,26 @@ func runsAlready(sb *agboxv1.SandboxHandle) string {
 	return ""
 }
 
-func (a *app) agentStopCommand() *cobra.Command {
-	return verbCommand(a, a.agentKind(), verb[*agboxv1.AgentHandle]{
+var agentVerbs = []verb[*agboxv1.AgentHandle]{
+	{
 		name: "stop", short: "End the processes of agents; their conversations and queues stay",
 		long: `End the processes of agents: TERM, and KILL after a grace period. A turn in progress is cut off; "agbox drain" and a stop of
 the sandbox let it finish. Conversations stay, and prompts are queued until "agbox agent start".`,
 		suggestFor: []string{"pause"}, want: string(client.AgentStopped), byDefault: true, method: (*client.Client).StopAgent,
 		example: "  agbox agent stop coder",
-	})
-}
-
-func (a *app) agentStartCommand() *cobra.Command {
-	return verbCommand(a, a.agentKind(), verb[*agboxv1.AgentHandle]{
+	},
+	{
 		name: "start", short: "Start stopped and failed agents; they receive their conversation",
 		suggestFor: []string{"resume", "restart"}, want: string(client.AgentRunning), byDefault: true, method: (*client.Client).StartAgent,
 		example: "  agbox agent start coder",
-	})
-}
-
-func (a *app) agentInterruptCommand() *cobra.Command {
-	return verbCommand(a, a.agentKind(), verb[*agboxv1.AgentHandle]{
+	},
+	{
 		name: "interrupt", short: "Ask busy agents to end their turn; the prompt is not given again",
 		suggestFor: []string{"cancel", "abort"}, method: (*client.Client).InterruptAgent,
 		example: "  agbox agent interrupt coder",
-	})
+	},
+	deleteAgents,
 }
-
-func (a *app) agentDeleteCommand() *cobra.Command { return verbCommand(a, a.agentKind(), deleteAgents) }
 
 var deleteAgents = verb[*agboxv1.AgentHandle]{
 	name: "delete", short: "Remove agents with their conversations",
@@ -104,61 +96,91 @@ type verbOptions struct {
 	timeout      time.Duration
 }
 
-func verbCommand[H handle](a *app, k kind[H], v verb[H]) *cobra.Command {
-	var o verbOptions
-	cmd := &cobra.Command{
-		Use: v.name + " NAME...", Short: v.short, Long: v.long, SuggestFor: v.suggestFor, ValidArgsFunction: k.names, Example: v.example,
-		Args: atLeastOne("the name or ID of " + k.article()),
-		RunE: func(cmd *cobra.Command, args []string) error { return request(cmd.Context(), a, k, args, v, o) },
+// addVerbs adds a command for each verb.
+func addVerbs[H handle](parent *cobra.Command, a *app, k kind[H], verbs []verb[H]) {
+	for _, v := range verbs {
+		var o verbOptions
+		cmd := &cobra.Command{
+			Use: v.name + " NAME...", Short: v.short, Long: v.long, SuggestFor: v.suggestFor, ValidArgsFunction: k.names, Example: v.example,
+			Args: atLeastOne(k.one),
+			RunE: func(cmd *cobra.Command, args []string) error { return request(cmd.Context(), a, k, args, v, o) },
+		}
+		if v.want != "" {
+			cmd.Flags().BoolVar(&o.wait, "wait", v.byDefault, "return once it is done")
+			cmd.Flags().DurationVar(&o.timeout, "timeout", defaultWait, "with --wait: give up after this long")
+		}
+		if v.missing {
+			cmd.Flags().BoolVar(&o.ignore, "ignore-not-found", false, "a missing "+k.word+" is no error")
+		}
+		parent.AddCommand(cmd)
 	}
-	if v.want != "" {
-		cmd.Flags().BoolVar(&o.wait, "wait", v.byDefault, "return once it is done")
-		cmd.Flags().DurationVar(&o.timeout, "timeout", defaultWait, "with --wait: give up after this long")
-	}
-	if v.missing {
-		cmd.Flags().BoolVar(&o.ignore, "ignore-not-found", false, "a missing "+k.word+" is no error")
-	}
-	return cmd
 }
 
-// request sends all requests before it waits for any, so that the objects change side by side.
-func request[H handle](ctx context.Context, a *app, k kind[H], refs []string, v verb[H], o verbOptions) error {
-	var asked []H
-	failed, err := a.each(ctx, refs, func(ref string) error {
-		one, pending, err := ask(ctx, a, k, ref, v)
+// find resolves references. It prints errors and continues. A reference that names no object is an error if missing is nil; otherwise
+// missing is called.
+func find[H handle](ctx context.Context, a *app, k kind[H], refs []string, missing func(ref string)) (found []H, failed bool, err error) {
+	failed, err = forEach(ctx, refs, func(ref string) error {
+		one, err := k.resolve(ctx, ref)
 		switch {
-		case err == nil && pending:
-			asked = append(asked, one)
-		case o.ignore && k.isNotFound(err):
+		case err == nil:
+			found = append(found, one)
+		case missing != nil && k.isNotFound(err):
+			missing(ref)
 			return nil
 		}
 		return err
-	})
+	}, func(_ string, err error) { a.complain(err) })
+	return found, failed, err
+}
+
+// request sends a request to each of the named objects.
+func request[H handle](ctx context.Context, a *app, k kind[H], refs []string, v verb[H], o verbOptions) error {
+	var missing func(string)
+	if o.ignore {
+		missing = func(string) {}
+	}
+	found, failed, err := find(ctx, a, k, refs, missing)
+	if err != nil {
+		return err
+	}
+	return requestAll(ctx, a, k, found, failed, v, o)
+}
+
+// requestAll sends all requests before it waits for any, so that the objects change side by side. With failed it fails in any case.
+func requestAll[H handle](ctx context.Context, a *app, k kind[H], all []H, failed bool, v verb[H], o verbOptions) error {
+	var asked []H
+	refused, err := forEach(ctx, all, func(one H) error {
+		pending, err := ask(ctx, a, k, one, v)
+		if pending {
+			asked = append(asked, one)
+		}
+		return err
+	}, func(_ H, err error) { a.complain(err) })
 	if err != nil {
 		return err
 	}
 	a.warnEngine(ctx)
+	return awaitRequests(ctx, a, k, asked, failed || refused, v, o)
+}
+
+// awaitRequests waits with --wait, or prints the accepted requests.
+func awaitRequests[H handle](ctx context.Context, a *app, k kind[H], asked []H, failed bool, v verb[H], o verbOptions) error {
 	if o.wait {
 		return outcomeOf(ctx, waitAll(ctx, a, k, asked, v.want, o.timeout) || failed)
 	}
 	for _, one := range asked {
-		fmt.Fprintf(a.Out, "%s %s requested\n", k.label(one), v.name)
+		fmt.Fprintf(a.Out, "%s %s\n", k.label(one), cmp.Or(v.doing, v.name+" requested"))
 	}
 	return outcomeOf(ctx, failed)
 }
 
-// each calls do for each ref. It prints an error and continues, unless the next call would fail too.
-func (a *app) each(ctx context.Context, refs []string, do func(ref string) error) (failed bool, err error) {
-	return forEach(ctx, refs, do, func(_ string, err error) { a.complain(err) })
-}
-
-// forEach is each with another way to print errors.
+// forEach calls do for each item. It complains of an error and continues, unless the next call would fail too.
 func forEach[T any](ctx context.Context, items []T, do func(T) error, complain func(T, error)) (failed bool, err error) {
 	for _, item := range items {
 		err := do(item)
 		switch {
 		case err == nil:
-		case client.IsUnavailable(err) || isUnusable(err) || ctx.Err() != nil:
+		case client.IsUnavailable(err) || ctx.Err() != nil:
 			return true, err
 		default:
 			complain(item, err)
@@ -169,19 +191,19 @@ func forEach[T any](ctx context.Context, items []T, do func(T) error, complain f
 }
 
 // ask sends one request. pending is false if there is nothing to wait for, which ask has printed.
-func ask[H handle](ctx context.Context, a *app, k kind[H], ref string, v verb[H]) (one H, pending bool, err error) {
-	if one, err = k.resolve(ctx, ref); err != nil {
-		return one, false, err
-	}
+func ask[H handle](ctx context.Context, a *app, k kind[H], one H, v verb[H]) (pending bool, err error) {
 	err = v.method(a.conn(), ctx, k.id(one))
 	if v.already != nil && client.IsFailedPrecondition(err) {
 		if now, readErr := k.read(ctx, k.id(one)); readErr == nil && v.already(now) != "" {
 			fmt.Fprintf(a.Out, "%s %s\n", k.label(one), v.already(now))
-			return one, false, nil
+			return false, nil
 		}
 	}
 	if err != nil {
-		return one, false, k.refused(ctx, v.name, one, err)
+		return false, k.refused(ctx, v.name, one, err)
 	}
-	return one, true, nil
+	if v.accepted != nil {
+		v.accepted(one)
+	}
+	return true, nil
 }

@@ -35,7 +35,7 @@ func (a *app) waitCommand() *cobra.Command {
 		Long: `Wait until each of the sandboxes is ready, stopped, paused, deleted or failed, or until a service of it is ready. It requests no
 change: "agbox stop" and the like do. It fails when the condition can no longer be met, and after --timeout.`,
 		Example: "  agbox wait web --for=ready --timeout=2m\n  agbox wait web --for=service=db\n  agbox wait web db --for=deleted",
-		Args:    atLeastOne("the name or ID of a sandbox"),
+		Args:    atLeastOne(a.sandboxKind().one),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			want, err := parseCondition(cmd, condition)
 			if err != nil {
@@ -64,19 +64,11 @@ func parseCondition(cmd *cobra.Command, text string) (client.Condition, error) {
 }
 
 func (a *app) wait(ctx context.Context, refs []string, want client.Condition, timeout time.Duration) error {
-	k := a.sandboxKind()
-	var all []*agboxv1.SandboxHandle
-	failed, err := a.each(ctx, refs, func(ref string) error {
-		sb, err := k.resolve(ctx, ref)
-		switch {
-		case err == nil:
-			all = append(all, sb)
-		case want == client.Deleted && k.isNotFound(err):
-			fmt.Fprintf(a.Err, "sandbox %q does not exist, which counts as deleted\n", ref)
-			return nil
-		}
-		return err
-	})
+	var missing func(string)
+	if want == client.Deleted {
+		missing = func(ref string) { fmt.Fprintf(a.Err, "sandbox %q does not exist, which counts as deleted\n", ref) }
+	}
+	all, failed, err := find(ctx, a, a.sandboxKind(), refs, missing)
 	if err != nil {
 		return err
 	}
@@ -114,7 +106,7 @@ func waitAll[H handle](ctx context.Context, a *app, k kind[H], all []H, want str
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for _, one := range all {
-		err := k.await(ctx, one, want, timeout)
+		_, err := await(ctx, a, k, one, want, timeout)
 		if err == nil {
 			subject, state := conditionWords(k.label(one), want)
 			fmt.Fprintf(a.Out, "%s %s\n", subject, state)
@@ -128,31 +120,51 @@ func waitAll[H handle](ctx context.Context, a *app, k kind[H], all []H, want str
 	return failed
 }
 
-// awaitSandbox is kind.await: it notes meanwhile what the sandbox waits for.
-func (a *app) awaitSandbox(ctx context.Context, sb *agboxv1.SandboxHandle, want string, timeout time.Duration) error {
-	p := &pulls{notes: a.notes, name: nameOrID(sb)}
-	subject, state := conditionWords("sandbox/"+nameOrID(sb), want)
+// await waits until an object meets a condition, notes meanwhile how it is, and returns its handle of then; timeout is that of ctx.
+func await[H handle](ctx context.Context, a *app, k kind[H], one H, want string, timeout time.Duration) (now H, err error) {
+	p := &pulls{notes: a.notes, name: k.name(one)}
+	subject, state := conditionWords(k.label(one), want)
 	stop := a.noteWaiting(ctx, func(ctx context.Context) (string, bool) {
-		now, err := a.conn().GetSandbox(ctx, sb.GetSandboxId())
+		now, err := k.read(ctx, k.id(one))
 		if err != nil {
 			return "", false // the wait itself meets the same error
 		}
-		text := fmt.Sprintf("waiting for %s to be %s", subject, state)
-		if now.GetStatusMessage() != "" {
-			text += ": " + now.GetStatusMessage()
-		}
-		return text, p.busy() // the pull has its own line; the status has newer numbers
+		return fmt.Sprintf("waiting for %s to be %s: %s", subject, state, k.facts(now)), p.busy() // the pull has its own line; the status has newer numbers
 	})
-	options := client.WaitOptions{OnEvent: p.observe, From: sb.GetLastEventSequence()}
-	_, err := a.conn().WaitSandboxWith(ctx, sb.GetSandboxId(), client.Condition(want), options)
+	now, err = k.wait(ctx, one, want, p)
 	stop()
-	if errors.Is(err, context.DeadlineExceeded) {
-		return a.lateError(sb, client.Condition(want), timeout)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return now, err
 	}
-	if err != nil {
-		return waitError(sb, err)
+	text := fmt.Sprintf("%s is not %s after %s; the daemon continues", strings.Replace(subject, "/", " ", 1), state, timeout)
+	var none H
+	if now = k.late(one); now != none {
+		text += ", now " + k.facts(now)
 	}
-	return nil
+	return none, errors.New(text)
+}
+
+// waitSandbox is kind.wait.
+func (a *app) waitSandbox(ctx context.Context, sb *agboxv1.SandboxHandle, want string, p *pulls) (*agboxv1.SandboxHandle, error) {
+	options := client.WaitOptions{OnEvent: p.observe, From: sb.GetLastEventSequence()}
+	now, err := a.conn().WaitSandboxWith(ctx, sb.GetSandboxId(), client.Condition(want), options)
+	failed, ok := errors.AsType[*client.FailedError](err)
+	if !ok {
+		return now, err
+	}
+	text := fmt.Sprintf("sandbox %s is %s", nameOrID(sb), enum.Word(failed.Sandbox.GetState()))
+	switch {
+	case failed.Why != "":
+		text = fmt.Sprintf("sandbox %s: %s", nameOrID(sb), failed.Why)
+	case failed.Sandbox.GetErrorCode() != "":
+		text += fmt.Sprintf(": %s: %s", failed.Sandbox.GetErrorCode(), failed.Sandbox.GetErrorMessage())
+	}
+	return nil, fmt.Errorf("%s; see \"agbox describe %s\"", text, failed.Sandbox.GetSandboxId())
+}
+
+// sandboxFacts is kind.facts.
+func sandboxFacts(sb *agboxv1.SandboxHandle) string {
+	return joinError(enum.Word(sb.GetState()), sb.GetStatusMessage())
 }
 
 // noteWaiting prints once a second what observe returns, until stop is called. Nothing is printed for an empty text; a passing one is
@@ -185,38 +197,6 @@ func conditionWords(label, want string) (subject, state string) {
 		return fmt.Sprintf("%s service/%s", label, service), "ready"
 	}
 	return label, want
-}
-
-// waitError adds the sandbox's name and the command that shows more.
-func waitError(sb *agboxv1.SandboxHandle, err error) error {
-	failed, ok := errors.AsType[*client.FailedError](err)
-	if !ok {
-		return err
-	}
-	text := fmt.Sprintf("sandbox %s is %s", nameOrID(sb), enum.Word(failed.Sandbox.GetState()))
-	switch {
-	case failed.Why != "":
-		text = fmt.Sprintf("sandbox %s: %s", nameOrID(sb), failed.Why)
-	case failed.Sandbox.GetErrorCode() != "":
-		text += fmt.Sprintf(": %s: %s", failed.Sandbox.GetErrorCode(), failed.Sandbox.GetErrorMessage())
-	}
-	return fmt.Errorf("%s; see \"agbox describe %s\"", text, failed.Sandbox.GetSandboxId())
-}
-
-// lateError says what the daemon was doing when the time was up.
-func (a *app) lateError(sb *agboxv1.SandboxHandle, want client.Condition, timeout time.Duration) error {
-	subject, state := conditionWords("sandbox/"+nameOrID(sb), string(want))
-	if !strings.Contains(subject, " ") {
-		subject = "sandbox " + nameOrID(sb)
-	}
-	text := fmt.Sprintf("%s is not %s after %s; the daemon continues", subject, state, timeout)
-	if now := a.sandboxKind().late(sb); now != nil {
-		text += ", now " + enum.Word(now.GetState())
-		if now.GetStatusMessage() != "" {
-			text += ": " + now.GetStatusMessage()
-		}
-	}
-	return errors.New(text)
 }
 
 // late reads an object whose wait timed out; the zero handle when the daemon does not answer.

@@ -13,19 +13,11 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// SpecJSON returns a spec as one line of JSON, which is also YAML, so printed specs can be applied: ParseSpec reads it back as an equal
+// SpecJSON returns the spec of a sandbox or an agent as one line of JSON, which is also YAML, so printed specs can be applied: ParseSpec reads it back as an equal
 // spec. It contains the fields that are set, by their proto names and in proto order, and services as an object keyed by name. Two services
 // of one name, which validate.Create refuses, are an error, because the object could hold only one of them.
-func SpecJSON(spec *agboxv1.CreateSpec) (json.RawMessage, error) {
-	return specJSON(spec.ProtoReflect())
-}
-
-// AgentSpecJSON is SpecJSON for an agent.
-func AgentSpecJSON(spec *agboxv1.AgentSpec) (json.RawMessage, error) {
-	return specJSON(spec.ProtoReflect())
-}
-
-func specJSON(spec protoreflect.Message) (json.RawMessage, error) {
+func SpecJSON(message proto.Message) (json.RawMessage, error) {
+	spec := message.ProtoReflect()
 	var members [][]byte
 	fields := spec.Descriptor().Fields()
 	for i := range fields.Len() {

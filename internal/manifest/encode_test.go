@@ -26,7 +26,7 @@ func TestSpecJSON(t *testing.T) {
 	if err != nil || string(got) != want {
 		t.Errorf("got %s, %v\nwant %s", got, err, want)
 	}
-	if got, err := manifest.SpecJSON(nil); err != nil || string(got) != "{}" {
+	if got, err := manifest.SpecJSON((*agboxv1.CreateSpec)(nil)); err != nil || string(got) != "{}" {
 		t.Errorf("nil is %s, %v", got, err)
 	}
 	twice := []*agboxv1.ServiceSpec{{Name: "a"}, {Name: "a"}}

@@ -2,6 +2,8 @@ package manifest
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/goccy/go-yaml/ast"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -13,16 +15,10 @@ import (
 type envelope struct {
 	*decoder
 	version, kind, name string
-	labels              []label
+	labels              map[string]string
 	sandbox             *agboxv1.CreateSpec // at most one is set; both are nil before the kind is known
 	agent               *agboxv1.AgentSpec
 	into                protoreflect.Message // the one that is set
-}
-
-// label is one of metadata.labels.
-type label struct {
-	key, value string
-	line       int
 }
 
 func (e *envelope) read(doc ast.Node) error {
@@ -91,28 +87,13 @@ func (e *envelope) metadata(f entry) error {
 		case "name":
 			e.name, err = e.text(f.value, "metadata.name")
 		case "labels":
-			err = e.readLabels(f.value)
+			e.labels, err = e.stringMap(f.value, "metadata.labels")
 		default:
 			err = unknown(f, "metadata", "name, labels")
 		}
 		if err := e.keep(err); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-func (e *envelope) readLabels(node ast.Node) error {
-	fields, err := e.entries(node, "metadata.labels", mapForm)
-	if err != nil {
-		return err
-	}
-	for _, f := range fields {
-		value, err := e.text(f.value, "metadata.labels."+f.key)
-		if err := e.keep(err); err != nil {
-			return err
-		}
-		e.labels = append(e.labels, label{key: f.key, value: value, line: f.line})
 	}
 	return nil
 }
@@ -138,11 +119,12 @@ func (e *envelope) mergeLabels() error {
 		return nil
 	}
 	into := e.into.Mutable(e.into.Descriptor().Fields().ByName("labels")).Map()
-	for _, l := range e.labels {
+	for _, name := range slices.Sorted(maps.Keys(e.labels)) {
 		var err error
-		key, value := protoreflect.ValueOfString(l.key).MapKey(), protoreflect.ValueOfString(l.value)
+		key, value := protoreflect.ValueOfString(name).MapKey(), protoreflect.ValueOfString(e.labels[name])
 		if into.Has(key) && !into.Get(key).Equal(value) {
-			err = &Error{Line: l.line, Path: "metadata.labels." + l.key, Text: fmt.Sprintf("differs from spec.labels.%s; keep one of them", l.key)}
+			path := "metadata.labels." + name
+			err = &Error{Line: e.lines[fieldPath(path)], Path: path, Text: fmt.Sprintf("differs from spec.labels.%s; keep one of them", name)}
 		}
 		if err := e.keep(err); err != nil {
 			return err

@@ -18,19 +18,19 @@ var (
 )
 
 const (
-	idRule   = `must be 4 to 200 ASCII letters, digits, "-" and "_", the first and last a letter or digit`
+	maxID    = 200
 	nameRule = `must be 1 to 63 lower-case ASCII letters, digits and "-", the first and last a letter or digit`
 )
 
 // SandboxID checks an ID that a client chose for a sandbox. Empty is not valid here; it means "choose one" to callers.
-func SandboxID(id string) Errors { return checkID("sandbox_id", id) }
+func SandboxID(id string) Errors { return checkID("sandbox_id", id, maxID) }
 
 // ExecID checks an ID that a client chose for an exec.
-func ExecID(id string) Errors { return checkID("exec_id", id) }
+func ExecID(id string) Errors { return checkID("exec_id", id, maxID) }
 
-func checkID(field, id string) (errs Errors) {
-	if !idPattern.MatchString(id) {
-		errs.add(field, idRule)
+func checkID(field, id string, most int) (errs Errors) {
+	if !idPattern.MatchString(id) || len(id) > most {
+		errs.add(field, `must be 4 to %d ASCII letters, digits, "-" and "_", the first and last a letter or digit`, most)
 	}
 	return errs
 }
@@ -95,12 +95,7 @@ const (
 )
 
 // AgentID checks an ID that a client chose for an agent.
-func AgentID(id string) (errs Errors) {
-	if !idPattern.MatchString(id) || len(id) > maxAgentID {
-		errs.add("agent_id", `must be 4 to %d ASCII letters, digits, "-" and "_", the first and last a letter or digit`, maxAgentID)
-	}
-	return errs
-}
+func AgentID(id string) Errors { return checkID("agent_id", id, maxAgentID) }
 
 // CreateAgent checks a request for an agent. An empty agent_id or name is valid.
 func CreateAgent(req *agboxv1.CreateAgentRequest) (errs Errors) {
@@ -128,7 +123,7 @@ func PromptAgent(req *agboxv1.PromptAgentRequest) (errs Errors) {
 	}
 	checkPrompt(&errs, "text", req.GetText())
 	if req.GetPromptId() != "" {
-		errs = append(errs, checkID("prompt_id", req.GetPromptId())...)
+		errs = append(errs, checkID("prompt_id", req.GetPromptId(), maxID)...)
 	}
 	return errs
 }

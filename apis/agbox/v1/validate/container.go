@@ -36,9 +36,7 @@ type container interface {
 
 // checkContainer checks the settings of the container whose fields begin with prefix.
 func checkContainer(errs *Errors, prefix string, c container) {
-	if len(c.GetCommand()) > 0 {
-		checkCommand(errs, prefix+"command", c.GetCommand())
-	}
+	checkOptional(errs, prefix+"command", c.GetCommand())
 	checkUser(errs, prefix+"user", c.GetUser())
 	checkWorkingDir(errs, prefix+"working_dir", c.GetWorkingDir())
 	checkPorts(errs, prefix+"ports", c.GetPorts())

@@ -105,7 +105,7 @@ func (d *differ) services(path string, before, after []*agboxv1.ServiceSpec) {
 		}
 	}
 	if path == "required_services" && !slices.Equal(stayed, stay) {
-		d.add(path, "in the order "+list(stayed), "in the order "+list(stay), nil)
+		d.add(path, "in the order "+strings.Join(stayed, ", "), "in the order "+strings.Join(stay, ", "), nil)
 	}
 }
 
@@ -174,5 +174,3 @@ func showMessage(m protoreflect.Message) string {
 	}
 	return "{" + strings.Join(parts, ", ") + "}"
 }
-
-func list(names []string) string { return strings.Join(names, ", ") }
