@@ -2,7 +2,6 @@ package dockerx
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -10,8 +9,6 @@ import (
 	"github.com/distribution/reference"
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/client"
-
-	"github.com/agbox/agbox/dockerx/internal/flight"
 )
 
 // Image is an image's ID and the defaults that it sets for its containers.
@@ -74,9 +71,6 @@ func (e *Engine) EnsureImage(ctx context.Context, ref string, o PullOptions) (Im
 	img, err := e.pulls.Do(ctx, name, func(ctx context.Context, report func(PullProgress)) (Image, error) {
 		return e.pull(ctx, name, report)
 	}, o.Progress)
-	if errors.Is(err, flight.ErrClosed) {
-		err = errdefs.ErrUnavailable
-	}
 	if err != nil {
 		return Image{}, fmt.Errorf("pull image %s: %w", ref, err)
 	}
