@@ -186,7 +186,7 @@ func (e *Engine) eventOf(m *events.Message) (Event, bool) {
 		var known bool
 		ev.Labels, known = e.networks.labels(ev.ID)
 		if ev.Action == ActionDestroy {
-			e.networks.removed(ev.ID, time.Now())
+			e.networks.removed(ev.ID)
 		}
 		return ev, known
 	}

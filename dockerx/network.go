@@ -54,7 +54,7 @@ func (e *Engine) RemoveNetwork(ctx context.Context, id string) error {
 		return err
 	}
 	e.subnets.Forget(id)
-	e.networks.removed(id, time.Now())
+	e.networks.removed(id)
 	return nil
 }
 
