@@ -238,6 +238,17 @@ func TestServerIsNotAnEngine(t *testing.T) {
 	wantClass(t, err, errdefs.ErrUnavailable)
 }
 
+// A verdict on a container needs a whole answer.
+func TestAnIncompleteInspectionIsUnavailable(t *testing.T) {
+	for _, part := range []string{"State", "HostConfig", "Config", "NetworkSettings"} {
+		e, _ := newEngine(t, newServer(t, func(w http.ResponseWriter, _ *http.Request) {
+			answerInspect(w, map[string]any{"Id": "x", part: nil})
+		}).host)
+		_, err := e.InspectContainer(t.Context(), "x")
+		wantClass(t, err, errdefs.ErrUnavailable)
+	}
+}
+
 func TestConnectionsAreReused(t *testing.T) {
 	s := newServer(t, emptyList)
 	e, _ := newEngine(t, s.host)
