@@ -75,9 +75,9 @@ func (f *Fake) RestartEngine(liveRestore bool) {
 
 // restart starts another run of the engine's process, and ends the containers on request. Called with mu held.
 func (f *Fake) restart(endContainers bool) {
-	f.life, f.startedAt = f.life+1, f.clock().UTC()
+	f.startedAt = f.clock().UTC()
 	f.cutConnections()
-	f.history, f.pending = nil, nil
+	f.link.life, f.link.log, f.pending = f.link.life+1, nil, nil
 	for _, id := range slices.Sorted(maps.Keys(f.containers)) {
 		if endContainers {
 			f.end(f.containers[id], 137, false, false)

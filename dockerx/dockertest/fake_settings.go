@@ -41,7 +41,7 @@ func (f *Fake) info() dockerx.Info {
 		StorageDriver:  f.driver + " on extfs",
 		Driver:         f.driver,
 		DataRoot:       "/var/lib/docker",
-		Run:            fmt.Sprintf("life %d", f.life),
+		Run:            fmt.Sprintf("life %d", f.link.life),
 		StartedAt:      f.startedAt,
 	}
 	if f.editInfo != nil {
