@@ -71,7 +71,10 @@ var everyMethod = map[string]func(context.Context, *Engine) error{
 	OpRemoveNetwork:  func(ctx context.Context, e *Engine) error { return e.RemoveNetwork(ctx, "x") },
 	OpInspectImage:   func(ctx context.Context, e *Engine) error { _, err := e.InspectImage(ctx, "x"); return err },
 	OpPullImage: func(ctx context.Context, e *Engine) error {
-		_, err := e.pull(ctx, "x", func(PullProgress) {})
+		name, err := pullName("x")
+		if err == nil {
+			_, err = e.pull(ctx, name, func(PullProgress) {})
+		}
 		return err
 	},
 	OpInspectVolume: func(ctx context.Context, e *Engine) error { _, err := e.VolumeExists(ctx, "x"); return err },

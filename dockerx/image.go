@@ -68,7 +68,7 @@ func (e *Engine) EnsureImage(ctx context.Context, ref string, o PullOptions) (Im
 	if err != nil {
 		return Image{}, fmt.Errorf("pull image %s: %w", ref, err)
 	}
-	img, err := e.pulls.Do(ctx, name, func(ctx context.Context, report func(PullProgress)) (Image, error) {
+	img, err := e.pulls.Do(ctx, name.String(), func(ctx context.Context, report func(PullProgress)) (Image, error) {
 		return e.pull(ctx, name, report)
 	}, o.Progress)
 	if err != nil {
@@ -78,15 +78,15 @@ func (e *Engine) EnsureImage(ctx context.Context, ref string, o PullOptions) (Im
 }
 
 // pullName returns the full form of ref, with the tag "latest" if it has none.
-func pullName(ref string) (string, error) {
+func pullName(ref string) (reference.Named, error) {
 	if isImageID(ref) {
-		return "", fmt.Errorf("no local image has this ID, and an ID cannot be pulled; use a name and tag: %w", errdefs.ErrNotFound)
+		return nil, fmt.Errorf("no local image has this ID, and an ID cannot be pulled; use a name and tag: %w", errdefs.ErrNotFound)
 	}
 	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
 	}
-	return reference.TagNameOnly(named).String(), nil
+	return reference.TagNameOnly(named), nil
 }
 
 // isImageID reports whether ref names an image by its content, which no registry can change.
