@@ -62,7 +62,7 @@ var everyMethod = map[string]func(context.Context, *Engine) error{
 	},
 	OpListNetworks: func(ctx context.Context, e *Engine) error { _, err := e.ListNetworks(ctx, nil); return err },
 	OpCreateNetwork: func(ctx context.Context, e *Engine) error {
-		e.subnets.Reset(map[string][]netip.Prefix{}) // no subnets to list first
+		e.subnets.Reset(nil) // no subnets to list first
 		_, err := e.CreateNetwork(ctx, NetworkSpec{Name: "x"})
 		return err
 	},

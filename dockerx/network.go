@@ -52,7 +52,6 @@ func (e *Engine) RemoveNetwork(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	e.subnets.Forget(id)
 	e.networks.removed(id)
 	return nil
 }
