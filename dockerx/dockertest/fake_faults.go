@@ -33,9 +33,7 @@ func (f *Fake) Late(op string, n int, d time.Duration) {
 func (f *Fake) addFaults(op string, n int, one fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for range n {
-		f.faults[op] = append(f.faults[op], one)
-	}
+	f.faults[op] = append(f.faults[op], slices.Repeat([]fault{one}, n)...)
 }
 
 // Heal drops all pending faults and delays. Late operations that were called continue.
