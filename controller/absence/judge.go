@@ -6,6 +6,7 @@
 package absence
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -168,12 +169,7 @@ func hasPrimary(w plan.World) bool {
 }
 
 // NameOf returns the user's name of a sandbox, else its ID.
-func NameOf(sb store.Sandbox) string {
-	if sb.Name == "" {
-		return sb.ID
-	}
-	return sb.Name
-}
+func NameOf(sb store.Sandbox) string { return cmp.Or(sb.Name, sb.ID) }
 
 // vanishedTogether is the line of /readyz about sandboxes whose verdict waits for an operator.
 func vanishedTogether(names []string) string {
