@@ -51,18 +51,20 @@ func (f *Fake) callUnlocked(ctx context.Context, op string, effect func(context.
 		return fmt.Errorf("%s: %w", op, err)
 	}
 	flt, delay, link, err := f.admit(op)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
+	}
+	switch {
 	case flt.late > 0:
-		time.AfterFunc(flt.late, func() {
-			_ = f.inLife(link.life, func() error { return effect(context.WithoutCancel(ctx)) }) // its result is discarded
-		})
-		return flt.err
+		f.later(ctx, flt.late, link, effect) // its result is discarded
 	case flt.err != nil && !flt.after:
-		return flt.err
 	case delay > 0:
-		err = f.delayed(ctx, delay, link, effect)
+		select {
+		case err = <-f.later(ctx, delay, link, effect):
+		case <-link.lost:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
 	default:
 		err = effect(ctx)
 	}
@@ -86,20 +88,13 @@ func (f *Fake) admit(op string) (flt fault, delay time.Duration, link *link, err
 	return flt, f.delays[op], f.link, nil
 }
 
-// delayed runs effect after d, whether or not the caller still waits.
-func (f *Fake) delayed(ctx context.Context, d time.Duration, link *link, effect func(context.Context) error) error {
+// later runs effect after d, whether or not the caller still waits.
+func (f *Fake) later(ctx context.Context, d time.Duration, link *link, effect func(context.Context) error) <-chan error {
 	done := make(chan error, 1)
 	time.AfterFunc(d, func() {
 		done <- f.inLife(link.life, func() error { return effect(context.WithoutCancel(ctx)) })
 	})
-	select {
-	case err := <-done:
-		return err
-	case <-link.lost:
-		return errUnreachable()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return done
 }
 
 // inLife runs effect unless the engine was restarted since the given run.
