@@ -63,12 +63,13 @@ func TestAContainerMadeOnANetworkIDOutlivesThatNetwork(t *testing.T) {
 			must(e.StopContainer(t.Context(), id, 0))
 		}
 		// As if agboxd died between a start and its cleanup, or before the start.
-		a := &attachment{}
+		var before *container.InspectResponse
 		raw(func(ctx context.Context, c *client.Client) (err error) {
-			if a, err = attachmentOf(ctx, c, id); err != nil || !isLoose(c.ClientVersion()) {
+			if before, err = inspect(ctx, c, id); err != nil || !isLoose(c.ClientVersion()) {
 				return err
 			}
-			return a.moveToMode(ctx, c)
+			_, err = moveToMode(ctx, c, before)
+			return err
 		})
 		must(e.StartContainer(t.Context(), id))
 		wantOneEnd(t, e, id, n)
@@ -77,7 +78,8 @@ func TestAContainerMadeOnANetworkIDOutlivesThatNetwork(t *testing.T) {
 			if !isLoose(c.ClientVersion()) {
 				return nil
 			}
-			must(a.moveToMode(ctx, c))
+			_, err := moveToMode(ctx, c, before)
+			must(err)
 			return c.ContainerStart(ctx, id, container.StartOptions{})
 		})
 		must(e.StopContainer(t.Context(), id, 0))

@@ -2,6 +2,7 @@ package dockerx
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -114,12 +115,24 @@ func (e *Engine) ListContainers(ctx context.Context, labels map[string]string) (
 // InspectContainer returns one container by ID or name. Errors: ErrNotFound, ErrUnavailable.
 func (e *Engine) InspectContainer(ctx context.Context, id string) (ContainerDetail, error) {
 	return ask(ctx, e, OpInspectContainer, "inspect container "+id, func(ctx context.Context, c *client.Client) (ContainerDetail, error) {
-		raw, err := c.ContainerInspect(ctx, id)
+		raw, err := inspect(ctx, c, id)
 		if err != nil {
 			return ContainerDetail{}, err
 		}
-		return fromInspect(&raw), nil
+		return fromInspect(raw), nil
 	})
+}
+
+// inspect returns the engine's answer about a container. Each of its parts is set: an answer that lacks one is ErrUnavailable.
+func inspect(ctx context.Context, c *client.Client, id string) (*container.InspectResponse, error) {
+	raw, err := c.ContainerInspect(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if raw.ContainerJSONBase == nil || raw.State == nil || raw.HostConfig == nil || raw.Config == nil || raw.NetworkSettings == nil {
+		return nil, fmt.Errorf("the engine's answer is incomplete: %w", errdefs.ErrUnavailable)
+	}
+	return &raw, nil
 }
 
 // StopContainer sends the container's stop signal (TERM unless its spec or image sets another), and KILL after the grace

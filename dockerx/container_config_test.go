@@ -21,7 +21,10 @@ func TestGPURequestRoundTrip(t *testing.T) {
 
 func TestDiskBytesRoundTrip(t *testing.T) {
 	spec := ContainerSpec{DiskBytes: 12345}
-	raw := container.InspectResponse{ContainerJSONBase: &container.ContainerJSONBase{HostConfig: spec.hostConfig("")}}
+	raw := container.InspectResponse{
+		ContainerJSONBase: &container.ContainerJSONBase{State: &container.State{}, HostConfig: spec.hostConfig("")},
+		Config:            spec.config(), NetworkSettings: &container.NetworkSettings{},
+	}
 	if d := fromInspect(&raw); d.DiskBytes != 12345 {
 		t.Errorf("%d bytes", d.DiskBytes)
 	}

@@ -29,44 +29,30 @@ func fromSummary(raw *container.Summary) Container {
 }
 
 func fromInspect(raw *container.InspectResponse) ContainerDetail {
-	d := ContainerDetail{Container: Container{
-		ID:      raw.ID,
-		Name:    strings.TrimPrefix(raw.Name, "/"),
-		Created: parseTime(raw.Created),
-	}, Image: raw.Image}
-	d.readConfig(raw.Config)
-	if s := raw.State; s != nil {
-		d.State, d.Running, d.Paused, d.OOMKilled = State(s.Status), s.Running, s.Paused, s.OOMKilled
-		d.ExitCode, d.Pid = s.ExitCode, s.Pid
-		d.StartedAt, d.FinishedAt = parseTime(s.StartedAt), parseTime(s.FinishedAt)
-		d.EndedWell = d.State == StateExited && d.ExitCode == 0
-		d.Health, d.HealthOutput = healthOf(s.Health, d.Healthcheck, d.Running, d.StartedAt)
+	state, host, config := raw.State, raw.HostConfig, raw.Config
+	d := ContainerDetail{
+		Container: Container{
+			ID: raw.ID, Name: strings.TrimPrefix(raw.Name, "/"), Created: parseTime(raw.Created), Labels: config.Labels,
+			State: State(state.Status), Networks: networkIDs(raw.NetworkSettings.Networks),
+			EndedWell: state.Status == container.StateExited && state.ExitCode == 0,
+		},
+		Running: state.Running, Paused: state.Paused, OOMKilled: state.OOMKilled, ExitCode: state.ExitCode, Pid: state.Pid,
+		StartedAt: parseTime(state.StartedAt), FinishedAt: parseTime(state.FinishedAt),
+		Image: raw.Image, ImageRef: config.Image, Env: config.Env, Entrypoint: config.Entrypoint, Cmd: config.Cmd,
+		User: config.User, WorkingDir: config.WorkingDir, Hostname: config.Hostname,
+		Healthcheck: (*Healthcheck)(config.Healthcheck),
+		Limits:      limitsOf(&host.Resources), Runtime: host.Runtime, GPUs: gpusOf(host.DeviceRequests),
 	}
-	if raw.NetworkSettings != nil {
-		d.Networks = networkIDs(raw.NetworkSettings.Networks)
-		if d.Running {
-			d.Ports = portsOf(raw.NetworkSettings.Ports)
-		}
-	}
-	if raw.HostConfig != nil {
-		d.Networks = orWanted(d.Container, string(raw.HostConfig.NetworkMode))
-		d.Limits = limitsOf(&raw.HostConfig.Resources)
-		d.Runtime, d.GPUs = raw.HostConfig.Runtime, gpusOf(raw.HostConfig.DeviceRequests)
-		d.DiskBytes, _ = strconv.ParseInt(raw.HostConfig.StorageOpt[diskQuotaOption], 10, 64)
+	d.Networks = orWanted(d.Container, string(host.NetworkMode))
+	d.Health, d.HealthOutput = healthOf(state.Health, d.Healthcheck, d.Running, d.StartedAt)
+	d.DiskBytes, _ = strconv.ParseInt(host.StorageOpt[diskQuotaOption], 10, 64)
+	if d.Running {
+		d.Ports = portsOf(raw.NetworkSettings.Ports)
 	}
 	for _, m := range raw.Mounts {
 		d.Mounts = append(d.Mounts, Mount{Source: m.Source, Target: m.Destination, Writable: m.RW})
 	}
 	return d
-}
-
-func (d *ContainerDetail) readConfig(c *container.Config) {
-	if c == nil {
-		return
-	}
-	d.Labels, d.ImageRef, d.Env, d.Entrypoint, d.Cmd = c.Labels, c.Image, c.Env, c.Entrypoint, c.Cmd
-	d.User, d.WorkingDir, d.Hostname = c.User, c.WorkingDir, c.Hostname
-	d.Healthcheck = (*Healthcheck)(c.Healthcheck)
 }
 
 // networkIDs returns the sorted IDs. An endpoint has none before the first start. The predefined network "none" stands for

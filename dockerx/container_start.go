@@ -43,8 +43,8 @@ func (e *Engine) StartContainer(ctx context.Context, id string) error {
 // onDoubledNetwork reports whether a container that did not start is on a network whose name another network has, too. The
 // refusal has the same status as that of a bad command, so it asks the engine; an error counts as false.
 func onDoubledNetwork(ctx context.Context, c *client.Client, id string) bool {
-	raw, err := c.ContainerInspect(ctx, id)
-	if err != nil || raw.NetworkSettings == nil {
+	raw, err := inspect(ctx, c, id)
+	if err != nil {
 		return false
 	}
 	for name := range raw.NetworkSettings.Networks {
@@ -78,94 +78,71 @@ func startAttached(ctx context.Context, c *client.Client, id string) error {
 	if !isLoose(c.ClientVersion()) {
 		return c.ContainerStart(ctx, id, container.StartOptions{})
 	}
-	a, err := attachmentOf(ctx, c, id)
+	ct, err := inspect(ctx, c, id)
 	if err != nil {
 		return err
 	}
-	if !a.mode.IsUserDefined() || a.running {
+	mode, moved := ct.HostConfig.NetworkMode, false
+	if !mode.IsUserDefined() || ct.State.Running {
 		return c.ContainerStart(ctx, id, container.StartOptions{})
 	}
-	if len(a.ends) == 0 {
-		err = c.NetworkConnect(ctx, string(a.mode), id, &network.EndpointSettings{})
+	if len(ct.NetworkSettings.Networks) == 0 {
+		err = c.NetworkConnect(ctx, string(mode), id, &network.EndpointSettings{})
 	} else {
-		err = a.moveToMode(ctx, c)
+		moved, err = moveToMode(ctx, c, ct)
 	}
 	if err != nil {
 		return err
 	}
 	if err = c.ContainerStart(ctx, id, container.StartOptions{}); err != nil {
-		a.connectAgain(ctx, c)
+		connectAgain(ctx, c, ct)
 		return err
 	}
-	a.tidy(ctx, c)
+	if moved {
+		// The start has created another endpoint under the network's name; a client's disconnect would leave this one in place.
+		_ = c.NetworkDisconnect(ctx, string(mode), id, true) // the container runs, and the next start tolerates the leftover
+	}
 	return nil
-}
-
-// attachment describes how a container is connected.
-type attachment struct {
-	id      string
-	mode    container.NetworkMode // the network that it was created on, by name or by ID
-	running bool
-	ends    map[string]*network.EndpointSettings // usually by the network's name
-	moved   bool                                 // an end is stored under the mode, which is the ID of a removed network
-}
-
-func attachmentOf(ctx context.Context, c *client.Client, id string) (*attachment, error) {
-	raw, err := c.ContainerInspect(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	a := &attachment{id: raw.ID}
-	if raw.HostConfig != nil {
-		a.mode = raw.HostConfig.NetworkMode
-	}
-	if raw.State != nil {
-		a.running = raw.State.Running
-	}
-	if raw.NetworkSettings != nil {
-		a.ends = raw.NetworkSettings.Networks
-	}
-	return a, nil
 }
 
 // moveToMode makes a container startable that was created on the ID of a network that was removed since, and is connected to
 // another network now. A start looks up the network named by the mode, unless an endpoint is stored under that key; the
-// endpoint's network is looked up by the ID in it. An interrupted call is completed by the next one.
-func (a *attachment) moveToMode(ctx context.Context, c *client.Client) error {
-	mode := string(a.mode)
+// endpoint's network is looked up by the ID in it. An interrupted call is completed by the next one. moved reports whether an
+// endpoint is now stored under the mode.
+func moveToMode(ctx context.Context, c *client.Client, ct *container.InspectResponse) (moved bool, err error) {
+	mode, ends := string(ct.HostConfig.NetworkMode), ct.NetworkSettings.Networks
 	if !isFullID(mode) {
-		return nil
+		return false, nil
 	}
-	for _, end := range a.ends {
+	for _, end := range ends {
 		if end.NetworkID == mode {
-			return nil // when the network was removed, the start reports it
+			return false, nil // when the network was removed, the start reports it
 		}
 	}
 	if there, err := networkID(ctx, c, mode); err != nil || there != "" {
-		return err
+		return false, err
 	}
-	again, err := a.liveEnd(ctx, c)
+	again, err := liveEnd(ctx, c, ends)
 	if err != nil || again == nil {
-		return err
+		return false, err
 	}
-	if err := c.NetworkConnect(ctx, mode, a.id, again); err != nil {
-		return err
+	if err := c.NetworkConnect(ctx, mode, ct.ID, again); err != nil {
+		return false, err
 	}
-	for key := range a.ends {
+	for key := range ends {
 		if key == mode {
 			continue
 		}
-		if err := c.NetworkDisconnect(ctx, key, a.id, true); err != nil {
-			return err
+		if err := c.NetworkDisconnect(ctx, key, ct.ID, true); err != nil {
+			return false, err
 		}
 	}
-	a.moved = true
-	return nil
+	return true, nil
 }
 
 // liveEnd returns an endpoint whose network exists, with that network's ID; nil when there is none.
-func (a *attachment) liveEnd(ctx context.Context, c *client.Client) (*network.EndpointSettings, error) {
-	for key, end := range a.ends {
+func liveEnd(ctx context.Context, c *client.Client, ends map[string]*network.EndpointSettings) (*network.EndpointSettings, error) {
+	for key, end := range ends {
 		live, err := networkID(ctx, c, cmp.Or(end.NetworkID, key))
 		if err != nil {
 			return nil, err
@@ -177,23 +154,15 @@ func (a *attachment) liveEnd(ctx context.Context, c *client.Client) (*network.En
 	return nil, nil
 }
 
-// tidy removes the endpoint that moveToMode stored under the mode. The start has created another one under the network's
-// name; a client's disconnect would leave the first in place.
-func (a *attachment) tidy(ctx context.Context, c *client.Client) {
-	if a.moved {
-		_ = c.NetworkDisconnect(ctx, string(a.mode), a.id, true) // the container runs, and the next start tolerates the leftover
-	}
-}
-
-// connectAgain restores the connections of a container whose start failed. When that fails, the next start connects it.
-func (a *attachment) connectAgain(ctx context.Context, c *client.Client) {
-	after, err := attachmentOf(ctx, c, a.id)
-	if err != nil || len(after.ends) > 0 {
+// connectAgain restores the connections that a container had before its start failed. When that fails, the next start connects it.
+func connectAgain(ctx context.Context, c *client.Client, before *container.InspectResponse) {
+	after, err := inspect(ctx, c, before.ID)
+	if err != nil || len(after.NetworkSettings.Networks) > 0 {
 		return
 	}
-	for key, end := range a.ends {
+	for key, end := range before.NetworkSettings.Networks {
 		id := cmp.Or(end.NetworkID, key)
-		_ = c.NetworkConnect(ctx, id, a.id, &network.EndpointSettings{NetworkID: end.NetworkID, Aliases: end.Aliases})
+		_ = c.NetworkConnect(ctx, id, before.ID, &network.EndpointSettings{NetworkID: end.NetworkID, Aliases: end.Aliases})
 	}
 }
 

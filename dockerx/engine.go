@@ -42,19 +42,17 @@ type Options struct {
 // The API version is negotiated with the first call that reaches the engine, and again when a response carries another
 // version. A call that fails because of such a change returns ErrUnavailable.
 type Engine struct {
-	host        endpoint
-	http        *http.Client // base of all SDK clients; watches the engine's version
-	probe       *client.Client
-	current     atomic.Pointer[negotiated] // nil: negotiate before the next call
-	observe     func(string, time.Duration, error)
-	pullTimeout time.Duration
-	credentials string // directory of the CLI's config.json; "" is its default
-	subnets     *subnet.Allocator
-	routes      func() ([]netip.Prefix, error) // of the host
-	networks    directory
-	pulls       *flight.Group[Image, PullProgress]
-	run         runSource
-	freezer     hostFreezer
+	o        Options
+	host     endpoint
+	http     *http.Client // base of all SDK clients; watches the engine's version
+	probe    *client.Client
+	current  atomic.Pointer[negotiated] // nil: negotiate before the next call
+	subnets  *subnet.Allocator
+	routes   func() ([]netip.Prefix, error) // of the host
+	networks directory
+	pulls    *flight.Group[Image, PullProgress]
+	run      runSource
+	freezer  hostFreezer
 }
 
 // New returns an Engine without dialling. Errors: ErrInvalidArgument for an invalid option.
@@ -63,21 +61,19 @@ func New(o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	pool := o.SubnetPool
-	if !pool.IsValid() {
-		pool = defaultSubnetPool
+	if !o.SubnetPool.IsValid() {
+		o.SubnetPool = defaultSubnetPool
 	}
-	subnets, err := subnet.NewAllocator(pool)
+	if o.PullTimeout <= 0 {
+		o.PullTimeout = defaultPullTimeout
+	}
+	subnets, err := subnet.NewAllocator(o.SubnetPool)
 	if err != nil {
 		return nil, fmt.Errorf("docker.subnet_pool: %w: %w", err, errdefs.ErrInvalidArgument)
 	}
 	e := &Engine{
-		host: host, observe: o.Observe, pullTimeout: o.PullTimeout, credentials: o.CredentialsDir, subnets: subnets, routes: hostRoutes, run: hostRunSource,
-		freezer: theHostFreezer,
-		pulls:   flight.NewGroup[Image, PullProgress](),
-	}
-	if e.pullTimeout <= 0 {
-		e.pullTimeout = defaultPullTimeout
+		o: o, host: host, subnets: subnets, routes: hostRoutes, run: hostRunSource, freezer: theHostFreezer,
+		pulls: flight.NewGroup[Image, PullProgress](),
 	}
 	return e, e.dialer()
 }
@@ -119,7 +115,7 @@ func (e *Engine) doWithin(ctx context.Context, op string, d time.Duration, f fun
 }
 
 func (e *Engine) observed(op string, start time.Time, err error) {
-	if e.observe != nil {
-		e.observe(op, time.Since(start), err)
+	if e.o.Observe != nil {
+		e.o.Observe(op, time.Since(start), err)
 	}
 }

@@ -62,7 +62,7 @@ var everyMethod = map[string]func(context.Context, *Engine) error{
 	},
 	OpListNetworks: func(ctx context.Context, e *Engine) error { _, err := e.ListNetworks(ctx, nil); return err },
 	OpCreateNetwork: func(ctx context.Context, e *Engine) error {
-		e.subnets.Reset(map[string][]netip.Prefix{}) // no subnets to list first
+		e.subnets.Reset(nil) // no subnets to list first
 		_, err := e.CreateNetwork(ctx, NetworkSpec{Name: "x"})
 		return err
 	},
@@ -71,7 +71,10 @@ var everyMethod = map[string]func(context.Context, *Engine) error{
 	OpRemoveNetwork:  func(ctx context.Context, e *Engine) error { return e.RemoveNetwork(ctx, "x") },
 	OpInspectImage:   func(ctx context.Context, e *Engine) error { _, err := e.InspectImage(ctx, "x"); return err },
 	OpPullImage: func(ctx context.Context, e *Engine) error {
-		_, err := e.pull(ctx, "x", func(PullProgress) {})
+		name, err := pullName("x")
+		if err == nil {
+			_, err = e.pull(ctx, name, func(PullProgress) {})
+		}
 		return err
 	},
 	OpInspectVolume: func(ctx context.Context, e *Engine) error { _, err := e.VolumeExists(ctx, "x"); return err },
@@ -236,6 +239,17 @@ func TestServerIsNotAnEngine(t *testing.T) {
 	e, _ := newEngine(t, s.host)
 	_, err := e.ListContainers(t.Context(), nil)
 	wantClass(t, err, errdefs.ErrUnavailable)
+}
+
+// A verdict on a container needs a whole answer.
+func TestAnIncompleteInspectionIsUnavailable(t *testing.T) {
+	for _, part := range []string{"State", "HostConfig", "Config", "NetworkSettings"} {
+		e, _ := newEngine(t, newServer(t, func(w http.ResponseWriter, _ *http.Request) {
+			answerInspect(w, map[string]any{"Id": "x", part: nil})
+		}).host)
+		_, err := e.InspectContainer(t.Context(), "x")
+		wantClass(t, err, errdefs.ErrUnavailable)
+	}
 }
 
 func TestConnectionsAreReused(t *testing.T) {

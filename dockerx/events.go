@@ -2,19 +2,15 @@ package dockerx
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/containerd/errdefs/pkg/errhttp"
 	"github.com/docker/docker/api/types/events"
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/client"
@@ -89,7 +85,6 @@ func (e *Engine) Events(ctx context.Context, since time.Time, labels map[string]
 	if err != nil {
 		return fmt.Errorf("subscribe to events: %w", err)
 	}
-	defer stream.Close()
 	if _, err := e.ListNetworks(ctx, labels); err != nil {
 		return fmt.Errorf("subscribe to events: %w", err)
 	}
@@ -100,23 +95,32 @@ func (e *Engine) Events(ctx context.Context, since time.Time, labels map[string]
 	return fmt.Errorf("follow events: %w", ctx.Err())
 }
 
+// eventStream is an accepted subscription. errs has one error, at its end.
+type eventStream struct {
+	messages <-chan events.Message
+	errs     <-chan error
+}
+
+// acceptedKey is the context key of an *atomic.Bool that is set when the engine accepts a request.
+type acceptedKey struct{}
+
 // subscribe sends the request, which lives as long as streamCtx, and waits for the engine to accept it. The engine sends
 // the response header just before it subscribes; since closes that gap.
-func (e *Engine) subscribe(ctx, streamCtx context.Context, cancel func(), since time.Time) (io.ReadCloser, error) {
+func (e *Engine) subscribe(ctx, streamCtx context.Context, cancel func(), since time.Time) (stream eventStream, err error) {
 	start := time.Now()
 	timer := time.AfterFunc(Deadline(OpEvents), cancel)
-	var stream io.ReadCloser
-	err := fault.Around(fault.Engine, OpEvents, func() error {
-		return e.withClient(streamCtx, func(_ context.Context, c *client.Client) (err error) {
-			stream, err = e.openEvents(streamCtx, c.ClientVersion(), since)
-			return err
+	err = fault.Around(fault.Engine, OpEvents, func() error {
+		return e.withClient(streamCtx, func(streamCtx context.Context, c *client.Client) error {
+			var accepted atomic.Bool
+			from := fmt.Sprintf("%d.%09d", since.Unix(), since.Nanosecond())
+			stream.messages, stream.errs = c.Events(context.WithValue(streamCtx, acceptedKey{}, &accepted), events.ListOptions{Since: from, Filters: subscribed})
+			if accepted.Load() {
+				return nil
+			}
+			return <-stream.errs
 		})
 	})
-	if err != nil && stream != nil { // injected by a failpoint
-		stream.Close()
-	}
 	if !timer.Stop() && err == nil {
-		stream.Close()
 		err = context.DeadlineExceeded
 	}
 	err = classify(ctx, Deadline(OpEvents), err)
@@ -124,50 +128,16 @@ func (e *Engine) subscribe(ctx, streamCtx context.Context, cancel func(), since 
 	return stream, err
 }
 
-// openEvents avoids the SDK's method, which does not report acceptance before the first event.
-func (e *Engine) openEvents(ctx context.Context, version string, since time.Time) (io.ReadCloser, error) {
-	u, err := eventsURL(e.host, version, since)
-	if err != nil {
-		return nil, err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := e.http.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode != http.StatusOK {
-		resp.Body.Close()
-		return nil, fmt.Errorf("the engine answered %s: %w", resp.Status, errhttp.ToNative(resp.StatusCode))
-	}
-	return resp.Body, nil
-}
-
-func eventsURL(host endpoint, version string, since time.Time) (string, error) {
-	filter, err := filters.ToJSON(subscribed)
-	if err != nil {
-		return "", err
-	}
-	u := url.URL{Scheme: "http", Host: client.DummyHost, Path: "/v" + version + "/events"}
-	if host.network != "unix" {
-		u.Host = host.address
-	}
-	from := fmt.Sprintf("%d.%09d", since.Unix(), since.Nanosecond())
-	u.RawQuery = url.Values{"filters": {filter}, "since": {from}}.Encode()
-	return u.String(), nil
-}
-
 // follow reads events until the stream ends.
-func (e *Engine) follow(stream io.Reader, labels map[string]string, handle func(Event)) error {
-	for decoder := json.NewDecoder(stream); ; {
-		var m events.Message
-		if err := decoder.Decode(&m); err != nil {
+func (e *Engine) follow(stream eventStream, labels map[string]string, handle func(Event)) error {
+	for {
+		select {
+		case m := <-stream.messages:
+			if ev, ok := e.eventOf(&m); ok && LabelsMatch(ev.Labels, labels) {
+				handle(ev)
+			}
+		case err := <-stream.errs:
 			return errors.New(err.Error()) // its class must not leak: a lost stream is ErrUnavailable
-		}
-		if ev, ok := e.eventOf(&m); ok && LabelsMatch(ev.Labels, labels) {
-			handle(ev)
 		}
 	}
 }
@@ -186,7 +156,7 @@ func (e *Engine) eventOf(m *events.Message) (Event, bool) {
 		var known bool
 		ev.Labels, known = e.networks.labels(ev.ID)
 		if ev.Action == ActionDestroy {
-			e.networks.removed(ev.ID, time.Now())
+			e.networks.removed(ev.ID)
 		}
 		return ev, known
 	}

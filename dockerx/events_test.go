@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -81,19 +82,24 @@ func TestEventsThatAreRefused(t *testing.T) {
 	wantClass(t, err, errdefs.ErrInternal)
 }
 
-func TestDirectoryDropsOldEntries(t *testing.T) {
-	var d directory
-	now := time.Now()
-	for i := range 3 * directorySweep {
-		id := fmt.Sprint(i)
-		d.add(id, nil)
-		now = now.Add(time.Second)
-		d.removed(id, now)
-	}
-	if n := len(d.entries); n > directorySweep+1 {
-		t.Errorf("%d entries", n)
-	}
-	if _, ok := d.labels(fmt.Sprint(3*directorySweep - 1)); !ok {
-		t.Error("the last network was dropped")
-	}
+func TestDirectoryDropsRemovedNetworksAfterAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d directory
+		d.add("removed", map[string]string{"a": "b"})
+		d.add("existing", nil)
+		d.removed("removed")
+		d.removed("removed") // its event
+		time.Sleep(directoryGrace - time.Second)
+		if labels, ok := d.labels("removed"); !ok || labels["a"] != "b" {
+			t.Errorf("too early: %v, %t", labels, ok)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if _, ok := d.labels("removed"); ok {
+			t.Error("a removed network is still known")
+		}
+		if _, ok := d.labels("existing"); !ok {
+			t.Error("an existing network is not known")
+		}
+	})
 }

@@ -2,7 +2,6 @@ package dockerx
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -10,8 +9,6 @@ import (
 	"github.com/distribution/reference"
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/client"
-
-	"github.com/agbox/agbox/dockerx/internal/flight"
 )
 
 // Image is an image's ID and the defaults that it sets for its containers.
@@ -71,12 +68,9 @@ func (e *Engine) EnsureImage(ctx context.Context, ref string, o PullOptions) (Im
 	if err != nil {
 		return Image{}, fmt.Errorf("pull image %s: %w", ref, err)
 	}
-	img, err := e.pulls.Do(ctx, name, func(ctx context.Context, report func(PullProgress)) (Image, error) {
+	img, err := e.pulls.Do(ctx, name.String(), func(ctx context.Context, report func(PullProgress)) (Image, error) {
 		return e.pull(ctx, name, report)
 	}, o.Progress)
-	if errors.Is(err, flight.ErrClosed) {
-		err = errdefs.ErrUnavailable
-	}
 	if err != nil {
 		return Image{}, fmt.Errorf("pull image %s: %w", ref, err)
 	}
@@ -84,15 +78,15 @@ func (e *Engine) EnsureImage(ctx context.Context, ref string, o PullOptions) (Im
 }
 
 // pullName returns the full form of ref, with the tag "latest" if it has none.
-func pullName(ref string) (string, error) {
+func pullName(ref string) (reference.Named, error) {
 	if isImageID(ref) {
-		return "", fmt.Errorf("no local image has this ID, and an ID cannot be pulled; use a name and tag: %w", errdefs.ErrNotFound)
+		return nil, fmt.Errorf("no local image has this ID, and an ID cannot be pulled; use a name and tag: %w", errdefs.ErrNotFound)
 	}
 	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
 	}
-	return reference.TagNameOnly(named).String(), nil
+	return reference.TagNameOnly(named), nil
 }
 
 // isImageID reports whether ref names an image by its content, which no registry can change.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -17,21 +16,17 @@ import (
 	"github.com/agbox/agbox/dockerx/internal/credentials"
 )
 
-// pull runs one pull to completion. name has a domain and a tag or digest.
-func (e *Engine) pull(ctx context.Context, name string, report func(PullProgress)) (Image, error) {
-	named, err := reference.ParseNormalizedNamed(name)
-	if err != nil {
-		return Image{}, fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
-	}
-	p := attempt{registry: reference.Domain(named), within: e.pullTimeout}
-	p.found, p.notFound = credentials.Get(ctx, e.credentials, named)
-	err = e.doWithin(ctx, OpPullImage, e.pullTimeout, func(within context.Context, c *client.Client) error {
-		return p.explain(ctx, p.run(within, c, name, report))
+// pull runs one pull to completion. name has a tag or digest.
+func (e *Engine) pull(ctx context.Context, name reference.Named, report func(PullProgress)) (Image, error) {
+	p := attempt{registry: reference.Domain(name), within: e.o.PullTimeout}
+	p.found, p.notFound = credentials.Get(ctx, e.o.CredentialsDir, name)
+	err := e.doWithin(ctx, OpPullImage, e.o.PullTimeout, func(within context.Context, c *client.Client) error {
+		return p.explain(ctx, p.run(within, c, name.String(), report))
 	})
 	if err != nil {
 		return Image{}, err
 	}
-	return e.InspectImage(ctx, name)
+	return e.InspectImage(ctx, name.String())
 }
 
 // attempt is one pull, with the context that its error messages need.

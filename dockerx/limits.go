@@ -1,8 +1,10 @@
 package dockerx
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
@@ -88,14 +90,8 @@ func (l Limits) update() container.Resources {
 // limitsOf parses the limits that resources and update set, and those that other clients set as NanoCPUs.
 func limitsOf(r *container.Resources) Limits {
 	l := Limits{NanoCPUs: r.NanoCPUs}
-	if period := r.CPUPeriod; r.CPUQuota > 0 {
-		if period == 0 {
-			period = cpuPeriod
-		}
-		l.NanoCPUs = int64(float64(r.CPUQuota) / float64(period) * 1e9)
-		if period == cpuPeriod {
-			l.NanoCPUs = r.CPUQuota * nanoCPUsPerQuota
-		}
+	if r.CPUQuota > 0 {
+		l.NanoCPUs = int64(math.Round(float64(r.CPUQuota) * 1e9 / float64(cmp.Or(r.CPUPeriod, cpuPeriod))))
 	}
 	if r.Memory > 0 && r.Memory < unlimitedBytes {
 		l.MemoryBytes = r.Memory

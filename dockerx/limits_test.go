@@ -10,6 +10,7 @@ import (
 func TestLimitsRoundTrip(t *testing.T) {
 	for _, l := range []Limits{
 		{}, {NanoCPUs: 10_000_000}, {NanoCPUs: 333_333_333}, {MemoryBytes: 64 << 20}, {Pids: 7}, {1_000_000_000, 1 << 40, 4_000_000},
+		{NanoCPUs: 999_999_990_000}, {NanoCPUs: 1_234_567_890_000},
 	} {
 		made, changed := l.resources(), l.update()
 		if got := limitsOf(&made); got != l.Rounded() {
@@ -30,12 +31,13 @@ func TestLimitsSetByOtherClients(t *testing.T) {
 		r    container.Resources
 		want Limits
 	}{
-		"docker update --cpus":   {container.Resources{NanoCPUs: 123_456_789}, Limits{NanoCPUs: 123_456_789}},
-		"another period":         {container.Resources{CPUPeriod: 50_000, CPUQuota: 25_000}, Limits{NanoCPUs: 500_000_000}},
-		"a quota without period": {container.Resources{CPUQuota: 25_000}, Limits{NanoCPUs: 250_000_000}},
-		"pids without limit":     {container.Resources{PidsLimit: &unlimited}, Limits{}},
-		"more swap than memory":  {container.Resources{Memory: 1 << 30, MemorySwap: 2 << 30}, Limits{MemoryBytes: 1 << 30}},
-		"-1 for no limit":        {container.Resources{CPUQuota: -1, Memory: -1, MemorySwap: -1}, Limits{}},
+		"docker update --cpus":    {container.Resources{NanoCPUs: 123_456_789}, Limits{NanoCPUs: 123_456_789}},
+		"another period":          {container.Resources{CPUPeriod: 50_000, CPUQuota: 25_000}, Limits{NanoCPUs: 500_000_000}},
+		"a period of no decimals": {container.Resources{CPUPeriod: 60_000, CPUQuota: 30_000}, Limits{NanoCPUs: 500_000_000}},
+		"a quota without period":  {container.Resources{CPUQuota: 25_000}, Limits{NanoCPUs: 250_000_000}},
+		"pids without limit":      {container.Resources{PidsLimit: &unlimited}, Limits{}},
+		"more swap than memory":   {container.Resources{Memory: 1 << 30, MemorySwap: 2 << 30}, Limits{MemoryBytes: 1 << 30}},
+		"-1 for no limit":         {container.Resources{CPUQuota: -1, Memory: -1, MemorySwap: -1}, Limits{}},
 	} {
 		if got := limitsOf(&tc.r); got != tc.want {
 			t.Errorf("%s: %+v", name, got)

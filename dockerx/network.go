@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/client"
@@ -53,8 +52,7 @@ func (e *Engine) RemoveNetwork(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	e.subnets.Forget(id)
-	e.networks.removed(id, time.Now())
+	e.networks.removed(id)
 	return nil
 }
 
@@ -96,11 +94,11 @@ func (e *Engine) ConnectNetwork(ctx context.Context, networkID, containerID stri
 		if err != nil {
 			return err
 		}
-		ct, err := c.ContainerInspect(ctx, containerID)
+		ct, err := inspect(ctx, c, containerID)
 		if err != nil {
 			return err
 		}
-		if end := endpointOn(ct, raw.Name); end != nil {
+		if end := ct.NetworkSettings.Networks[raw.Name]; end != nil {
 			if end.NetworkID == raw.ID {
 				return nil
 			}
@@ -110,12 +108,4 @@ func (e *Engine) ConnectNetwork(ctx context.Context, networkID, containerID stri
 		}
 		return c.NetworkConnect(ctx, raw.ID, containerID, &network.EndpointSettings{NetworkID: raw.ID, Aliases: aliases})
 	})
-}
-
-// endpointOn returns the container's endpoint stored under the name of a network; nil when there is none.
-func endpointOn(ct container.InspectResponse, name string) *network.EndpointSettings {
-	if ct.NetworkSettings == nil {
-		return nil
-	}
-	return ct.NetworkSettings.Networks[name]
 }

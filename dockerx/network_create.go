@@ -55,8 +55,8 @@ func (e *Engine) CreateNetwork(ctx context.Context, spec NetworkSpec) (Network, 
 }
 
 func (e *Engine) createNetwork(ctx context.Context, spec NetworkSpec) (Network, error) {
-	if spec.PrefixBits < 16 || spec.PrefixBits > defaultPrefixBits || spec.PrefixBits < e.subnets.Pool().Bits() {
-		return Network{}, fmt.Errorf("cannot allocate a subnet of /%d from the pool %s; want a length from 16 to 28 that fits the pool: %w", spec.PrefixBits, e.subnets.Pool(), errdefs.ErrInvalidArgument)
+	if spec.PrefixBits < 16 || spec.PrefixBits > defaultPrefixBits || spec.PrefixBits < e.o.SubnetPool.Bits() {
+		return Network{}, fmt.Errorf("cannot allocate a subnet of /%d from the pool %s; want a length from 16 to 28 that fits the pool: %w", spec.PrefixBits, e.o.SubnetPool, errdefs.ErrInvalidArgument)
 	}
 	if !e.subnets.Known() {
 		if err := e.learnSubnets(ctx); err != nil {
@@ -80,7 +80,7 @@ func (e *Engine) createNetwork(ctx context.Context, spec NetworkSpec) (Network, 
 			}
 		}
 	}
-	return Network{}, fmt.Errorf("the engine refused %d subnets of %s; see the last reason: %w", maxSubnetTries, e.subnets.Pool(), refusal)
+	return Network{}, fmt.Errorf("the engine refused %d subnets of %s; see the last reason: %w", maxSubnetTries, e.o.SubnetPool, refusal)
 }
 
 // isSubnetRefusal reports whether another subnet may help. An overlap is 403 (20.10, and 28 by its source); the other causes
@@ -117,15 +117,15 @@ func (e *Engine) learnSubnets(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	all := map[string][]netip.Prefix{}
+	var all []netip.Prefix
 	for i := range raw {
-		all[raw[i].ID] = subnetsOf(&raw[i])
+		all = append(all, subnetsOf(&raw[i])...)
 	}
 	e.subnets.Reset(all)
 	return nil
 }
 
-// createWithSubnet creates the network and commits, releases or holds the subnet.
+// createWithSubnet creates the network and releases or holds the subnet.
 func (e *Engine) createWithSubnet(ctx context.Context, spec NetworkSpec, p netip.Prefix) (Network, error) {
 	var id string
 	err := e.doWithin(ctx, OpCreateNetwork, Deadline(OpCreateNetwork), func(ctx context.Context, c *client.Client) error {
@@ -137,14 +137,10 @@ func (e *Engine) createWithSubnet(ctx context.Context, spec NetworkSpec, p netip
 		id = resp.ID
 		return reclass(err, errdefs.IsConflict, errdefs.ErrAlreadyExists)
 	})
-	switch {
-	case err == nil:
-		e.subnets.Commit(p, id)
-		return Network{ID: id, Name: spec.Name, Labels: maps.Clone(spec.Labels), Subnet: p, Created: time.Now().UTC()}, nil
-	case errdefs.IsAlreadyExists(err):
-		e.subnets.Release(p)
-	default: // refused, or the answer was lost and the network may still appear
-		e.subnets.Suspect(p, time.Now())
+	if err != nil && !errdefs.IsAlreadyExists(err) {
+		e.subnets.Suspect(p, time.Now()) // refused, or the answer was lost and the network may still appear
+		return Network{}, err
 	}
-	return Network{}, err
+	e.subnets.Release(p)
+	return Network{ID: id, Name: spec.Name, Labels: maps.Clone(spec.Labels), Subnet: p, Created: time.Now().UTC()}, err
 }

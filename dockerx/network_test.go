@@ -11,6 +11,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/network"
+
+	"github.com/agbox/agbox/dockerx/internal/subnet"
 )
 
 // subnetServer is an engine that answers network creates with statuses that the test chooses.
@@ -116,6 +118,32 @@ func TestCreateNetworkWithALostReplyDoesNotReuseTheSubnet(t *testing.T) {
 		wantClass(t, err, errdefs.ErrUnavailable)
 	}
 	s.wantAsked(t, "10.213.0.0/28", "10.213.0.16/28")
+}
+
+// After one round through the pool the engine refuses what it got since the last list; a new list corrects that.
+func TestCreateNetworkListsAgainAfterARoundThroughThePool(t *testing.T) {
+	s := &subnetServer{}
+	s.respond = func(subnet string) int {
+		if slices.ContainsFunc(s.list, func(n network.Inspect) bool { return n.IPAM.Config[0].Subnet == subnet }) {
+			return http.StatusForbidden
+		}
+		s.list = append(s.list, network.Inspect{IPAM: network.IPAM{Config: []network.IPAMConfig{{Subnet: subnet}}}})
+		return http.StatusCreated
+	}
+	e := networkEngine(t, s)
+	e.o.SubnetPool = netip.MustParsePrefix("10.213.0.0/26")
+	e.subnets, _ = subnet.NewAllocator(e.o.SubnetPool)
+	for range 4 {
+		if _, err := e.CreateNetwork(t.Context(), NetworkSpec{Name: "n"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := e.CreateNetwork(t.Context(), NetworkSpec{Name: "n"})
+	wantClass(t, err, errdefs.ErrFailedPrecondition)
+	s.list = slices.Delete(s.list, 2, 3) // removed
+	if n, err := e.CreateNetwork(t.Context(), NetworkSpec{Name: "n"}); err != nil || n.Subnet.String() != "10.213.0.32/28" {
+		t.Errorf("got %s, %v", n.Subnet, err)
+	}
 }
 
 func TestCreateNetworkWithANameInUse(t *testing.T) {

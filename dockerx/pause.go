@@ -80,12 +80,12 @@ func refused(ctx context.Context, c *client.Client, id string, err error) (*cont
 	if !errdefs.IsConflict(err) && !errdefs.IsInternal(err) {
 		return nil, err
 	}
-	ct, inspectErr := c.ContainerInspect(ctx, id)
+	ct, inspectErr := inspect(ctx, c, id)
 	switch {
-	case inspectErr != nil || ct.ContainerJSONBase == nil || ct.State == nil:
+	case inspectErr != nil:
 		return nil, err
 	case !ct.State.Running && !ct.State.Paused:
 		return nil, &classed{err: err, class: errdefs.ErrFailedPrecondition}
 	}
-	return &ct, err
+	return ct, err
 }

@@ -15,7 +15,7 @@ import (
 func pauser(state map[string]any, statuses ...int) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
-			answer(w, http.StatusOK, map[string]any{"Id": frozenID, "State": state})
+			answerInspect(w, map[string]any{"Id": frozenID, "State": state})
 			return
 		}
 		status := statuses[0]

@@ -88,8 +88,8 @@ func (e *Engine) portInUse(ctx context.Context, c *client.Client, id string) (Po
 	if e.host.network != "unix" {
 		return Port{}, false
 	}
-	raw, err := c.ContainerInspect(ctx, id)
-	if err != nil || raw.ContainerJSONBase == nil || raw.HostConfig == nil || raw.State == nil || raw.State.Running {
+	raw, err := inspect(ctx, c, id)
+	if err != nil || raw.State.Running {
 		return Port{}, false
 	}
 	for _, p := range portsOf(raw.HostConfig.PortBindings) {

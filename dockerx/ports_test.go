@@ -36,7 +36,7 @@ func refusingStart(running bool, bindings nat.PortMap) http.HandlerFunc {
 			answer(w, http.StatusInternalServerError, map[string]string{"message": "trouble"})
 			return
 		}
-		answer(w, http.StatusOK, map[string]any{
+		answerInspect(w, map[string]any{
 			"Id": "x", "State": map[string]any{"Running": running}, "HostConfig": map[string]any{"PortBindings": bindings},
 		})
 	}

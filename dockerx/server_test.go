@@ -2,6 +2,7 @@ package dockerx
 
 import (
 	"encoding/json"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -91,6 +92,13 @@ func answer(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(body)
+}
+
+// answerInspect answers with some parts of a container; the others are there, and empty.
+func answerInspect(w http.ResponseWriter, parts map[string]any) {
+	all := map[string]any{"State": map[string]any{}, "HostConfig": map[string]any{}, "Config": map[string]any{}, "NetworkSettings": map[string]any{}}
+	maps.Copy(all, parts)
+	answer(w, http.StatusOK, all)
 }
 
 // newEngine returns an Engine for host whose observations are collected.

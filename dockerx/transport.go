@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -122,7 +123,8 @@ func (e *Engine) negotiate(ctx context.Context) (*negotiated, error) {
 }
 
 // versionWatch drops the negotiated client when a response carries another version than the client was created for: the
-// engine sends its version with every response, including refusals of a version (observed with 20.10).
+// engine sends its version with every response, including refusals of a version (observed with 20.10). It also reports
+// the acceptance of a request: see acceptedKey.
 type versionWatch struct {
 	engine *Engine
 	base   *http.Transport
@@ -136,6 +138,9 @@ func (w *versionWatch) RoundTrip(r *http.Request) (*http.Response, error) {
 	offered, c := resp.Header.Get("Api-Version"), w.engine.current.Load()
 	if offered != "" && c != nil && c.offered != offered {
 		w.engine.current.CompareAndSwap(c, nil)
+	}
+	if accepted, ok := r.Context().Value(acceptedKey{}).(*atomic.Bool); ok && resp.StatusCode == http.StatusOK {
+		accepted.Store(true)
 	}
 	return resp, nil
 }

@@ -6,6 +6,7 @@
 package absence
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -168,12 +169,7 @@ func hasPrimary(w plan.World) bool {
 }
 
 // NameOf returns the user's name of a sandbox, else its ID.
-func NameOf(sb store.Sandbox) string {
-	if sb.Name == "" {
-		return sb.ID
-	}
-	return sb.Name
-}
+func NameOf(sb store.Sandbox) string { return cmp.Or(sb.Name, sb.ID) }
 
 // vanishedTogether is the line of /readyz about sandboxes whose verdict waits for an operator.
 func vanishedTogether(names []string) string {
@@ -218,16 +214,12 @@ func (r *Reader) vanishedWith(ctx context.Context, rec plan.Record, run *storev1
 	if r.isConfirmed(rec.ID, rec.Objects, run, engine) {
 		return nil, nil
 	}
-	shown, err := r.p.Objects.Primaries(ctx)
+	all, shown, err := r.unlisted(ctx, run, engine)
 	if err != nil {
 		return nil, err
 	}
 	if shown[rec.ID] {
 		return nil, fmt.Errorf("the engine lists the primary container again: %w", errdefs.ErrUnavailable)
-	}
-	all, err := r.unlisted(ctx, shown, run, engine)
-	if err != nil {
-		return nil, err
 	}
 	delete(all, rec.ID)
 	var names []string
@@ -237,10 +229,13 @@ func (r *Reader) vanishedWith(ctx context.Context, rec plan.Record, run *storev1
 	return names, nil
 }
 
-// unlisted returns the live sandboxes, by ID, whose primary is not in shown and has no event of its removal. It leaves out those that an
-// operator gave up.
-func (r *Reader) unlisted(ctx context.Context, shown map[string]bool, run *storev1.EngineRun, engine *storev1.EngineIdentity) (map[string]store.Sandbox, error) {
-	gone := map[string]store.Sandbox{}
+// unlisted returns the live sandboxes, by ID, whose primary is not in shown and has no event of its removal; shown are those whose primary the
+// engine lists. It leaves out those that an operator gave up.
+func (r *Reader) unlisted(ctx context.Context, run *storev1.EngineRun, engine *storev1.EngineIdentity) (gone map[string]store.Sandbox, shown map[string]bool, err error) {
+	if shown, err = r.p.Objects.Primaries(ctx); err != nil {
+		return nil, nil, err
+	}
+	gone = map[string]store.Sandbox{}
 	for _, id := range r.p.Store.LiveIDs() {
 		if shown[id] {
 			continue
@@ -250,14 +245,14 @@ func (r *Reader) unlisted(ctx context.Context, shown map[string]bool, run *store
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		objects := sb.Desired.GetObjects()
 		if r.lacksPrimary(sb) && !r.isDestroyed(objects.GetPrimaryId()) && !r.isConfirmed(id, objects, run, engine) {
 			gone[id] = sb
 		}
 	}
-	return gone, nil
+	return gone, shown, nil
 }
 
 // lacksPrimary reports whether a sandbox without its primary should have one.

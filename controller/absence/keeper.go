@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
@@ -142,83 +141,58 @@ func (k *Keeper) GiveUp(ctx context.Context, run *storev1.EngineRun) (decided, u
 	if err != nil {
 		return nil, nil, err
 	}
-	v := vanishing{k, run, engine}
-	held, gone, err := v.await(ctx)
+	gone, open, err := k.await(ctx, run, engine)
 	if err != nil {
 		return nil, nil, fmt.Errorf("prove which sandboxes vanished: %w", err)
 	}
-	if err := k.giveUp(ctx, held); err != nil {
+	if err := k.giveUp(ctx, k.confirmable(open, run, engine)); err != nil {
 		return nil, nil, err
 	}
-	for _, sb := range gone {
-		if v.decided(ctx, sb) {
-			decided = append(decided, sb.ID)
-		} else {
-			undecided = append(undecided, sb.ID)
+	for _, id := range slices.Sorted(maps.Keys(gone)) {
+		_, absent := open[id]
+		switch {
+		case k.decided(ctx, gone[id], run, engine):
+			decided = append(decided, id)
+		case absent:
+			undecided = append(undecided, id)
 		}
 	}
 	return decided, undecided, nil
 }
 
-// vanishing are the sandboxes that an engine does not show in one life.
-type vanishing struct {
-	keeper *Keeper
-	run    *storev1.EngineRun
-	engine *storev1.EngineIdentity
-}
-
-// unlisted returns the sandboxes that the engine does not list now, by ID.
-func (v vanishing) unlisted(ctx context.Context) (map[string]store.Sandbox, error) {
-	shown, err := v.keeper.o.Objects.Primaries(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return v.keeper.unlisted(ctx, shown, v.run, v.engine)
-}
-
-// await waits until each sandbox that the engine does not list is held, decided or observed again. gone are those that were not observed
-// again, by ID; held are the confirmations of those that wait for an operator.
-func (v vanishing) await(ctx context.Context) (held map[string]*storev1.GivenUp, gone []store.Sandbox, err error) {
-	open, err := v.unlisted(ctx)
+// await waits until each sandbox that the engine does not list at the call is held, decided or observed again. open are those of them that
+// no later list shows and that are not decided.
+func (k *Keeper) await(ctx context.Context, run *storev1.EngineRun, engine *storev1.EngineIdentity) (gone, open map[string]store.Sandbox, err error) {
+	gone, _, err = k.unlisted(ctx, run, engine)
 	if err != nil {
 		return nil, nil, err
 	}
-	for id := range open {
-		v.keeper.o.Enqueue(id) // without an event, only the next resync would enqueue it
+	for id := range gone {
+		k.o.Enqueue(id) // without an event, only the next resync would enqueue it
 	}
-	for deadline := time.Now().Add(confirmWait); ; {
-		held = v.keeper.confirmable(open, v.run, v.engine)
-		if len(held) == len(open) || !time.Now().Before(deadline) {
-			break
-		}
+	open = maps.Clone(gone)
+	for deadline := time.Now().Add(confirmWait); len(k.confirmable(open, run, engine)) < len(open) && time.Now().Before(deadline); {
 		if wait.For(ctx, confirmPoll) != nil {
 			return nil, nil, ctx.Err()
 		}
-		still, err := v.unlisted(ctx)
+		still, _, err := k.unlisted(ctx, run, engine)
 		if err != nil {
 			return nil, nil, err
 		}
-		for id, sb := range open {
-			if _, ok := still[id]; ok {
-				continue
-			}
-			delete(open, id)
-			if v.decided(ctx, sb) {
-				gone = append(gone, sb)
-			}
-		}
+		maps.DeleteFunc(open, func(id string, _ store.Sandbox) bool {
+			_, ok := still[id]
+			return !ok
+		})
 	}
-	gone = slices.AppendSeq(gone, maps.Values(open))
-	slices.SortFunc(gone, func(a, b store.Sandbox) int { return strings.Compare(a.ID, b.ID) })
-	return held, gone, nil
+	return gone, open, nil
 }
 
 // decided reports whether an operator gave up a sandbox, or it FAILED because a part of it is gone. The verdict removes the confirmation,
 // so the confirmation is read first.
-func (v vanishing) decided(ctx context.Context, sb store.Sandbox) bool {
-	if v.keeper.isConfirmed(sb.ID, sb.Desired.GetObjects(), v.run, v.engine) {
+func (k *Keeper) decided(ctx context.Context, sb store.Sandbox, run *storev1.EngineRun, engine *storev1.EngineIdentity) bool {
+	if k.isConfirmed(sb.ID, sb.Desired.GetObjects(), run, engine) {
 		return true
 	}
-	sb, err := v.keeper.o.Store.Sandbox(ctx, sb.ID)
+	sb, err := k.o.Store.Sandbox(ctx, sb.ID)
 	return err == nil && sb.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED && sb.Progress.GetMissing()
 }

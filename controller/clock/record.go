@@ -27,36 +27,37 @@ type keeper struct {
 	store Recorder
 	log   *slog.Logger
 
-	written bool
-	at      time.Duration // of the last try, by the clock that counts suspends
-	failed  bool
+	due    time.Duration // of the next write, by the clock that counts suspends
+	failed bool
 }
 
 // write stores the record if something happened, or the last write is long ago. A daemon that dies before this write hides no jump: the
 // next one compares with the previous record, and starts the grace period over.
 func (k *keeper) write(ctx context.Context, s clockjump.State, r clockjump.Reading, happened bool) {
-	every := recordEvery
-	if s.Doubt != nil || s.Woke != nil || k.failed {
-		every = recordSoon
-	}
-	if k.written && !happened && r.SinceBoot-k.at < every {
+	if !happened && r.SinceBoot < k.due {
 		return
 	}
 	err := k.store.SetClock(ctx, recordOf(s))
 	if err != nil && !k.failed && ctx.Err() == nil {
 		k.log.Warn("the clock could not be recorded; retrying", "err", err)
 	}
-	k.written, k.at, k.failed = true, r.SinceBoot, err != nil
+	k.failed, k.due = err != nil, r.SinceBoot+recordEvery
+	if k.failed || s.Doubt != nil || s.Woke != nil {
+		k.due = r.SinceBoot + recordSoon
+	}
 }
 
 func recordOf(s clockjump.State) *storev1.ClockRecord {
 	rec := &storev1.ClockRecord{
 		BootId: s.BootID, BootedAt: nanos(s.BootedAt), Wall: nanos(s.Wall), Slept: int64(s.Slept), Since: nanos(s.Since),
-		Unsure: nanos(s.Unsure), Woke: waitRecord(s.Woke),
+		Unsure: nanos(s.Unsure),
+	}
+	if s.Woke != nil {
+		rec.Woke = waitRecord(*s.Woke)
 	}
 	if d := s.Doubt; d != nil {
 		rec.Doubt = &storev1.ClockDoubt{
-			Wait: waitRecord(&d.Wait), NewBoot: d.NewBoot, BootedAt: nanos(d.BootedAt), From: nanos(d.From), Since: nanos(d.Since), To: nanos(d.To),
+			Wait: waitRecord(d.Wait), NewBoot: d.NewBoot, BootedAt: nanos(d.BootedAt), From: nanos(d.From), Since: nanos(d.Since), To: nanos(d.To),
 		}
 	}
 	for _, w := range s.Wrong {
@@ -69,14 +70,14 @@ func recordOf(s clockjump.State) *storev1.ClockRecord {
 func StateOf(rec *storev1.ClockRecord) clockjump.State {
 	s := clockjump.State{
 		BootID: rec.GetBootId(), BootedAt: FromNanos(rec.GetBootedAt()), Wall: FromNanos(rec.GetWall()), Slept: time.Duration(rec.GetSlept()),
-		Since: FromNanos(rec.GetSince()), Unsure: FromNanos(rec.GetUnsure()), Woke: waitOf(rec.GetWoke()),
+		Since: FromNanos(rec.GetSince()), Unsure: FromNanos(rec.GetUnsure()),
+	}
+	if w := rec.GetWoke(); w != nil {
+		s.Woke = new(waitOf(w))
 	}
 	if d := rec.GetDoubt(); d != nil {
 		s.Doubt = &clockjump.Doubt{
-			NewBoot: d.GetNewBoot(), BootedAt: FromNanos(d.GetBootedAt()), From: FromNanos(d.GetFrom()), Since: FromNanos(d.GetSince()), To: FromNanos(d.GetTo()),
-		}
-		if w := waitOf(d.GetWait()); w != nil {
-			s.Doubt.Wait = *w
+			Wait: waitOf(d.GetWait()), NewBoot: d.GetNewBoot(), BootedAt: FromNanos(d.GetBootedAt()), From: FromNanos(d.GetFrom()), Since: FromNanos(d.GetSince()), To: FromNanos(d.GetTo()),
 		}
 	}
 	for _, w := range rec.GetWrong() {
@@ -85,18 +86,12 @@ func StateOf(rec *storev1.ClockRecord) clockjump.State {
 	return s
 }
 
-func waitRecord(w *clockjump.Wait) *storev1.ClockWait {
-	if w == nil {
-		return nil
-	}
+func waitRecord(w clockjump.Wait) *storev1.ClockWait {
 	return &storev1.ClockWait{First: int64(w.First), Last: int64(w.Last)}
 }
 
-func waitOf(w *storev1.ClockWait) *clockjump.Wait {
-	if w == nil {
-		return nil
-	}
-	return &clockjump.Wait{First: time.Duration(w.GetFirst()), Last: time.Duration(w.GetLast())}
+func waitOf(w *storev1.ClockWait) clockjump.Wait {
+	return clockjump.Wait{First: time.Duration(w.GetFirst()), Last: time.Duration(w.GetLast())}
 }
 
 // nanos is a time as it is stored; 0 is none.

@@ -11,6 +11,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	"github.com/agbox/agbox/controller/owned"
+	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/internal/host/naming"
@@ -58,7 +59,7 @@ type Checker struct {
 
 // CheckMarker checks that the engine is ours. Errors: ErrForeign, and those of the engine and the store.
 func (c Checker) CheckMarker(ctx context.Context) error {
-	_, err := c.marker(ctx)
+	_, _, err := c.marker(ctx)
 	return err
 }
 
@@ -69,7 +70,7 @@ func (c Checker) CheckSame(ctx context.Context, run *storev1.EngineRun) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.identity(ctx, info); err != nil {
+	if _, _, err := c.identity(ctx, info); err != nil {
 		return err
 	}
 	return c.CheckMarker(ctx)
@@ -89,65 +90,45 @@ func (c Checker) unchanged(ctx context.Context, run *storev1.EngineRun) (dockerx
 	return info, err
 }
 
-// markerState is what must still be done about the marker of an engine that is ours.
-type markerState int
-
-const (
-	markerDone   markerState = iota
-	markerUnsaid             // it exists but is not recorded: the daemon that created it died before it recorded that
-	markerDue                // it is missing: at the first start, or because it was pruned
-)
-
 // marker distinguishes our engine from another one by a labelled volume that was created at the first start. The engine's own ID proves
-// nothing. An engine without the marker is ours if it holds any object of a live record.
-func (c Checker) marker(ctx context.Context) (markerState, error) {
-	there, err := c.engine.VolumeExists(ctx, naming.MarkerVolume(c.store.InstanceID()))
-	if err != nil {
-		return markerDone, err
+// nothing. An engine without the marker is ours if it holds any object of a live record: the marker was pruned, or this is the first start.
+// A marker that exists but is not recorded was created by a daemon that died before it recorded it.
+func (c Checker) marker(ctx context.Context) (exists, recorded bool, err error) {
+	if exists, err = c.engine.VolumeExists(ctx, naming.MarkerVolume(c.store.InstanceID())); err != nil {
+		return false, false, err
 	}
-	written, err := c.store.MarkerWritten(ctx)
-	switch {
-	case err != nil || there && written:
-		return markerDone, err
-	case there:
-		return markerUnsaid, nil
-	case written:
-		known, err := c.holdsOurs(ctx)
-		if err != nil {
-			return markerDone, err
-		}
-		if !known {
-			return markerDone, ErrForeign
-		}
+	if recorded, err = c.store.MarkerWritten(ctx); err != nil || exists || !recorded {
+		return exists, recorded, err
 	}
-	return markerDue, nil
+	known, err := c.holdsOurs(ctx)
+	if err == nil && !known {
+		err = ErrForeign
+	}
+	return false, true, err
 }
 
-// identityChange is an identity of the engine to record; was is nil if none is recorded.
-type identityChange struct{ was, is *storev1.EngineIdentity }
-
-// identity compares the engine's storage driver and data root with the recorded ones. Different ones must be recorded if the engine lists
-// every recorded sandbox, as after an operator moved the data root. Nil: they are recorded already. Errors: *MovedError, and those of the
-// engine and the store.
-func (c Checker) identity(ctx context.Context, info dockerx.Info) (*identityChange, error) {
-	is := &storev1.EngineIdentity{StorageDriver: info.Driver, DataRoot: info.DataRoot}
-	was, err := c.store.EngineIdentity(ctx)
+// identity compares the engine's storage driver and data root, is, with the recorded ones, was. Both are nil if they are equal. Different
+// ones must be recorded if none are recorded, or if the engine lists every recorded sandbox, as after an operator moved the data root.
+// Errors: *MovedError, and those of the engine and the store.
+func (c Checker) identity(ctx context.Context, info dockerx.Info) (was, is *storev1.EngineIdentity, err error) {
+	is = &storev1.EngineIdentity{StorageDriver: info.Driver, DataRoot: info.DataRoot}
+	was, err = c.store.EngineIdentity(ctx)
 	if err != nil && !errdefs.IsDataLoss(err) { // a damaged record counts as none
-		return nil, err
+		return nil, nil, err
 	}
 	if proto.Equal(is, was) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if was != nil {
 		all, err := c.showsAll(ctx)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if !all {
-			return nil, &MovedError{was, is}
+			return nil, nil, &MovedError{was, is}
 		}
 	}
-	return &identityChange{was, is}, nil
+	return was, is, nil
 }
 
 // showsAll reports whether the engine lists the primary of each sandbox that should have one, and finds it by its ID: a list may be
@@ -176,58 +157,32 @@ func (c Checker) showsAll(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// holdsOurs reports whether the engine has an object of a live record, or no live record should have one.
+// holdsOurs reports whether the engine has an object of a live record, or no live record should have one. While records are being rebuilt, a
+// sandbox with a directory may be one that is not recorded yet, whichever instance its objects name.
 func (c Checker) holdsOurs(ctx context.Context) (bool, error) {
-	live := map[string]bool{}
+	expected, list := map[string]bool{}, c.objects.OfAnyDaemon // by the name of the directory
 	for _, id := range c.store.LiveIDs() {
-		live[id] = true
+		expected[execjournal.RunName(id)] = true
 	}
 	if c.store.RebuildPending() {
-		return c.holdsTraces(ctx, live)
+		dirs, err := c.dirs()
+		if err != nil {
+			return false, err
+		}
+		for _, d := range dirs {
+			if d.SandboxID == "" { // not a directory of logs
+				expected[filepath.Base(d.Path)] = true
+			}
+		}
+	} else {
+		list = func(ctx context.Context) (map[string]*plan.World, error) { return c.objects.Worlds(ctx, "") }
 	}
-	if len(live) == 0 {
+	if len(expected) == 0 {
 		return true, nil
 	}
-	containers, err := c.objects.Containers(ctx, "")
-	if err != nil {
-		return false, err
-	}
-	for _, ct := range containers {
-		if live[ct.Labels[naming.SandboxID]] {
-			return true, nil
-		}
-	}
-	networks, err := c.objects.Networks(ctx, "")
-	if err != nil {
-		return false, err
-	}
-	for _, n := range networks {
-		if live[n.Labels[naming.SandboxID]] {
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
-// holdsTraces replaces holdsOurs while records are being rebuilt. A sandbox with a directory may be one that is not recorded yet, whichever
-// instance its objects name; without any directory no object is expected.
-func (c Checker) holdsTraces(ctx context.Context, live map[string]bool) (bool, error) {
-	dirs, err := c.dirs()
-	if err != nil {
-		return false, err
-	}
-	runs := map[string]bool{}
-	for _, d := range dirs {
-		if d.SandboxID == "" { // not a directory of logs
-			runs[filepath.Base(d.Path)] = true
-		}
-	}
-	if len(live)+len(runs) == 0 {
-		return true, nil
-	}
-	ids, err := c.objects.OfAnyDaemon(ctx)
-	for _, id := range ids {
-		if live[id] || runs[execjournal.RunName(id)] {
+	worlds, err := list(ctx)
+	for id := range worlds {
+		if expected[execjournal.RunName(id)] {
 			return true, nil
 		}
 	}

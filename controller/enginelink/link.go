@@ -73,16 +73,15 @@ type Link struct {
 	state State
 	// seen is the time of the last event; zero before the first.
 	seen time.Time
-	info dockerx.Info
 }
 
 // State is the link's knowledge of the engine.
 type State struct {
 	// Problem says in one sentence why the engine's state is unknown; empty while the engine is usable.
 	Problem string
-	// Since is when the first of consecutive problems started.
+	// Since is when the first of consecutive problems started. Valid while there is a problem.
 	Since time.Time
-	// Info is the engine's last info; the zero value while there is a problem.
+	// Info is the engine's last info, also while there is a problem; the zero value before its first answer.
 	Info dockerx.Info
 }
 
@@ -106,18 +105,14 @@ func (l *Link) Warning() string {
 	return ""
 }
 
-// Life returns the present life of the engine, or the problem because of which its state is unknown.
+// Life returns the present life of the engine, or the problem because of which its state is unknown and run may be outdated.
 func (l *Link) Life() (run *storev1.EngineRun, problem string) {
 	s := l.State()
 	return l.RunOf(s.Info), s.Problem
 }
 
-// Info returns the engine's last info, also while it is away; the zero value before its first answer.
-func (l *Link) Info() dockerx.Info {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return l.info
-}
+// Info returns the engine's last info, as State has it.
+func (l *Link) Info() dockerx.Info { return l.State().Info }
 
 // State returns the present state of the link.
 func (l *Link) State() State {
@@ -126,27 +121,38 @@ func (l *Link) State() State {
 	return l.state
 }
 
-func (l *Link) set(s State) {
+// answered records the engine's info: it is usable.
+func (l *Link) answered(info dockerx.Info) {
+	l.set(func(s *State) { s.Problem, s.Info = "", info })
+}
+
+// failed records a problem with the engine.
+func (l *Link) failed(what string, err error) {
+	problem := fmt.Sprintf("the Docker engine %s: %v", what, err)
+	if _, moved := errors.AsType[*MovedError](err); moved || errors.Is(err, ErrForeign) {
+		problem = err.Error()
+	}
+	l.set(func(s *State) {
+		if s.Problem == "" {
+			s.Since = time.Now()
+		}
+		s.Problem = problem
+	})
+}
+
+func (l *Link) set(change func(*State)) {
 	l.mu.Lock()
-	changed := l.state.Problem != s.Problem
-	switch {
-	case s.Problem == "":
-	case l.state.Problem == "":
-		s.Since = time.Now()
-	default:
-		s.Since = l.state.Since
-	}
-	l.state = s
-	if s.Problem == "" {
-		l.info = s.Info
-	}
+	before := l.state
+	change(&l.state)
+	now := l.state
 	l.mu.Unlock()
-	l.o.Metrics.EngineUp(s.Problem == "")
+	l.o.Metrics.EngineUp(now.Problem == "")
 	switch {
-	case changed && s.Problem != "":
-		l.o.Logger.Warn("engine state unknown", "reason", s.Problem)
-	case changed:
-		l.o.Logger.Info("engine is back", "engine_version", s.Info.Version, "live_restore", s.Info.LiveRestore)
+	case now.Problem == before.Problem:
+	case now.Problem != "":
+		l.o.Logger.Warn("engine state unknown", "reason", now.Problem)
+	default:
+		l.o.Logger.Info("engine is back", "engine_version", now.Info.Version, "live_restore", now.Info.LiveRestore)
 	}
 }
 
@@ -161,7 +167,7 @@ func (l *Link) Run(ctx context.Context) {
 		if up {
 			failures = 0
 		}
-		l.lost(err)
+		l.failed("can't be reached", err)
 		failures++
 		select {
 		case <-ctx.Done():
@@ -169,14 +175,6 @@ func (l *Link) Run(ctx context.Context) {
 		case <-l.wakeup:
 		}
 	}
-}
-
-func (l *Link) lost(err error) {
-	s := State{Problem: fmt.Sprintf("the Docker engine can't be reached: %v", err)}
-	if _, moved := errors.AsType[*MovedError](err); moved || errors.Is(err, ErrForeign) {
-		s = State{Problem: err.Error()}
-	}
-	l.set(s)
 }
 
 // session subscribes, then checks that the engine is ours, then reports it as usable. It subscribes first so that no change falls between
@@ -240,22 +238,19 @@ func (l *Link) probe(ctx context.Context) {
 		if err == nil {
 			err = l.recordIdentity(ctx, info)
 		}
-		_, moved := errors.AsType[*MovedError](err)
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return
-		case moved:
-			l.set(State{Problem: err.Error()})
-			continue
-		case err != nil:
-			l.set(State{Problem: fmt.Sprintf("the Docker engine does not answer: %v", err)})
+		}
+		if err != nil {
+			l.failed("does not answer", err)
 			continue
 		}
 		before := l.State()
-		if before.Info.Run != info.Run { // behind a proxy a stream outlives its engine
+		restarted := before.Info.Run != info.Run
+		if restarted { // behind a proxy a stream outlives its engine
 			l.o.StreamEnded()
 		}
-		if l.set(State{Info: info}); before.Problem != "" || before.Info.Run != info.Run {
+		if l.answered(info); restarted || before.Problem != "" {
 			l.o.Returned()
 		}
 	}
@@ -273,17 +268,17 @@ func (l *Link) identify(ctx context.Context) error {
 	if err := l.recordIdentity(ctx, info); err != nil {
 		return err
 	}
-	l.set(State{Info: info})
+	l.answered(info)
 	return nil
 }
 
 // CheckMarker calls Checker.CheckMarker. It also marks an engine that was found to be ours in another way.
 func (l *Link) CheckMarker(ctx context.Context) error {
-	state, err := l.marker(ctx)
+	exists, recorded, err := l.marker(ctx)
 	switch {
-	case err != nil || state == markerDone:
+	case err != nil || exists && recorded:
 		return err
-	case state == markerUnsaid:
+	case exists:
 		return l.o.Store.SetMarkerWritten(ctx)
 	}
 	return l.mark(ctx, plan.BecauseEngineMarked)
@@ -303,15 +298,15 @@ func (l *Link) CheckSame(ctx context.Context, run *storev1.EngineRun) error {
 
 // recordIdentity records the engine's storage driver and data root if they can be trusted; see Checker.identity.
 func (l *Link) recordIdentity(ctx context.Context, info dockerx.Info) error {
-	change, err := l.identity(ctx, info)
-	if err != nil || change == nil {
+	was, is, err := l.identity(ctx, info)
+	if err != nil || is == nil {
 		return err
 	}
-	if change.was != nil {
+	if was != nil {
 		l.o.Logger.Warn("the engine moved its containers, and lists all of them", "storage_driver", info.Driver,
 			"data_root", info.DataRoot)
 	}
-	return l.o.Store.SetEngineIdentity(ctx, change.is)
+	return l.o.Store.SetEngineIdentity(ctx, is)
 }
 
 // markEngine is the only action on the engine that is not a step of a plan.

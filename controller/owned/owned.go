@@ -32,23 +32,21 @@ type Objects struct {
 // New returns the objects that carry the label of one of the store's instances.
 func New(s Store, e Engine) Objects { return Objects{s, e} }
 
-// Containers lists our containers, of one sandbox unless sandboxID is empty. Errors are the engine's.
-func (o Objects) Containers(ctx context.Context, sandboxID string) ([]dockerx.Container, error) {
-	return list(ctx, o.store.InstanceIDs(), sandboxID, o.engine.ListContainers)
-}
-
-// Networks lists our networks, of one sandbox unless sandboxID is empty. Errors are the engine's.
-func (o Objects) Networks(ctx context.Context, sandboxID string) ([]dockerx.Network, error) {
-	return list(ctx, o.store.InstanceIDs(), sandboxID, o.engine.ListNetworks)
-}
-
-func list[T any](ctx context.Context, instances []string, sandboxID string, list func(context.Context, map[string]string) ([]T, error)) ([]T, error) {
-	var all []T
-	for _, instance := range instances {
+// ours are the labels that select our objects, of one sandbox unless sandboxID is empty: one set for each instance.
+func (o Objects) ours(sandboxID string) (sets []map[string]string) {
+	for _, instance := range o.store.InstanceIDs() {
 		labels := map[string]string{naming.Instance: instance}
 		if sandboxID != "" {
 			labels[naming.SandboxID] = sandboxID
 		}
+		sets = append(sets, labels)
+	}
+	return sets
+}
+
+func list[T any](ctx context.Context, sets []map[string]string, list func(context.Context, map[string]string) ([]T, error)) ([]T, error) {
+	var all []T
+	for _, labels := range sets {
 		some, err := list(ctx, labels)
 		if err != nil {
 			return nil, err
@@ -61,11 +59,20 @@ func list[T any](ctx context.Context, instances []string, sandboxID string, list
 // Worlds lists our objects by sandbox ID, of one sandbox unless sandboxID is empty. "" has those that name no sandbox. Errors are the
 // engine's.
 func (o Objects) Worlds(ctx context.Context, sandboxID string) (map[string]*plan.World, error) {
-	containers, err := o.Containers(ctx, sandboxID)
+	return o.worlds(ctx, o.ours(sandboxID))
+}
+
+// OfAnyDaemon lists the objects of all daemons on this engine, by sandbox ID. Errors are the engine's.
+func (o Objects) OfAnyDaemon(ctx context.Context) (map[string]*plan.World, error) {
+	return o.worlds(ctx, []map[string]string{{naming.SandboxID: ""}})
+}
+
+func (o Objects) worlds(ctx context.Context, sets []map[string]string) (map[string]*plan.World, error) {
+	containers, err := list(ctx, sets, o.engine.ListContainers)
 	if err != nil {
 		return nil, err
 	}
-	networks, err := o.Networks(ctx, sandboxID)
+	networks, err := list(ctx, sets, o.engine.ListNetworks)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +97,7 @@ func (o Objects) Worlds(ctx context.Context, sandboxID string) (map[string]*plan
 
 // Primaries returns the sandboxes, by ID, whose primary the engine lists. Errors are the engine's.
 func (o Objects) Primaries(ctx context.Context) (map[string]bool, error) {
-	containers, err := o.Containers(ctx, "")
+	containers, err := list(ctx, o.ours(""), o.engine.ListContainers)
 	shown := map[string]bool{}
 	for _, ct := range containers {
 		if ct.Labels[naming.Component] == naming.ComponentPrimary {
@@ -119,26 +126,6 @@ func (o Objects) Has(labels map[string]string) bool {
 // HasOf reports whether labels are those of an object of ours that belongs to a sandbox.
 func (o Objects) HasOf(labels map[string]string, sandboxID string) bool {
 	return o.Has(labels) && labels[naming.SandboxID] == sandboxID
-}
-
-// OfAnyDaemon returns the sandbox IDs that the objects of any daemon on this engine name, each as often as it is named.
-func (o Objects) OfAnyDaemon(ctx context.Context) (ids []string, err error) {
-	everyones := map[string]string{naming.SandboxID: ""}
-	containers, err := o.engine.ListContainers(ctx, everyones)
-	if err != nil {
-		return nil, err
-	}
-	networks, err := o.engine.ListNetworks(ctx, everyones)
-	if err != nil {
-		return nil, err
-	}
-	for _, ct := range containers {
-		ids = append(ids, ct.Labels[naming.SandboxID])
-	}
-	for _, n := range networks {
-		ids = append(ids, n.Labels[naming.SandboxID])
-	}
-	return ids, nil
 }
 
 // Container is what a list says of a container, as plan takes it.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"strings"
+	"testing/iotest"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -115,20 +116,6 @@ func checkWriteTar(w *world) {
 	w.wantContent(id, "/new/more", "four")
 }
 
-// failing is a reader that fails after its content.
-type failing struct {
-	io.Reader
-	err error
-}
-
-func (f failing) Read(p []byte) (int, error) {
-	n, err := f.Reader.Read(p)
-	if errors.Is(err, io.EOF) {
-		err = f.err
-	}
-	return n, err
-}
-
 var errOwn = errors.New("the reader's own error")
 
 func checkWriteTarRefusals(w *world) {
@@ -153,8 +140,8 @@ func checkWriteTarRefusals(w *world) {
 		{"/tmp", io.LimitReader(file("./half"), 515), errdefs.ErrInternal},
 		{"/no/such", file("./x"), errdefs.ErrNotFound},
 		{"/etc/passwd", file("./x"), errdefs.ErrFailedPrecondition},
-		{"/tmp", failing{io.LimitReader(file("./half"), 515), errOwn}, errOwn},
-		{"/tmp", failing{strings.NewReader(""), errOwn}, errOwn},
+		{"/tmp", io.MultiReader(io.LimitReader(file("./half"), 515), iotest.ErrReader(errOwn)), errOwn},
+		{"/tmp", iotest.ErrReader(errOwn), errOwn},
 	} {
 		err := w.e.WriteTar(w.ctx, id, tc.dir, time.Minute, tc.archive)
 		// Current engines treat a destination that is not a directory as a bad request.

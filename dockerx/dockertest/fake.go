@@ -51,9 +51,8 @@ type Fake struct {
 	mu         sync.Mutex
 	closed     bool
 	down       bool
-	life       int           // counts the runs of the engine's process
-	startedAt  time.Time     // start of that run
-	lost       chan struct{} // closed when the calls in progress lose their connections
+	startedAt  time.Time // of the engine's process
+	link       *link
 	live       bool
 	driver     string          // storage; containers of another driver are not visible
 	emptied    map[string]bool // list operations that return nothing
@@ -68,9 +67,7 @@ type Fake struct {
 	taken      map[hostPort]bool        // by processes outside of the engine
 	editInfo   func(*dockerx.Info)
 
-	history []dockerx.Event
 	pending []dockerx.Event // emitted since the last hooks ran
-	streams map[*stream]bool
 
 	faults map[string][]fault
 	delays map[string]time.Duration
@@ -85,9 +82,8 @@ type Fake struct {
 func NewFake() *Fake {
 	f := &Fake{
 		pulls:     flight.NewGroup[dockerx.Image, dockerx.PullProgress](),
-		life:      1,
 		startedAt: time.Now().UTC(),
-		lost:      make(chan struct{}),
+		link:      newLink(1, nil),
 		live:      true,
 		driver:    "overlay2",
 		emptied:   map[string]bool{},
@@ -95,7 +91,6 @@ func NewFake() *Fake {
 		refusals:  map[string]error{},
 		missing:   map[string]bool{},
 		taken:     map[hostPort]bool{},
-		streams:   map[*stream]bool{},
 		faults:    map[string][]fault{},
 		delays:    map[string]time.Duration{},
 		calls:     map[string]int{},
@@ -110,7 +105,7 @@ func (f *Fake) empty() {
 	f.networks = map[string]*dockerx.Network{}
 	f.volumes = map[string]map[string]string{}
 	f.images = map[string]dockerx.Image{}
-	f.history, f.pending = nil, nil
+	f.link.log, f.pending = nil, nil
 }
 
 // Close cancels pulls and streams, drops late operations, and waits for those in progress.

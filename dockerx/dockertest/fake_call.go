@@ -3,9 +3,12 @@ package dockertest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/dockerx"
 )
 
 func errUnreachable() error {
@@ -48,18 +51,20 @@ func (f *Fake) callUnlocked(ctx context.Context, op string, effect func(context.
 		return fmt.Errorf("%s: %w", op, err)
 	}
 	flt, delay, link, err := f.admit(op)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
+	}
+	switch {
 	case flt.late > 0:
-		time.AfterFunc(flt.late, func() {
-			_ = f.inLife(link.life, func() error { return effect(context.WithoutCancel(ctx)) }) // its result is discarded
-		})
-		return flt.err
+		f.later(ctx, flt.late, link, effect) // its result is discarded
 	case flt.err != nil && !flt.after:
-		return flt.err
 	case delay > 0:
-		err = f.delayed(ctx, delay, link, effect)
+		select {
+		case err = <-f.later(ctx, delay, link, effect):
+		case <-link.lost:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
 	default:
 		err = effect(ctx)
 	}
@@ -70,39 +75,32 @@ func (f *Fake) callUnlocked(ctx context.Context, op string, effect func(context.
 }
 
 // admit counts a call of op and returns the faults to apply.
-func (f *Fake) admit(op string) (flt fault, delay time.Duration, link link, err error) {
+func (f *Fake) admit(op string) (flt fault, delay time.Duration, link *link, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls[op]++
 	if f.down || f.closed {
-		return fault{}, 0, link, errUnreachable()
+		return fault{}, 0, nil, errUnreachable()
 	}
 	if queue := f.faults[op]; len(queue) > 0 {
 		flt, f.faults[op] = queue[0], queue[1:]
 	}
-	return flt, f.delays[op], f.link(), nil
+	return flt, f.delays[op], f.link, nil
 }
 
-// delayed runs effect after d, whether or not the caller still waits.
-func (f *Fake) delayed(ctx context.Context, d time.Duration, link link, effect func(context.Context) error) error {
+// later runs effect after d, whether or not the caller still waits.
+func (f *Fake) later(ctx context.Context, d time.Duration, link *link, effect func(context.Context) error) <-chan error {
 	done := make(chan error, 1)
 	time.AfterFunc(d, func() {
 		done <- f.inLife(link.life, func() error { return effect(context.WithoutCancel(ctx)) })
 	})
-	select {
-	case err := <-done:
-		return err
-	case <-link.lost:
-		return errUnreachable()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return done
 }
 
 // inLife runs effect unless the engine was restarted since the given run.
 func (f *Fake) inLife(life int, effect func() error) error {
 	f.mu.Lock()
-	gone := f.closed || f.life != life
+	gone := f.closed || f.link.life != life
 	if !gone {
 		f.inFlight.Add(1)
 	}
@@ -114,17 +112,21 @@ func (f *Fake) inLife(life int, effect func() error) error {
 	return effect()
 }
 
-// link is the connection of one call.
+// link is the connection of all callers to the engine, until it is cut.
 type link struct {
-	life int
-	lost <-chan struct{}
+	life int // of the engine's process
+	lost chan struct{}
+
+	log  []dockerx.Event // guarded by Fake.mu
+	news chan struct{}   // closed and replaced when log grows; guarded by Fake.mu
 }
 
-// link is called with mu held.
-func (f *Fake) link() link { return link{f.life, f.lost} }
+func newLink(life int, log []dockerx.Event) *link {
+	return &link{life: life, lost: make(chan struct{}), log: log, news: make(chan struct{})}
+}
 
 // reply returns err, or the loss of the connection if that came first.
-func (l link) reply(err error) error {
+func (l *link) reply(err error) error {
 	select {
 	case <-l.lost:
 		return errUnreachable()
@@ -133,13 +135,8 @@ func (l link) reply(err error) error {
 	}
 }
 
-// cutConnections closes streams and makes the calls in progress lose their replies. Called with mu held.
+// cutConnections ends the streams and makes the calls in progress lose their replies. Called with mu held.
 func (f *Fake) cutConnections() {
-	for s := range f.streams {
-		s.ended = true
-		s.signal()
-	}
-	clear(f.streams)
-	close(f.lost)
-	f.lost = make(chan struct{})
+	close(f.link.lost)
+	f.link = newLink(f.link.life, slices.Clone(f.link.log))
 }

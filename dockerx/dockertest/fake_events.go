@@ -12,34 +12,27 @@ import (
 // historyLimit is how many past events Docker keeps.
 const historyLimit = 256
 
-// stream is one subscription. Its fields are guarded by Fake.mu; wake has room for one signal.
-type stream struct {
-	queue []dockerx.Event
-	ended bool
-	wake  chan struct{}
-}
-
-func (s *stream) signal() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
 // Events implements Subject. A network's event carries its labels, even if another client created it.
 func (f *Fake) Events(ctx context.Context, since time.Time, labels map[string]string, ready func(), handle func(dockerx.Event)) error {
-	s := &stream{wake: make(chan struct{}, 1)}
 	if since.IsZero() {
 		since = time.Now()
 	}
-	if err := f.call(ctx, dockerx.OpEvents, func() error { return f.subscribe(s, since) }); err != nil {
-		f.unsubscribe(s)
+	var l *link
+	var next int // index in l.log
+	err := f.call(ctx, dockerx.OpEvents, func() error {
+		for l, next = f.link, max(0, len(f.link.log)-historyLimit); next < len(l.log) && l.log[next].Time.Before(since); {
+			next++
+		}
+		return nil
+	})
+	if err != nil {
 		return fmt.Errorf("subscribe to events: %w", err)
 	}
-	defer f.unsubscribe(s)
 	ready()
 	for {
-		batch, ended := f.drain(s)
+		ended := l.reply(nil) // before the log is read: events that precede the end are handled
+		batch, news := f.logged(l, next)
+		next += len(batch)
 		for _, e := range batch {
 			if dockerx.LabelsMatch(e.Labels, labels) {
 				e.Labels = maps.Clone(e.Labels)
@@ -49,40 +42,22 @@ func (f *Fake) Events(ctx context.Context, since time.Time, labels map[string]st
 		if ctx.Err() != nil {
 			return fmt.Errorf("follow events: %w", ctx.Err())
 		}
-		if ended {
-			return fmt.Errorf("event stream lost: %w", errUnreachable())
+		if ended != nil {
+			return fmt.Errorf("event stream lost: %w", ended)
 		}
 		select {
-		case <-s.wake:
+		case <-news:
+		case <-l.lost:
 		case <-ctx.Done():
 		}
 	}
 }
 
-// subscribe is called with mu held.
-func (f *Fake) subscribe(s *stream, since time.Time) error {
-	for _, e := range f.history {
-		if !e.Time.Before(since) {
-			s.queue = append(s.queue, e)
-		}
-	}
-	s.ended = f.closed
-	f.streams[s] = true
-	s.signal()
-	return nil
-}
-
-func (f *Fake) unsubscribe(s *stream) {
+// logged returns the events of l from index next on, and a channel that is closed when there are more.
+func (f *Fake) logged(l *link, next int) ([]dockerx.Event, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.streams, s)
-}
-
-func (f *Fake) drain(s *stream) (batch []dockerx.Event, ended bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	batch, s.queue = s.queue, nil
-	return batch, s.ended
+	return l.log[next:], l.news
 }
 
 // emit is called with mu held.
@@ -95,15 +70,11 @@ func (f *Fake) emit(e dockerx.Event) {
 // deliver sends the pending events to the streams. The hooks have run before, so a container's processes have exited and
 // released their locks before the engine reports the exit. Called with mu held.
 func (f *Fake) deliver() {
-	f.history = append(f.history, f.pending...)
-	if over := len(f.history) - historyLimit; over > 0 {
-		f.history = f.history[over:]
+	if len(f.pending) > 0 {
+		f.link.log, f.pending = append(f.link.log, f.pending...), nil
+		close(f.link.news)
+		f.link.news = make(chan struct{})
 	}
-	for s := range f.streams {
-		s.queue = append(s.queue, f.pending...)
-		s.signal()
-	}
-	f.pending = nil
 }
 
 func (f *Fake) emitContainer(c *fakeContainer, action string) {

@@ -33,9 +33,7 @@ func (f *Fake) Late(op string, n int, d time.Duration) {
 func (f *Fake) addFaults(op string, n int, one fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for range n {
-		f.faults[op] = append(f.faults[op], one)
-	}
+	f.faults[op] = append(f.faults[op], slices.Repeat([]fault{one}, n)...)
 }
 
 // Heal drops all pending faults and delays. Late operations that were called continue.
@@ -75,9 +73,9 @@ func (f *Fake) RestartEngine(liveRestore bool) {
 
 // restart starts another run of the engine's process, and ends the containers on request. Called with mu held.
 func (f *Fake) restart(endContainers bool) {
-	f.life, f.startedAt = f.life+1, f.clock().UTC()
+	f.startedAt = f.clock().UTC()
 	f.cutConnections()
-	f.history, f.pending = nil, nil
+	f.link.life, f.link.log, f.pending = f.link.life+1, nil, nil
 	for _, id := range slices.Sorted(maps.Keys(f.containers)) {
 		if endContainers {
 			f.end(f.containers[id], 137, false, false)

@@ -12,7 +12,7 @@ import (
 
 func TestPullsReportTheirSteps(t *testing.T) {
 	bubble(t, func(t *testing.T, f *Fake) {
-		f.PullDelay = 2 * time.Second
+		f.PullDelay = 2200 * time.Millisecond
 		f.PullSteps = []dockerx.PullProgress{{Current: 1, Total: 2, Layers: 1}, {Current: 2, Total: 2, Done: 1, Layers: 1}}
 		f.AddRemoteImage("r:1", dockerx.Image{})
 		var got []dockerx.PullProgress
@@ -28,7 +28,8 @@ func TestPullsReportTheirSteps(t *testing.T) {
 		if want := append([]dockerx.PullProgress{{}}, f.PullSteps...); !slices.Equal(got, want) {
 			t.Errorf("told %v, want %v", got, want)
 		}
-		if want := []time.Duration{0, time.Second, 2 * time.Second}; !slices.Equal(at, want) {
+		// The waiter looks every 250 ms, and at the end.
+		if want := []time.Duration{0, 1250 * time.Millisecond, f.PullDelay}; !slices.Equal(at, want) {
 			t.Errorf("told at %v, want %v", at, want)
 		}
 		if _, err := f.EnsureImage(t.Context(), "r:1", o); err != nil || len(got) != 3 {

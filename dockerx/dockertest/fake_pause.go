@@ -1,6 +1,7 @@
 package dockertest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -65,26 +66,12 @@ func (f *Fake) probeAgain(c *fakeContainer) {
 	c.listedSick = true
 	c.thaws++
 	run, thaw := c.ended, c.thaws
-	interval := c.spec.Healthcheck.Interval
-	if interval == 0 {
-		interval = defaultInterval
-	}
-	time.AfterFunc(interval, func() {
+	time.AfterFunc(cmp.Or(c.spec.Healthcheck.Interval, defaultInterval), func() {
 		f.do(func() {
-			if c.ended == run && c.detail.Running && !c.detail.Paused && c.thaws == thaw {
-				f.probe(c)
+			verdict := cmp.Or(c.due, c.detail.Health)
+			if c.ended == run && c.detail.Running && !c.detail.Paused && c.thaws == thaw && verdict != dockerx.HealthStarting {
+				f.setHealth(c, verdict)
 			}
 		})
 	})
-}
-
-// probe runs the first probe after a thaw. Called with mu held.
-func (f *Fake) probe(c *fakeContainer) {
-	verdict := c.detail.Health
-	if c.due != dockerx.HealthNone {
-		verdict = c.due
-	}
-	if verdict != dockerx.HealthStarting {
-		f.setHealth(c, verdict)
-	}
 }

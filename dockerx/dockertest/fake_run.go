@@ -120,7 +120,7 @@ func (f *Fake) stop(ctx context.Context, id string, grace time.Duration) error {
 		return nil
 	}
 	_ = f.freeze(c.detail.ID, false) // so that the container receives the signal
-	ended, link := c.ended, f.link()
+	ended, link := c.ended, f.link
 	f.mu.Unlock()
 	f.runHooks()
 	code, takes := 143, time.Duration(0)
@@ -133,7 +133,7 @@ func (f *Fake) stop(ctx context.Context, id string, grace time.Duration) error {
 	end := func() {
 		f.do(func() {
 			// A restarted engine has sent its TERM, but will send no KILL.
-			if c.ended == ended && (code == 143 || f.life == link.life) {
+			if c.ended == ended && (code == 143 || f.link.life == link.life) {
 				f.end(c, code, false, true)
 			}
 		})

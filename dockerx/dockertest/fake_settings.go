@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -41,7 +42,7 @@ func (f *Fake) info() dockerx.Info {
 		StorageDriver:  f.driver + " on extfs",
 		Driver:         f.driver,
 		DataRoot:       "/var/lib/docker",
-		Run:            fmt.Sprintf("life %d", f.life),
+		Run:            fmt.Sprintf("life %d", f.link.life),
 		StartedAt:      f.startedAt,
 	}
 	if f.editInfo != nil {
@@ -121,10 +122,7 @@ func (f *Fake) publish(c *fakeContainer) error {
 }
 
 func (f *Fake) portsInUse() map[hostPort]bool {
-	inUse := map[hostPort]bool{}
-	for p, taken := range f.taken {
-		inUse[p] = taken
-	}
+	inUse := maps.Clone(f.taken)
 	for _, c := range f.containers {
 		for _, p := range c.detail.Ports {
 			inUse[hostPort{p.HostPort, p.Protocol}] = true

@@ -5,10 +5,13 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/docker/docker/api/types/image"
@@ -71,26 +74,16 @@ func Root(t testing.TB) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
+	link := &fstest.MapFile{Mode: fs.ModeSymlink | fs.ModePerm, Data: []byte("busybox")}
+	directory := &fstest.MapFile{Mode: fs.ModeDir | 0o755}
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
-	add := func(h tar.Header, content []byte) {
-		h.Size = int64(len(content))
-		if err := w.WriteHeader(&h); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.Write(content); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, dir := range []string{"bin/", "etc/", "tmp/"} {
-		add(tar.Header{Name: dir, Typeflag: tar.TypeDir, Mode: 0o755}, nil)
-	}
-	add(tar.Header{Name: "bin/busybox", Typeflag: tar.TypeReg, Mode: 0o755}, binary)
-	for _, name := range []string{"sh", "sleep", "true"} {
-		add(tar.Header{Name: "bin/" + name, Typeflag: tar.TypeSymlink, Linkname: "busybox"}, nil)
-	}
-	add(tar.Header{Name: "etc/passwd", Typeflag: tar.TypeReg, Mode: 0o644}, []byte(passwd))
-	if err := w.Close(); err != nil {
+	err = w.AddFS(fstest.MapFS{
+		"bin": directory, "bin/busybox": {Mode: 0o755, Data: binary}, "bin/sh": link, "bin/sleep": link, "bin/true": link,
+		"etc": directory, "etc/passwd": {Mode: 0o644, Data: []byte(passwd)},
+		"tmp": directory,
+	})
+	if err := errors.Join(err, w.Close()); err != nil {
 		t.Fatal(err)
 	}
 	return buf.Bytes()

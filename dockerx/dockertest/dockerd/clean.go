@@ -71,19 +71,16 @@ func (e *Engine) leftovers() []int {
 
 // unmount detaches the mounts below the engine's directory, the innermost first.
 func (e *Engine) unmount() {
-	mounts, err := os.ReadFile("/proc/self/mounts")
+	mounts, err := procfs.GetMounts()
 	if err != nil {
 		e.t.Errorf("clean up after dockerd: %v", err)
-		return
 	}
-	lines := strings.Split(string(mounts), "\n")
-	for i := len(lines) - 1; i >= 0; i-- {
-		fields := strings.Fields(lines[i])
-		if len(fields) < 2 || !strings.HasPrefix(fields[1], e.dir+"/") {
+	for _, m := range slices.Backward(mounts) {
+		if !strings.HasPrefix(m.MountPoint, e.dir+"/") {
 			continue
 		}
-		if err := unix.Unmount(fields[1], unix.MNT_DETACH); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EINVAL) {
-			e.t.Errorf("unmount %s: %v", fields[1], err)
+		if err := unix.Unmount(m.MountPoint, unix.MNT_DETACH); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EINVAL) {
+			e.t.Errorf("unmount %s: %v", m.MountPoint, err)
 		}
 	}
 }

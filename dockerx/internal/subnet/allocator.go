@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 )
@@ -17,16 +18,17 @@ var ErrExhausted = errors.New("no free subnet")
 // accepted request. Reusing a subnet too early costs one refusal, nothing more.
 const Doubt = 2 * time.Minute
 
-// Allocator picks subnets and tracks which are in use; the engine may still refuse one. Freed subnets are reused last, after
-// one round through the pool. All state is in memory; after a restart Reset restores it.
+// Allocator picks subnets, one after the other through the pool, so that freed ones are reused last. It skips those of the last
+// list of the engine's networks. The engine refuses one that was used since that list; then Reset corrects the list. All state
+// is in memory.
 type Allocator struct {
 	pool netip.Prefix
 
-	mu       sync.Mutex
-	after    netip.Addr                 // where the next search starts
-	networks map[string][]netip.Prefix  // by network ID: what the engine has
-	held     map[netip.Prefix]time.Time // picked or in doubt, and until when; zero: until the engine has answered
-	reset    bool
+	mu     sync.Mutex
+	after  netip.Addr                 // where the next search starts
+	listed []netip.Prefix             // what the engine had at the last Reset
+	held   map[netip.Prefix]time.Time // picked or in doubt, and until when; zero: until the engine has answered
+	reset  bool
 }
 
 // NewAllocator returns an Allocator for pool, which must be IPv4 and a /28 or larger.
@@ -35,22 +37,14 @@ func NewAllocator(pool netip.Prefix) (*Allocator, error) {
 		return nil, fmt.Errorf("%s: want an IPv4 block with room for a /28", pool)
 	}
 	pool = pool.Masked()
-	return &Allocator{
-		pool:     pool,
-		after:    pool.Addr(),
-		networks: map[string][]netip.Prefix{},
-		held:     map[netip.Prefix]time.Time{},
-	}, nil
+	return &Allocator{pool: pool, after: pool.Addr(), held: map[netip.Prefix]time.Time{}}, nil
 }
 
-// Pool returns the block that subnets come from.
-func (a *Allocator) Pool() netip.Prefix { return a.pool }
-
-// Reset replaces the networks, by ID, with a complete list of the engine's. Held subnets stay held.
-func (a *Allocator) Reset(networks map[string][]netip.Prefix) {
+// Reset replaces the listed subnets with those of all of the engine's networks. Held subnets stay held.
+func (a *Allocator) Reset(listed []netip.Prefix) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.networks, a.reset = networks, true
+	a.listed, a.reset = listed, true
 }
 
 // Known reports whether Reset has been called.
@@ -60,7 +54,7 @@ func (a *Allocator) Known() bool {
 	return a.reset
 }
 
-// Pick returns a prefix of the given length and holds it until Commit, Release or Suspect is called for it. routes are
+// Pick returns a prefix of the given length and holds it until Release or Suspect is called for it. routes are
 // prefixes that are in use on the host. Errors: ErrExhausted.
 func (a *Allocator) Pick(bits int, routes []netip.Prefix, now time.Time) (netip.Prefix, error) {
 	a.mu.Lock()
@@ -84,15 +78,7 @@ func (a *Allocator) exhausted(bits int, routes []netip.Prefix) error {
 	return fmt.Errorf("no free /%d in %s: %w", bits, a.pool, ErrExhausted)
 }
 
-// Commit records that network id has p.
-func (a *Allocator) Commit(p netip.Prefix, id string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.held, p)
-	a.networks[id] = []netip.Prefix{p}
-}
-
-// Release frees p: the engine does not use it.
+// Release ends the hold of p: the engine has answered.
 func (a *Allocator) Release(p netip.Prefix) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -106,19 +92,9 @@ func (a *Allocator) Suspect(p netip.Prefix, now time.Time) {
 	a.held[p] = now.Add(Doubt)
 }
 
-// Forget records that network id was removed.
-func (a *Allocator) Forget(id string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.networks, id)
-}
-
 // busy lists the prefixes that may not be picked, and drops expired holds. Called with mu held.
 func (a *Allocator) busy(now time.Time) []netip.Prefix {
-	var out []netip.Prefix
-	for _, prefixes := range a.networks {
-		out = append(out, prefixes...)
-	}
+	out := slices.Clone(a.listed)
 	for p, until := range a.held {
 		if !until.IsZero() && now.After(until) {
 			delete(a.held, p)

@@ -12,7 +12,7 @@ func next(pool netip.Prefix, bits int, start netip.Addr, busy []netip.Prefix) (n
 	end := first + uint64(1)<<(32-pool.Bits())
 	from := first
 	if pool.Contains(start) {
-		from = first + (number(start)-first)/size*size
+		from = first + (number(start)-first+size-1)/size*size
 	}
 	if p, ok := scan(from, end, size, bits, busy); ok {
 		return p, true

@@ -40,14 +40,10 @@ func pieceSize(size int64) int64 {
 	return max(leastPiece, (size/mostPieces+page-1)/page*page)
 }
 
-// piece returns the path of the piece with index i.
-func (b *ballast) piece(i int64) string { return filepath.Join(b.path, fmt.Sprintf("%03d", i)) }
-
 // held returns the disk space that the pieces use, in bytes; 0 when there are none.
 func (b *ballast) held() (all int64) {
-	files, _ := os.ReadDir(b.path) // without a directory there are no pieces
-	for _, f := range files {
-		all += allocated(filepath.Join(b.path, f.Name()))
+	for _, path := range b.pieces() {
+		all += allocated(path)
 	}
 	return all
 }
@@ -61,11 +57,8 @@ func allocated(path string) int64 {
 	return st.Blocks * 512 // the unit of st_blocks
 }
 
-// files returns the paths of the pieces, or of the single file of an earlier version, which stays until there is room for pieces.
-func (b *ballast) files() (paths []string) {
-	if allocated(b.path) > 0 {
-		return []string{b.path}
-	}
+// pieces returns the paths of the pieces.
+func (b *ballast) pieces() (paths []string) {
 	entries, _ := os.ReadDir(b.path) // without a directory there are no pieces
 	for _, e := range entries {
 		paths = append(paths, filepath.Join(b.path, e.Name()))
@@ -78,7 +71,7 @@ func (b *ballast) release() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.releases++
-	for _, path := range slices.Backward(b.files()) {
+	for _, path := range slices.Backward(b.pieces()) {
 		held := allocated(path)
 		err := fault.Around(fault.Disk, "release_ballast", func() error { return os.Remove(path) })
 		if err == nil && held > 0 {
@@ -96,7 +89,7 @@ func (b *ballast) make(size int64) error {
 }
 
 func (b *ballast) makePieces(size int64) error {
-	_ = os.Remove(b.path) // removes a file of this name, or an empty directory
+	_ = os.Remove(b.path) // a file in the way, or an empty directory
 	if err := os.Mkdir(b.path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("create the ballast directory: %w", err)
 	}
@@ -105,7 +98,7 @@ func (b *ballast) makePieces(size int64) error {
 	b.mu.Unlock()
 	each := pieceSize(size)
 	for i := int64(0); i*each < size; i++ {
-		if done, err := b.makePiece(b.piece(i), each, releases); done || err != nil {
+		if done, err := b.makePiece(filepath.Join(b.path, fmt.Sprintf("%03d", i)), each, releases); done || err != nil {
 			return err
 		}
 	}

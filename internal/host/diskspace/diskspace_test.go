@@ -175,27 +175,6 @@ func TestFullDiskAtTheStartIsLow(t *testing.T) {
 	}
 }
 
-// TestTheBallastOfAnEarlierVersionIsReleased: that version kept it in one file, and the disk is full at the start.
-func TestTheBallastOfAnEarlierVersionIsReleased(t *testing.T) {
-	dir := smallDisk(t, "8m")
-	old := filepath.Join(dir, "ballast")
-	must(t, os.WriteFile(old, make([]byte, mib), 0o600))
-	filler := smalldisk.Fill(t, dir)
-	w := newWatcher(dir)
-	if w.NoRoom() == "" {
-		t.Error("there is room")
-	}
-	if !w.MakeRoom() || w.MakeRoom() {
-		t.Error("the file is not released, or twice")
-	}
-	must(t, os.WriteFile(filepath.Join(dir, "commit"), make([]byte, mib/2), 0o600))
-	must(t, os.Remove(filler))
-	w.Check()
-	if info, err := os.Lstat(old); err != nil || !info.IsDir() || w.NoRoom() != "" {
-		t.Errorf("with room again the ballast is %v, %v: %s", info, err, w.NoRoom())
-	}
-}
-
 // TestAReleaseOvertakesTheMaking also serves the race detector.
 func TestAReleaseOvertakesTheMaking(t *testing.T) {
 	b := ballast{path: filepath.Join(t.TempDir(), "ballast")}

@@ -1,6 +1,7 @@
 package diskspace
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/docker/go-units"
+
+	"github.com/agbox/agbox/internal/wait"
 )
 
 // lookEvery is the interval between readings: within it, a disk written at 1 GB/s loses at most the default low-water mark of
@@ -73,15 +76,8 @@ func New(o Options) *Watcher {
 
 // Run reads all places twice a second until ctx ends.
 func (w *Watcher) Run(ctx context.Context) {
-	ticker := time.NewTicker(lookEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			w.Check()
-		}
+	for wait.For(ctx, lookEvery) == nil {
+		w.Check()
 	}
 }
 
@@ -138,10 +134,7 @@ func (w *Watcher) ReserveBytes() int64 {
 }
 
 func (w *Watcher) reserve(r Reading) int64 {
-	if w.o.Reserve > 0 {
-		return w.o.Reserve
-	}
-	return Reserve(r.Total)
+	return cmp.Or(w.o.Reserve, Reserve(r.Total))
 }
 
 // Check reads and judges every place once. It must not be called concurrently.
@@ -168,13 +161,10 @@ func (w *Watcher) Check() {
 
 func (w *Watcher) judge(p Place, r Reading, withBallast bool) {
 	w.mu.Lock()
-	m := Marks{Low: w.lowWater}
+	m := Marks{Low: cmp.Or(w.lowWater, LowWater(r.Total))}
 	wasLow := w.noRoom[p.Name] != ""
 	withBallast = withBallast && !w.useless
 	w.mu.Unlock()
-	if m.Low == 0 {
-		m.Low = LowWater(r.Total)
-	}
 	if withBallast {
 		m.Ballast, r.Ballast = w.reserve(r), w.ballast.held()
 	}
