@@ -19,26 +19,25 @@ type Paths struct {
 	Out  string // at ContainerOut, writable
 }
 
-// Dir is the daemon's access to the files of all execs. Its methods hold no lock across I/O and may be called concurrently, but
-// Start, Cancel, Close and Forget of one exec must not run concurrently. All state is in the files; only the watches
-// are in memory.
+// Dir is the daemon's access to the files of all execs. Its methods may be called concurrently, but Start, Cancel, Close and Forget
+// of one exec must not run concurrently. All state is in the files; only the watches are in memory.
 type Dir struct {
 	outputRoot, runRoot string
 
-	mu      sync.Mutex
-	watched map[string]bool // sandboxes to watch, by ID
-	watcher *inotify        // nil while Watch does not run, or has no instance
-	polls   *poller
-
-	agents agentWatches
+	mu           sync.Mutex
+	watched      map[string]*logDir // log directories to watch, by sandbox ID
+	watcher      *inotify           // nil while Watch does not run, or has no instance
+	sooner       chan struct{}      // receives an element when a directory is to be polled sooner
+	agents       map[execKey]bool   // execs whose output is to be watched
+	agentWatcher *inotify           // nil while WatchAgents does not run
 }
 
 // New returns the Dir with logs below outputRoot and requests below runRoot, both absolute paths. It does no I/O. Keep runRoot
 // short: future releases place sockets there, whose paths are limited to 107 characters.
 func New(outputRoot, runRoot string) *Dir {
 	return &Dir{
-		outputRoot: outputRoot, runRoot: runRoot, watched: make(map[string]bool), polls: newPoller(),
-		agents: agentWatches{wanted: make(map[execKey]bool)},
+		outputRoot: outputRoot, runRoot: runRoot,
+		watched: map[string]*logDir{}, sooner: make(chan struct{}, 1), agents: map[execKey]bool{},
 	}
 }
 
