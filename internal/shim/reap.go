@@ -93,7 +93,7 @@ func (p *initProcess) lose(c *child) {
 		if p.failures[c.id] >= maxFailures {
 			p.refuse(c.id, c.request, "its supervisor died each time before it could begin: the sandbox has no room for its threads or memory")
 		}
-		p.soon = time.Now().Add(busyPause)
+		p.retryIn(busyPause)
 		unix.Close(c.lock)
 		return
 	}

@@ -101,10 +101,9 @@ func (p *initProcess) start(id string) {
 		p.settled[id] = file
 		return
 	}
-	now := time.Now()
-	admitted, late := p.starting.admit(id, p.live(), now)
+	admitted, late := p.starting.admit(id, p.live(), time.Now())
 	if !admitted && !late {
-		p.soon = now.Add(startPause)
+		p.retryIn(startPause)
 		return
 	}
 	lock, err := p.lock(id)
@@ -135,7 +134,7 @@ func (p *initProcess) live() int {
 
 func (p *initProcess) again(id string) {
 	if p.busy[id]++; p.busy[id] < busyTries {
-		p.soon = time.Now().Add(busyPause)
+		p.retryIn(busyPause)
 	}
 }
 

@@ -115,7 +115,7 @@ func TestARefusedWatchIsRequestedAgain(t *testing.T) {
 	}
 	await(0)
 	d.mu.Lock()
-	d.watched["box1"].refused = true
+	d.watched["box1"].refused, d.watched["box1"].asked = true, time.Time{}
 	d.mu.Unlock()
 	d.wake()
 	await(0)
