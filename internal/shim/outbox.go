@@ -125,7 +125,8 @@ func appendOutbox(out, id string, line []byte) error {
 	case err != nil:
 		return fmt.Errorf("open %s: %w", path, err)
 	}
-	defer unix.Close(fd)
+	fifo := os.NewFile(uintptr(fd), path)
+	defer fifo.Close()
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
 		return fmt.Errorf("%s is not a FIFO", path)
@@ -136,7 +137,12 @@ func appendOutbox(out, id string, line []byte) error {
 	deadline := time.Now().Add(speakTime)
 	err = lockUntil(fd, deadline)
 	if err == nil {
-		err = writeUntil(fd, append([]byte{'\n'}, line...), deadline)
+		err = fifo.SetWriteDeadline(deadline)
+	}
+	if err == nil {
+		if _, err = fifo.Write(append([]byte{'\n'}, line...)); errors.Is(err, os.ErrDeadlineExceeded) {
+			err = fmt.Errorf("nothing was read of it for %v, as on a full disk: %w", speakTime, os.ErrDeadlineExceeded)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("write to %s: %w", path, err)
@@ -156,28 +162,6 @@ func lockUntil(fd int, deadline time.Time) error {
 		}
 		time.Sleep(5 * time.Millisecond) // flock(2) has no timeout
 	}
-}
-
-// writeUntil writes all of data to a non-blocking pipe.
-func writeUntil(fd int, data []byte, deadline time.Time) error {
-	for len(data) > 0 {
-		n, err := unix.Write(fd, data)
-		switch {
-		case err == nil:
-			data = data[n:]
-			continue
-		case errors.Is(err, unix.EINTR):
-			continue
-		case !errors.Is(err, unix.EAGAIN):
-			return err
-		}
-		if !time.Now().Before(deadline) {
-			return fmt.Errorf("nothing was read of it for %v, as on a full disk: %w", speakTime, os.ErrDeadlineExceeded)
-		}
-		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
-		_, _ = unix.Poll(fds, pollTimeout(deadline)) // the next write reports an error
-	}
-	return nil
 }
 
 // A word is a message from a program inside an agent's exec to agboxd: one line of the outbox, in the native format of package
