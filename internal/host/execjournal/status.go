@@ -89,15 +89,15 @@ func readJournal(dirfd int, execID string) (Journal, error) {
 
 // lockHeld probes the lock. A lock file that is missing or not regular is free: no shim can hold it.
 func lockHeld(dirfd int, execID string) (bool, error) {
-	fd, err := openRegular(dirfd, LockName(execID))
+	f, err := openRegular(dirfd, LockName(execID))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrMalformed) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	defer unix.Close(fd) // releases the shared lock
-	err = Flock(fd, unix.LOCK_SH)
+	defer f.Close() // releases the shared lock
+	err = Flock(int(f.Fd()), unix.LOCK_SH)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return true, nil
 	}
