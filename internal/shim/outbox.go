@@ -32,7 +32,7 @@ const (
 // makeOutbox creates the FIFO and the file of an exec's outbox. agboxd reads whichever it finds first, so the file is created before the
 // FIFO.
 func makeOutbox(out, id string, limit int64) (*outbox, error) {
-	agents, err := openAgents(out)
+	agents, err := execjournal.OpenAgents(out, true)
 	if err != nil {
 		return nil, err
 	}
@@ -59,23 +59,6 @@ func makeOutbox(out, id string, limit int64) (*outbox, error) {
 		return nil, fmt.Errorf("%s is not the FIFO that was made", fifo)
 	}
 	return b, unix.Fchmod(b.pipe, openMode) // Fchmod ignores the umask
-}
-
-// openAgents opens the directory of outboxes and creates it if it is missing.
-func openAgents(out string) (int, error) {
-	dir, err := openDir(out)
-	if err != nil {
-		return -1, err
-	}
-	defer unix.Close(dir)
-	if err := unix.Mkdirat(dir, execjournal.AgentsDir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return -1, fmt.Errorf("make %s: %w", execjournal.AgentsDir, err)
-	}
-	fd, err := unix.Openat(dir, execjournal.AgentsDir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, fmt.Errorf("open %s: %w", execjournal.AgentsDir, err)
-	}
-	return fd, nil
 }
 
 // settle closes the outbox once its limit is reached.

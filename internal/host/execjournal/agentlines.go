@@ -162,7 +162,7 @@ func split(data []byte) (lines []Line, taken int) {
 }
 
 func (d *Dir) openAgentFile(sandboxID, execID string, src Source) (*os.File, error) {
-	dir, err := d.openAgentDir(sandboxID, src)
+	dir, err := d.openAgentDir(sandboxID, src, false)
 	if err != nil {
 		return nil, err
 	}
@@ -177,20 +177,30 @@ func sourceName(execID string, src Source) string {
 	return StdoutName(execID)
 }
 
-// openAgentDir opens the directory of a source. The container can replace the directory of the outboxes by a symlink, so no
-// symlink is followed.
-func (d *Dir) openAgentDir(sandboxID string, src Source) (int, error) {
+// openAgentDir opens the directory of a source.
+func (d *Dir) openAgentDir(sandboxID string, src Source, create bool) (int, error) {
 	p := d.Paths(sandboxID)
 	if src == Stdout {
 		return openDir(p.Logs)
 	}
-	out, err := openDir(p.Out)
+	return OpenAgents(p.Out, create)
+}
+
+// OpenAgents opens the directory of outboxes in the directory at out; with create, it makes a missing one first. It follows no symlink in place of either. Errors: not found; ErrMalformed for anything else than a directory that may be read.
+func OpenAgents(out string, create bool) (int, error) {
+	dir, err := openDir(out)
 	if err != nil {
 		return -1, err
 	}
-	defer unix.Close(out)
-	fd, err := unix.Openat(out, AgentsDir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	defer unix.Close(dir)
+	var refused error
+	if create {
+		refused = unix.Mkdirat(dir, AgentsDir, 0o755) // EEXIST, mostly
+	}
+	fd, err := unix.Openat(dir, AgentsDir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return -1, fmt.Errorf("open %s: %w", AgentsDir, errors.Join(refused, err))
 	case errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP):
 		return -1, fmt.Errorf("%w: %s is not a directory", ErrMalformed, AgentsDir)
 	case errors.Is(err, fs.ErrPermission):

@@ -73,12 +73,12 @@ func (d *Dir) installAgents() error {
 	return nil
 }
 
-// addAgent watches both directories before their files, so that it finds files created before and gets events for later ones.
+// addAgent watches both directories before their files, so that it finds files created before and gets events for later ones. It makes
+// the directory of outboxes, as the shim would, so that it can be watched before the shim runs.
 func (d *Dir) addAgent(k execKey) error {
 	w := d.agentWatcher
-	d.makeAgentsDir(k.sandboxID)
 	for _, src := range []Source{Stdout, Outbox} {
-		dir, err := d.openAgentDir(k.sandboxID, src)
+		dir, err := d.openAgentDir(k.sandboxID, src, true)
 		if errors.Is(err, ErrMalformed) || src == Outbox && errors.Is(err, fs.ErrNotExist) {
 			continue // nothing to watch; ReadLines returns the error
 		}
@@ -95,17 +95,6 @@ func (d *Dir) addAgent(k execKey) error {
 		}
 	}
 	return nil
-}
-
-// makeAgentsDir creates the directory of outboxes, as the shim would, so that it can be watched before the shim runs. Anything
-// that exists at its path stays.
-func (d *Dir) makeAgentsDir(sandboxID string) {
-	out, err := openDir(d.Paths(sandboxID).Out)
-	if err != nil {
-		return
-	}
-	defer unix.Close(out)
-	_ = unix.Mkdirat(out, AgentsDir, 0o755)
 }
 
 // addFile watches name if it is a regular file; anything else is ignored.
