@@ -79,11 +79,11 @@ func becomeSupervisor() (*signals, error) {
 // prepare does all steps up to the creation of the journal. After that, this supervisor must record the exec's end.
 func prepare(at Places, o options, sig *signals) (*supervisor, error) {
 	id := o.execID
-	ctl, err := openDir(at.Ctl + "/" + execjournal.ExecDir)
+	ctl, err := execjournal.OpenDir(at.Ctl + "/" + execjournal.ExecDir)
 	if err != nil {
 		return nil, err
 	}
-	logs, err := openDir(at.Logs)
+	logs, err := execjournal.OpenDir(at.Logs)
 	if err != nil {
 		return nil, err
 	}

@@ -129,7 +129,7 @@ func (p *initProcess) loop() int {
 
 // noteTerm creates a file which records that PID 1 received TERM or INT. agboxd uses it to distinguish docker stop from a crash.
 func (p *initProcess) noteTerm() {
-	if err := touch(unix.AT_FDCWD, filepath.Join(p.places.Logs, execjournal.TerminatedName)); err != nil {
+	if err := execjournal.Touch(unix.AT_FDCWD, filepath.Join(p.places.Logs, execjournal.TerminatedName), 0); err != nil {
 		say("note the TERM: %v", err)
 	}
 }

@@ -47,7 +47,7 @@ func (s *mainSupervisor) prepare(at Places) error {
 	if s.sig, err = becomeSupervisor(); err != nil {
 		return err
 	}
-	logs, err := openDir(at.Logs)
+	logs, err := execjournal.OpenDir(at.Logs)
 	if err != nil {
 		return err
 	}

@@ -57,7 +57,9 @@ func memoryAvailable(supervisors int) int64 {
 }
 
 // memoryHeld returns the bytes of anonymous memory and of page cache in this container; 0 if the kernel does not report them.
-func memoryHeld() (anonymous, cache int64) { return memoryUse(memoryFile("memory.stat", "memory.stat")) }
+func memoryHeld() (anonymous, cache int64) {
+	return memoryUse(memoryFile("memory.stat", "memory.stat"))
+}
 
 // memoryUse parses memory.stat of cgroup v1 or v2. In v1, lines with the prefix total_ include the child groups.
 func memoryUse(text string) (anonymous, cache int64) {

@@ -98,15 +98,5 @@ func (p *initProcess) lose(c *child) {
 		return
 	}
 	unix.Close(c.lock)
-	_ = touch(p.logs, execjournal.LostName(c.id))
-}
-
-// touch creates an empty file.
-func touch(dir int, name string) error {
-	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
-	fd, err := unix.Openat(dir, name, flags, execjournal.PrivateMode)
-	if err != nil {
-		return err
-	}
-	return unix.Close(fd)
+	_ = execjournal.Touch(p.logs, execjournal.LostName(c.id), 0)
 }

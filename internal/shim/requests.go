@@ -159,7 +159,7 @@ func (p *initProcess) spawn(id string, file fileID, lock int) {
 // refuse records that an exec cannot be started. The caller holds its lock.
 func (p *initProcess) refuse(id string, file fileID, why string) {
 	say("exec %s: %s", id, why)
-	ctl, err := openDir(p.inbox.dir)
+	ctl, err := execjournal.OpenDir(p.inbox.dir)
 	if err != nil {
 		return
 	}
@@ -181,7 +181,7 @@ func (p *initProcess) openLogs() bool {
 	if p.logs >= 0 {
 		return true
 	}
-	fd, err := openDir(p.places.Logs)
+	fd, err := execjournal.OpenDir(p.places.Logs)
 	if err != nil {
 		say("%v", err)
 		return false

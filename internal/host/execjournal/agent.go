@@ -65,7 +65,7 @@ func (d *Dir) AppendInbox(sandboxID, execID string, offset int64, data []byte) (
 	if offset < 0 {
 		return 0, invalidf("offset %d is negative", offset)
 	}
-	dir, err := openDir(d.execDir(sandboxID))
+	dir, err := OpenDir(d.execDir(sandboxID))
 	if err != nil {
 		return 0, err
 	}

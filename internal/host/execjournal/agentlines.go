@@ -181,14 +181,14 @@ func sourceName(execID string, src Source) string {
 func (d *Dir) openAgentDir(sandboxID string, src Source, create bool) (int, error) {
 	p := d.Paths(sandboxID)
 	if src == Stdout {
-		return openDir(p.Logs)
+		return OpenDir(p.Logs)
 	}
 	return OpenAgents(p.Out, create)
 }
 
 // OpenAgents opens the directory of outboxes in the directory at out; with create, it makes a missing one first. It follows no symlink in place of either. Errors: not found; ErrMalformed for anything else than a directory that may be read.
 func OpenAgents(out string, create bool) (int, error) {
-	dir, err := openDir(out)
+	dir, err := OpenDir(out)
 	if err != nil {
 		return -1, err
 	}

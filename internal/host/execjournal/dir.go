@@ -151,7 +151,7 @@ func makeDir(path string, mode uint32, foreign func(fd int, owner uint32) error)
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return false, fmt.Errorf("make %s: %w", path, err)
 	}
-	fd, err := openDir(path)
+	fd, err := OpenDir(path)
 	if err != nil {
 		return created, err
 	}
@@ -175,7 +175,7 @@ func makeDir(path string, mode uint32, foreign func(fd int, owner uint32) error)
 
 // syncParent makes a new directory durable; an fsync of files in it does not.
 func syncParent(path string) error {
-	fd, err := openDir(filepath.Dir(path))
+	fd, err := OpenDir(filepath.Dir(path))
 	if err != nil {
 		return err
 	}
@@ -186,8 +186,8 @@ func syncParent(path string) error {
 	return nil
 }
 
-// openDir opens a directory, not a symlink to one. Errors: not found, failed precondition.
-func openDir(path string) (int, error) {
+// OpenDir opens a directory, not a symlink to one. Errors: not found, failed precondition.
+func OpenDir(path string) (int, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	switch {
 	case err == nil:
@@ -200,9 +200,9 @@ func openDir(path string) (int, error) {
 	return -1, fmt.Errorf("open %s: %w", path, err)
 }
 
-// inDir calls fn with the directory at path, opened as by openDir. A missing directory is no error, and fn is not called.
+// inDir calls fn with the directory at path, opened as by OpenDir. A missing directory is no error, and fn is not called.
 func inDir(path string, fn func(fd int) error) error {
-	fd, err := openDir(path)
+	fd, err := OpenDir(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

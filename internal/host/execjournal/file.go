@@ -84,6 +84,15 @@ func CreateExclusive(dirfd int, temp, name string, data []byte) error {
 	return Sync(dirfd)
 }
 
+// Touch creates an empty file, unless it exists. With flag unix.O_EXCL an existing file is fs.ErrExist.
+func Touch(dirfd int, name string, flag int) error {
+	fd, err := unix.Openat(dirfd, name, unix.O_WRONLY|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC|flag, PrivateMode)
+	if err != nil {
+		return fmt.Errorf("create %s: %w", name, err)
+	}
+	return unix.Close(fd)
+}
+
 // Replace atomically replaces name with data; durable means that it is on disk before Replace returns. The file belongs to its
 // directory's owner.
 func Replace(dirfd int, temp, name string, data []byte, mode uint32, durable bool) error {

@@ -70,7 +70,7 @@ func (d *Dir) Tail(sandboxID, execID string, stderr bool, limit int) ([]byte, er
 	if err := checkIDs(sandboxID, execID); err != nil {
 		return nil, err
 	}
-	dir, err := openDir(d.Paths(sandboxID).Logs)
+	dir, err := OpenDir(d.Paths(sandboxID).Logs)
 	if err != nil {
 		return nil, err
 	}

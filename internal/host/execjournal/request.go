@@ -55,7 +55,7 @@ func (d *Dir) Cancel(sandboxID, execID, nonce string) error {
 
 // cancelled reports whether a Cancel with that nonce exists. Errors: I/O.
 func (d *Dir) cancelled(sandboxID, execID, nonce string) (bool, error) {
-	fd, err := openDir(d.execDir(sandboxID))
+	fd, err := OpenDir(d.execDir(sandboxID))
 	if err != nil {
 		return false, err
 	}
@@ -116,7 +116,7 @@ func (d *Dir) put(sandboxID, execID, what, name string, data []byte) error {
 	if err := checkIDs(sandboxID, execID); err != nil {
 		return err
 	}
-	fd, err := openDir(d.execDir(sandboxID))
+	fd, err := OpenDir(d.execDir(sandboxID))
 	if err != nil {
 		return err
 	}

@@ -145,7 +145,7 @@ func (d *Dir) Close(sandboxID, execID, nonce, reason string) (Status, error) {
 // openLogs opens the log directory, and creates it if no container ever had it.
 func (d *Dir) openLogs(sandboxID string) (int, error) {
 	logs := d.Paths(sandboxID).Logs
-	fd, err := openDir(logs)
+	fd, err := OpenDir(logs)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return fd, err
 	}
@@ -155,5 +155,5 @@ func (d *Dir) openLogs(sandboxID string) (int, error) {
 	if err := ensureDir(logs, 0o755); err != nil {
 		return -1, err
 	}
-	return openDir(logs)
+	return OpenDir(logs)
 }
