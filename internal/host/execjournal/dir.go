@@ -3,6 +3,7 @@ package execjournal
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"iter"
 	"os"
@@ -123,29 +124,22 @@ func secureRoot(root string) error {
 	if err := os.MkdirAll(filepath.Dir(root), 0o755); err != nil {
 		return fmt.Errorf("make parents of %s: %w", root, err)
 	}
-	_, err := makeDir(root, 0o700, func(_ int, owner uint32) error {
-		return refusedf("%s belongs to user %d, not to agboxd's user %d; change its owner or configure another directory", root, owner, os.Geteuid())
-	})
+	_, err := makeDir(root, 0o700, false)
 	return err
 }
 
 // ensureDir creates path below a secure root. The container's root can change the owner and mode of its mounted directories;
 // ensureDir restores them if permitted, and otherwise returns failed precondition.
 func ensureDir(path string, mode uint32) error {
-	created, err := makeDir(path, mode, func(fd int, owner uint32) error {
-		if err := unix.Fchown(fd, os.Geteuid(), os.Getegid()); err != nil {
-			return refusedf("%s belongs to user %d, not to agboxd's user %d: change its owner: %v", path, owner, os.Geteuid(), err)
-		}
-		return nil
-	})
+	created, err := makeDir(path, mode, true)
 	if err != nil || !created {
 		return err
 	}
 	return syncParent(path)
 }
 
-// makeDir creates path if it is missing and sets its mode. It calls foreign if the directory belongs to another user than the daemon's.
-func makeDir(path string, mode uint32, foreign func(fd int, owner uint32) error) (created bool, err error) {
+// makeDir creates path if it is missing and sets its mode. With own, it makes the directory of another user the daemon's.
+func makeDir(path string, mode uint32, own bool) (created bool, err error) {
 	err = os.Mkdir(path, 0o700)
 	created = err == nil
 	if err != nil && !errors.Is(err, fs.ErrExist) {
@@ -161,8 +155,12 @@ func makeDir(path string, mode uint32, foreign func(fd int, owner uint32) error)
 		return created, fmt.Errorf("stat %s: %w", path, err)
 	}
 	if int(st.Uid) != os.Geteuid() {
-		if err := foreign(fd, st.Uid); err != nil {
-			return created, err
+		remedy := errOwner
+		if own {
+			remedy = os.NewSyscallError("change its owner", unix.Fchown(fd, os.Geteuid(), os.Getegid()))
+		}
+		if remedy != nil {
+			return created, refusedf("%s belongs to user %d, not to agboxd's user %d: %w", path, st.Uid, os.Geteuid(), remedy)
 		}
 	}
 	if st.Mode&0o7777 != mode {
@@ -172,6 +170,8 @@ func makeDir(path string, mode uint32, foreign func(fd int, owner uint32) error)
 	}
 	return created, nil
 }
+
+var errOwner = errors.New("change its owner or configure another directory")
 
 // syncParent makes a new directory durable; an fsync of files in it does not.
 func syncParent(path string) error {
@@ -213,28 +213,26 @@ func inDir(path string, fn func(fd int) error) error {
 	return fn(fd)
 }
 
-// entries yields the names in a directory from the descriptor's position on. After an error it yields no more.
+// entries yields the names in a directory. After an error it yields no more.
 func entries(fd int) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		buf := make([]byte, 32<<10)
-		for {
-			n, err := unix.ReadDirent(fd, buf)
-			if errors.Is(err, unix.EINTR) {
-				continue
-			}
-			if err != nil {
-				yield("", err)
-				return
-			}
-			if n <= 0 {
-				return
-			}
-			_, _, names := unix.ParseDirent(buf[:n], -1, nil)
+		dir, err := os.Open(pathOf(fd))
+		if err != nil {
+			yield("", err)
+			return
+		}
+		defer dir.Close()
+		for err == nil {
+			var names []string
+			names, err = dir.Readdirnames(256)
 			for _, name := range names {
 				if !yield(name, nil) {
 					return
 				}
 			}
+		}
+		if !errors.Is(err, io.EOF) {
+			yield("", err)
 		}
 	}
 }
