@@ -20,7 +20,6 @@ type outbox struct {
 	*stream
 	agents int // the directory of outboxes
 	id     string
-	shut   bool // the FIFO accepts no more input
 }
 
 const (
@@ -71,10 +70,9 @@ func (b *outbox) settle() {
 // close makes opening the FIFO fail for programs, and drops later output of those that have it open. Output written before is kept up to
 // the limit.
 func (b *outbox) close() {
-	if b.shut {
+	if b.closed {
 		return
 	}
-	b.shut = true
 	say("exec %s: its outbox takes nothing more after %d bytes", b.id, b.taken)
 	if err := unix.Fchmod(b.pipe, shutMode); err != nil {
 		say("exec %s: close its outbox: %v", b.id, err)

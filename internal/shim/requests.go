@@ -50,17 +50,9 @@ func (p *initProcess) consider(name string) {
 	if !ok {
 		return
 	}
-	if isCancel {
-		p.cancel(id)
-		return
-	}
-	p.start(id)
-}
-
-// cancel wakes the supervisor, which reads the cancel file. Before the journal exists, init does not signal it: the supervisor checks for a
-// cancel after it has created the journal. Without a supervisor there is nothing to cancel: agboxd closes the fence.
-func (p *initProcess) cancel(id string) {
-	if c := p.children[id]; c != nil {
+	if !isCancel {
+		p.start(id)
+	} else if c := p.children[id]; c != nil { // without a supervisor there is nothing to cancel: agboxd closes the fence
 		p.signal(c)
 	}
 }
@@ -77,7 +69,8 @@ func (p *initProcess) feed(id string) {
 	}
 }
 
-// signal asks a supervisor to check its files, if the journal exists. It reports whether it sent the signal.
+// signal asks a supervisor to check its files, if the journal exists; the supervisor checks for a cancel after it has created the journal.
+// It reports whether it sent the signal.
 func (p *initProcess) signal(c *child) bool {
 	begun, err := execjournal.Exists(p.logs, execjournal.JournalName(c.id))
 	return err == nil && begun && unix.Kill(c.pid, unix.SIGTERM) == nil
