@@ -1,9 +1,11 @@
 package execjournal
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 
@@ -21,6 +23,8 @@ const (
 const (
 	firstRead    = 16 << 10
 	maxReadBytes = 8 << 20
+	maxSkipBytes = 64 << 20
+	skipChunk    = 64 << 10
 )
 
 // Source is one of the two files with an agent's output.
@@ -124,11 +128,19 @@ func nextLine(f *os.File, from, size int64) (start int64, found bool, err error)
 	case err == nil:
 		from = min(max(from, data), size)
 	}
-	rest, err := readAt(f, min(size-from, maxReadBytes), from)
-	if i := bytes.IndexByte(rest, '\n'); i >= 0 {
-		return from + int64(i) + 1, true, nil
+	rest := bufio.NewReaderSize(io.NewSectionReader(f, from, min(size-from, maxSkipBytes)), skipChunk)
+	for {
+		piece, err := rest.ReadSlice('\n')
+		from += int64(len(piece))
+		switch {
+		case err == nil:
+			return from, true, nil
+		case errors.Is(err, io.EOF):
+			return from, false, nil
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return from, false, err
+		}
 	}
-	return from + int64(len(rest)), false, err
 }
 
 // readSome returns the bytes at an offset: room bytes, or enough for MaxLines.
