@@ -221,8 +221,7 @@ type FileReader interface {
 	Status(sandboxID, execID, nonce string) (execjournal.Status, error)
 	Tail(sandboxID, execID string, stderr bool, limit int) ([]byte, error)
 	InboxSize(sandboxID, execID string) (int64, error)
-	ReadRest(sandboxID, execID string, src execjournal.Source, from int64) (line execjournal.Line, ok bool, next int64, err error)
-	ReadLines(sandboxID, execID string, src execjournal.Source, from int64, maxBytes int) (lines []execjournal.Line, next int64, err error)
+	ReadLines(sandboxID, execID string, src execjournal.Source, from int64, maxBytes int, ended bool) (lines []execjournal.Line, next int64, err error)
 }
 
 // Files are the files by which the daemon and the processes of agents communicate: *execjournal.Dir. They need no engine.

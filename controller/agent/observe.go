@@ -227,14 +227,7 @@ func (v *Observation) observeOutput(ctx context.Context) error {
 
 // lines reads from one file. It skips output that the container has damaged: that concerns only its own agent.
 func (v *Observation) lines(src execjournal.Source, from int64) ([]execjournal.Line, int64, error) {
-	lines, next, err := v.o.files.ReadLines(v.a.SandboxID, v.ExecID, src, from, readBytes)
-	if err == nil && next == from && v.World.Process == agentplan.Ended {
-		var line execjournal.Line
-		var ok bool
-		if line, ok, next, err = v.o.files.ReadRest(v.a.SandboxID, v.ExecID, src, from); ok {
-			lines = append(lines, line)
-		}
-	}
+	lines, next, err := v.o.files.ReadLines(v.a.SandboxID, v.ExecID, src, from, readBytes, v.World.Process == agentplan.Ended)
 	switch {
 	case errors.Is(err, execjournal.ErrMalformed):
 		v.damaged = append(v.damaged, damage{src, err})

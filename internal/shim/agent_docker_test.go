@@ -56,7 +56,7 @@ func TestContainerAgentIsPromptedAndSpeaks(t *testing.T) {
 	if got := c.outbox(r); !slices.Equal(got, want) {
 		t.Errorf("after another user wrote: %q", got)
 	}
-	if _, _, err := c.dir.ReadLines(sandbox, r.ExecID, execjournal.Outbox, 1<<20, 100); err == nil {
+	if _, _, err := c.dir.ReadLines(sandbox, r.ExecID, execjournal.Outbox, 1<<20, 100, false); err == nil {
 		t.Error("an outbox that was cut short is not told")
 	}
 }
@@ -128,7 +128,7 @@ func TestContainerLineOfAGibibyte(t *testing.T) {
 	var lines []string
 	var at int64
 	c.until("the last line", func() bool {
-		more, next, err := c.dir.ReadLines(sandbox, r.ExecID, execjournal.Stdout, at, 1<<20)
+		more, next, err := c.dir.ReadLines(sandbox, r.ExecID, execjournal.Stdout, at, 1<<20, false)
 		must(t, err)
 		for _, l := range more {
 			lines = append(lines, fmt.Sprintf("%.5s %d %v", strings.ReplaceAll(string(l.Data), "\x00", "0"), len(l.Data), l.Cut))
@@ -175,7 +175,7 @@ func TestContainerHostileOutboxes(t *testing.T) {
 			c.give(r, "up\n")
 			c.says(r, "up\n")
 			must(t, c.dir.AddAgentWatch(sandbox, r.ExecID))
-			lines, next, err := c.dir.ReadLines(sandbox, r.ExecID, execjournal.Outbox, 0, 1<<20)
+			lines, next, err := c.dir.ReadLines(sandbox, r.ExecID, execjournal.Outbox, 0, 1<<20, false)
 			if err == nil || len(lines) != 0 || next != 0 {
 				t.Errorf("%v, %d, %v", lines, next, err)
 			}

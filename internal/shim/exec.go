@@ -23,7 +23,7 @@ const (
 // Descriptors that a supervisor inherits from init. The supervisor does not use the lock; it is released when init and the supervisor have
 // both closed it.
 const (
-	stopFd  = 3
+	stopFd  = 3 // readable once the container stops
 	startFd = 4 // readable once init has raised the supervisor's score; the supervisor closes it when the start is over
 	lockFd  = 5
 )
@@ -54,18 +54,20 @@ func runExec(at Places, o options) int {
 	return settled
 }
 
-// becomeSupervisor sets up the process. From then on it knows whether the container stops, even if that happened before the signal handler
-// was installed: init raises stopFd before it signals.
+// stops reports whether the container stops.
+func stops() bool {
+	stop := []unix.PollFd{{Fd: stopFd, Events: unix.POLLIN}}
+	n, err := unix.Poll(stop, 0)
+	return err == nil && n == 1 && stop[0].Revents&unix.POLLIN != 0
+}
+
+// becomeSupervisor sets up the process.
 func becomeSupervisor() (*signals, error) {
 	unix.CloseOnExec(stopFd)
 	unix.CloseOnExec(startFd)
 	sig, err := catch()
 	if err != nil {
 		return nil, err
-	}
-	stop := []unix.PollFd{{Fd: stopFd, Events: unix.POLLIN}}
-	if n, err := unix.Poll(stop, 0); err == nil && n == 1 && stop[0].Revents&unix.POLLIN != 0 {
-		sig.flags[sandboxStops].Store(true)
 	}
 	// All descendants of the command stay descendants of the supervisor, however they fork.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -77,11 +79,11 @@ func becomeSupervisor() (*signals, error) {
 // prepare does all steps up to the creation of the journal. After that, this supervisor must record the exec's end.
 func prepare(at Places, o options, sig *signals) (*supervisor, error) {
 	id := o.execID
-	ctl, err := openDir(at.Ctl + "/" + execjournal.ExecDir)
+	ctl, err := execjournal.OpenDir(at.Ctl + "/" + execjournal.ExecDir)
 	if err != nil {
 		return nil, err
 	}
-	logs, err := openDir(at.Logs)
+	logs, err := execjournal.OpenDir(at.Logs)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +130,7 @@ func (s *supervisor) claim(logs int, id, user, defaultUser string) error {
 			return err
 		}
 	}
-	if s.sig.consume(sandboxStops) {
+	if stops() {
 		return errSettled // no command starts after the container has started to stop
 	}
 	err := s.rec.begin()
@@ -162,8 +164,7 @@ func (s *supervisor) refuse(why error) error {
 func (s *supervisor) launch(at Places, o options) {
 	s.kill = killer{tree: tree{root: os.Getpid()}, grace: time.Duration(s.request.CancelGraceMillis) * time.Millisecond}
 	s.oom = oomKills()
-	s.stopping = s.sig.consume(sandboxStops)
-	if s.stopping {
+	if s.stopping = stops(); s.stopping {
 		s.kill.why = byStop
 	} else if cancelled(s.ctl, s.request) {
 		s.kill.why = byCancel

@@ -50,14 +50,6 @@ func sameFile(fd, dir int, name string) bool {
 		a.Dev == b.Dev && a.Ino == b.Ino
 }
 
-func openDir(path string) (int, error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, fmt.Errorf("open %s: %w", path, err)
-	}
-	return fd, nil
-}
-
 // lock acquires the lock of an exec and returns its descriptor. The file is locked before it is linked to its name, and only root may open
 // it, so no command can lock it first. It returns EWOULDBLOCK if another process holds the lock.
 func (p *initProcess) lock(id string) (int, error) {

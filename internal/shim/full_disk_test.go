@@ -168,7 +168,7 @@ func TestOutputThatAQuotaRefusedLeavesRoomForOthers(t *testing.T) {
 	logFD, err := unix.Open(log, unix.O_WRONLY|unix.O_APPEND, 0)
 	must(t, err)
 	defer unix.Close(logFD)
-	dirFD, err := openDir(dir)
+	dirFD, err := execjournal.OpenDir(dir)
 	must(t, err)
 	defer unix.Close(dirFD)
 	filler := smalldisk.Fill(t, dir)

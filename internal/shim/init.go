@@ -52,7 +52,6 @@ type initProcess struct {
 	busy     map[string]int    // number of failed attempts to lock, by exec ID
 	draining bool
 	rescanAt time.Time
-	soon     time.Time // next retry of busy, failed and waiting requests; zero: none
 }
 
 // child is one supervisor.
@@ -121,7 +120,7 @@ func (p *initProcess) loop() int {
 			p.reserve.release()
 			return p.exitCode
 		}
-		if now := time.Now(); !now.Before(p.rescanAt) || !p.soon.IsZero() && !now.Before(p.soon) {
+		if now := time.Now(); !now.Before(p.rescanAt) {
 			p.rescan(now)
 		}
 		p.wait()
@@ -130,14 +129,12 @@ func (p *initProcess) loop() int {
 
 // noteTerm creates a file which records that PID 1 received TERM or INT. agboxd uses it to distinguish docker stop from a crash.
 func (p *initProcess) noteTerm() {
-	if err := touch(unix.AT_FDCWD, filepath.Join(p.places.Logs, execjournal.TerminatedName)); err != nil {
+	if err := execjournal.Touch(unix.AT_FDCWD, filepath.Join(p.places.Logs, execjournal.TerminatedName), 0); err != nil {
 		say("note the TERM: %v", err)
 	}
 }
 
-// drain notifies every supervisor, once, that the container stops. A supervisor that has not installed its signal handler yet either dies
-// of SIGUSR1 before it has started a command, or ignores it, as the Go runtime does before signal.Notify, and then reads the raised
-// eventfd.
+// drain notifies every supervisor, once, that the container stops.
 func (p *initProcess) drain() {
 	if p.draining {
 		return
@@ -147,12 +144,6 @@ func (p *initProcess) drain() {
 		p.exitCode = stoppedEarly
 	}
 	_, _ = unix.Write(p.stop, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // fails only if the counter is full, and thus readable
-	for _, c := range p.children {
-		_ = unix.Kill(c.pid, unix.SIGUSR1)
-	}
-	if p.mainPid != 0 {
-		_ = unix.Kill(p.mainPid, unix.SIGUSR1)
-	}
 }
 
 // wait blocks until a signal, an inotify event, a supervisor that finished starting, or the next due time, and handles these events.
@@ -164,24 +155,20 @@ func (p *initProcess) wait() {
 	begin := len(fds)
 	fds = p.starting.watch(fds)
 	due := p.rescanAt
-	if !p.soon.IsZero() && p.soon.Before(due) {
-		due = p.soon
+	if len(p.dead) > 0 {
+		due = earlier(due, p.purgeAt())
 	}
-	if len(p.dead) > 0 && !p.purgeAt().After(due) {
-		due = p.purgeAt()
-	}
-	timeout := max(0, time.Until(due)+time.Millisecond-1) / time.Millisecond
-	if n, err := unix.Poll(fds, int(timeout)); n <= 0 || err != nil {
+	if n, err := unix.Poll(fds, pollTimeout(due)); n <= 0 || err != nil {
 		return
 	}
 	p.sig.clear()
-	for _, id := range p.starting.settled(fds[begin:]) {
-		p.start(id)
+	if p.starting.settle(fds[begin:]) && len(p.starting.since) > 0 {
+		p.retryIn(0)
 	}
 	if p.inbox.fd >= 0 && fds[begin-1].Revents != 0 {
 		names, overflow := p.inbox.read()
 		if overflow {
-			p.rescanAt = time.Time{}
+			p.retryIn(0)
 		}
 		for _, name := range names {
 			p.consider(name)
@@ -189,9 +176,11 @@ func (p *initProcess) wait() {
 	}
 }
 
+// retryIn makes the next rescan happen no later than in d.
+func (p *initProcess) retryIn(d time.Duration) { p.rescanAt = earlier(p.rescanAt, time.Now().Add(d)) }
+
 // rescan handles every request and cancel file, and keeps the memory reserve running.
 func (p *initProcess) rescan(now time.Time) {
-	p.soon = time.Time{}
 	p.rescanAt = now.Add(rescanEvery)
 	if !p.inbox.watch() || p.unwoken() {
 		p.rescanAt = now.Add(rescanEveryUnwoken)

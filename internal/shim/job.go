@@ -21,11 +21,12 @@ type job struct {
 	in      *feeder   // nil without an inbox
 	words   *outbox   // nil without an inbox
 
-	pid     int // process ID of the command; 0: it was not started
-	exited  bool
-	status  unix.WaitStatus
-	giveUp  bool      // cancelled or stopped: do not wait for space on the disk
-	retryAt time.Time // next retry of a write after a full disk; zero: none
+	pid      int // process ID of the command; 0: it was not started
+	exited   bool
+	status   unix.WaitStatus
+	stopping bool      // the container stops
+	giveUp   bool      // cancelled or stopped: do not wait for space on the disk
+	retryAt  time.Time // next retry of a write after a full disk; zero: none
 }
 
 // become identifies the user of the command and, if commands are to start without privileges, gives them up.
@@ -100,8 +101,11 @@ func (j *job) wait(due time.Time, buf []byte) {
 	if j.retryAt.IsZero() && slices.ContainsFunc(j.copied(), full) {
 		j.later()
 	}
-	fds := []unix.PollFd{{Fd: int32(j.sig.fd), Events: unix.POLLIN}}
-	polled := []*stream{nil}
+	fds := []unix.PollFd{{Fd: int32(j.sig.fd), Events: unix.POLLIN}, {Fd: stopFd, Events: unix.POLLIN}}
+	if j.stopping {
+		fds[1].Fd = -1 // it stays readable
+	}
+	polled := []*stream{nil, nil}
 	for _, st := range j.copied() {
 		if st.readable() {
 			fds = append(fds, unix.PollFd{Fd: int32(st.pipe), Events: unix.POLLIN})

@@ -31,7 +31,7 @@ func runMain(at Places, o options) int {
 		say("start the main process: %v", err)
 		return exitCannotRun
 	}
-	if s.sig.consume(sandboxStops) {
+	if stops() {
 		return stoppedEarly
 	}
 	if why := s.launch(); why != nil {
@@ -47,7 +47,7 @@ func (s *mainSupervisor) prepare(at Places) error {
 	if s.sig, err = becomeSupervisor(); err != nil {
 		return err
 	}
-	logs, err := openDir(at.Logs)
+	logs, err := execjournal.OpenDir(at.Logs)
 	if err != nil {
 		return err
 	}
@@ -104,8 +104,8 @@ func (s *mainSupervisor) loop() int {
 				s.exited, s.status = true, ws
 			}
 		})
-		if s.sig.consume(sandboxStops) {
-			s.giveUp, s.retryAt = true, time.Time{}
+		if !s.stopping && stops() {
+			s.stopping, s.giveUp, s.retryAt = true, true, time.Time{}
 			tree{root: os.Getpid()}.terminate()
 		}
 		s.retry(time.Now())
@@ -131,7 +131,7 @@ func (p *initProcess) release() {
 		return
 	}
 	p.released = true
-	p.rescanAt = time.Time{}
+	p.retryIn(0)
 	if len(p.command) > 0 {
 		p.startMain()
 	}
@@ -153,14 +153,9 @@ func (p *initProcess) startMain() {
 // mainEnded stores the main process's exit code as that of the container and drains.
 func (p *initProcess) mainEnded(ws unix.WaitStatus) {
 	p.mainPid = 0
-	switch {
-	case !ws.Signaled():
-		p.exitCode = ws.ExitStatus()
-	case p.draining && ws.Signal() == unix.SIGUSR1: // it had not installed its signal handler
-		p.exitCode = stoppedEarly
-	default:
+	p.exitCode = exitCode(ws)
+	if ws.Signaled() {
 		say("the supervisor of the main process was killed by signal %d", ws.Signal())
-		p.exitCode = 128 + int(ws.Signal())
 	}
 	p.drain()
 }

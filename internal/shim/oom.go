@@ -12,14 +12,11 @@ import (
 )
 
 // oomKills returns the number of processes of this container that the kernel killed for lack of memory; 0 if the kernel does not report it.
-func oomKills() int64 {
-	n, _ := memoryFile("memory.oom_control", "memory.events", oomCount)
-	return n
-}
+func oomKills() int64 { return numbers(memoryFile("memory.oom_control", "memory.events"))["oom_kill"] }
 
 // memoryLimit returns the memory limit of this container in bytes; 0 if there is none or the kernel does not report it.
 func memoryLimit() int64 {
-	n, _ := memoryFile("memory.limit_in_bytes", "memory.max", limitBytes)
+	n, _ := limitBytes(memoryFile("memory.limit_in_bytes", "memory.max"))
 	return n
 }
 
@@ -27,7 +24,7 @@ func memoryLimit() int64 {
 // reclaim. Without a limit it returns unlimited.
 func memoryFree() int64 {
 	limit := memoryLimit()
-	used, ok := memoryFile("memory.usage_in_bytes", "memory.current", limitBytes)
+	used, ok := limitBytes(memoryFile("memory.usage_in_bytes", "memory.current"))
 	if limit == 0 || !ok {
 		return unlimited
 	}
@@ -61,22 +58,16 @@ func memoryAvailable(supervisors int) int64 {
 
 // memoryHeld returns the bytes of anonymous memory and of page cache in this container; 0 if the kernel does not report them.
 func memoryHeld() (anonymous, cache int64) {
-	anonymous, _ = memoryFile("memory.stat", "memory.stat", func(text string) (anonymous int64, ok bool) {
-		anonymous, cache, ok = memoryUse(text)
-		return anonymous, ok
-	})
-	return anonymous, cache
+	return memoryUse(memoryFile("memory.stat", "memory.stat"))
 }
 
-// memoryUse parses memory.stat of cgroup v1 or v2 and returns the bytes of anonymous memory and of page cache. In v1, lines with the prefix
-// total_ include the child groups.
-func memoryUse(text string) (anonymous, cache int64, ok bool) {
+// memoryUse parses memory.stat of cgroup v1 or v2. In v1, lines with the prefix total_ include the child groups.
+func memoryUse(text string) (anonymous, cache int64) {
 	use := numbers(text)
-	if anonymous, ok = use["total_rss"]; ok {
-		return anonymous, use["total_inactive_file"] + use["total_active_file"], true
+	if total, ok := use["total_rss"]; ok {
+		return total, use["total_inactive_file"] + use["total_active_file"]
 	}
-	anonymous, ok = use["anon"]
-	return anonymous, use["inactive_file"] + use["active_file"], ok
+	return use["anon"], use["inactive_file"] + use["active_file"]
 }
 
 // ownMemory returns the bytes of anonymous memory of this process; 0 if the kernel does not report them.
@@ -94,9 +85,9 @@ func ownMemory() int64 {
 	return (resident - shared) * int64(os.Getpagesize())
 }
 
-// memoryFile reads a file of the container's memory controller, by its name in cgroup v1 or v2. In v1 the mount shows the container's own
+// memoryFile returns the content of a file of the container's memory controller, by its name in cgroup v1 or v2; empty if there is none. In v1 the mount shows the container's own
 // directory. In v2 it does so only in a private cgroup namespace; otherwise the directory is below the path in /proc/self/cgroup.
-func memoryFile(v1, v2 string, parse func(string) (int64, bool)) (int64, bool) {
+func memoryFile(v1, v2 string) string {
 	files := []string{"/sys/fs/cgroup/memory/" + v1, "/sys/fs/cgroup/" + v2}
 	if own, err := os.ReadFile("/proc/self/cgroup"); err == nil {
 		for line := range strings.Lines(string(own)) {
@@ -106,20 +97,11 @@ func memoryFile(v1, v2 string, parse func(string) (int64, bool)) (int64, bool) {
 		}
 	}
 	for _, file := range files {
-		data, err := readRegular(file, 4096)
-		if err != nil {
-			continue
-		}
-		if n, ok := parse(string(data)); ok {
-			return n, true
+		if data, err := readRegular(file, 4096); err == nil {
+			return string(data)
 		}
 	}
-	return 0, false
-}
-
-func oomCount(text string) (int64, bool) {
-	n, ok := numbers(text)["oom_kill"]
-	return n, ok
+	return ""
 }
 
 // numbers parses lines of a name and a number.

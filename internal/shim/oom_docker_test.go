@@ -173,8 +173,7 @@ func (c *container) oomKills() int64 {
 	root := "/proc/" + c.inspect("{{.State.Pid}}") + "/root/sys/fs/cgroup/"
 	for _, file := range []string{"memory/memory.oom_control", "memory.events"} {
 		if data, err := os.ReadFile(root + file); err == nil {
-			n, _ := oomCount(string(data))
-			return n
+			return numbers(string(data))["oom_kill"]
 		}
 	}
 	return 0

@@ -9,18 +9,16 @@ import (
 )
 
 func TestMemoryFilesOfBothCgroupVersions(t *testing.T) {
-	for text, want := range map[string]struct {
-		n  int64
-		ok bool
-	}{
-		"oom_kill_disable 0\nunder_oom 0\noom_kill 3\n":               {3, true},
-		"low 0\nhigh 0\nmax 7\noom 2\noom_kill 1\noom_group_kill 0\n": {1, true},
-		"oom_kill_disable 0\nunder_oom 0\n":                           {0, false},
-		"oom_kill x\n":                                                {0, false},
-		"":                                                            {0, false},
+	for text, want := range map[string]int64{
+		"oom_kill_disable 0\nunder_oom 0\noom_kill 3\n":               3,
+		"low 0\nhigh 0\nmax 7\noom 2\noom_kill 1\noom_group_kill 0\n": 1,
+		"oom_kill_disable 0\nunder_oom 0\n":                           0,
+		"oom 1\n":                                                     0,
+		"oom_kill x\n":                                                0,
+		"":                                                            0,
 	} {
-		if n, ok := oomCount(text); n != want.n || ok != want.ok {
-			t.Errorf("%q: %d, %v", text, n, ok)
+		if n := numbers(text)["oom_kill"]; n != want {
+			t.Errorf("%q: %d", text, n)
 		}
 	}
 	for text, want := range map[string]struct {
@@ -70,14 +68,13 @@ func TestMemoryUse(t *testing.T) {
 	for name, c := range map[string]struct {
 		text             string
 		anonymous, cache int64
-		ok               bool
 	}{
-		"v1":    {"rss 1\ninactive_file 2\nactive_file 3\ntotal_rss 10\ntotal_inactive_file 20\ntotal_active_file 30\n", 10, 50, true},
-		"v2":    {"anon 10\nfile 100\ninactive_file 20\nactive_file 30\nshmem 50\n", 10, 50, true},
-		"empty": {"", 0, 0, false},
+		"v1":    {"rss 1\ninactive_file 2\nactive_file 3\ntotal_rss 10\ntotal_inactive_file 20\ntotal_active_file 30\n", 10, 50},
+		"v2":    {"anon 10\nfile 100\ninactive_file 20\nactive_file 30\nshmem 50\n", 10, 50},
+		"empty": {"", 0, 0},
 	} {
-		if anonymous, cache, ok := memoryUse(c.text); anonymous != c.anonymous || cache != c.cache || ok != c.ok {
-			t.Errorf("%s: %d, %d, %v", name, anonymous, cache, ok)
+		if anonymous, cache := memoryUse(c.text); anonymous != c.anonymous || cache != c.cache {
+			t.Errorf("%s: %d, %d", name, anonymous, cache)
 		}
 	}
 	if own := ownMemory(); own <= 0 {

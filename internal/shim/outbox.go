@@ -20,7 +20,6 @@ type outbox struct {
 	*stream
 	agents int // the directory of outboxes
 	id     string
-	shut   bool // the FIFO accepts no more input
 }
 
 const (
@@ -32,7 +31,7 @@ const (
 // makeOutbox creates the FIFO and the file of an exec's outbox. agboxd reads whichever it finds first, so the file is created before the
 // FIFO.
 func makeOutbox(out, id string, limit int64) (*outbox, error) {
-	agents, err := openAgents(out)
+	agents, err := execjournal.OpenAgents(out, true)
 	if err != nil {
 		return nil, err
 	}
@@ -61,23 +60,6 @@ func makeOutbox(out, id string, limit int64) (*outbox, error) {
 	return b, unix.Fchmod(b.pipe, openMode) // Fchmod ignores the umask
 }
 
-// openAgents opens the directory of outboxes and creates it if it is missing.
-func openAgents(out string) (int, error) {
-	dir, err := openDir(out)
-	if err != nil {
-		return -1, err
-	}
-	defer unix.Close(dir)
-	if err := unix.Mkdirat(dir, execjournal.AgentsDir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return -1, fmt.Errorf("make %s: %w", execjournal.AgentsDir, err)
-	}
-	fd, err := unix.Openat(dir, execjournal.AgentsDir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, fmt.Errorf("open %s: %w", execjournal.AgentsDir, err)
-	}
-	return fd, nil
-}
-
 // settle closes the outbox once its limit is reached.
 func (b *outbox) settle() {
 	if b != nil && b.limit > 0 && b.taken >= b.limit {
@@ -88,10 +70,9 @@ func (b *outbox) settle() {
 // close makes opening the FIFO fail for programs, and drops later output of those that have it open. Output written before is kept up to
 // the limit.
 func (b *outbox) close() {
-	if b.shut {
+	if b.closed {
 		return
 	}
-	b.shut = true
 	say("exec %s: its outbox takes nothing more after %d bytes", b.id, b.taken)
 	if err := unix.Fchmod(b.pipe, shutMode); err != nil {
 		say("exec %s: close its outbox: %v", b.id, err)
@@ -125,7 +106,8 @@ func appendOutbox(out, id string, line []byte) error {
 	case err != nil:
 		return fmt.Errorf("open %s: %w", path, err)
 	}
-	defer unix.Close(fd)
+	fifo := os.NewFile(uintptr(fd), path)
+	defer fifo.Close()
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
 		return fmt.Errorf("%s is not a FIFO", path)
@@ -136,7 +118,12 @@ func appendOutbox(out, id string, line []byte) error {
 	deadline := time.Now().Add(speakTime)
 	err = lockUntil(fd, deadline)
 	if err == nil {
-		err = writeUntil(fd, append([]byte{'\n'}, line...), deadline)
+		err = fifo.SetWriteDeadline(deadline)
+	}
+	if err == nil {
+		if _, err = fifo.Write(append([]byte{'\n'}, line...)); errors.Is(err, os.ErrDeadlineExceeded) {
+			err = fmt.Errorf("nothing was read of it for %v, as on a full disk: %w", speakTime, os.ErrDeadlineExceeded)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("write to %s: %w", path, err)
@@ -156,28 +143,6 @@ func lockUntil(fd int, deadline time.Time) error {
 		}
 		time.Sleep(5 * time.Millisecond) // flock(2) has no timeout
 	}
-}
-
-// writeUntil writes all of data to a non-blocking pipe.
-func writeUntil(fd int, data []byte, deadline time.Time) error {
-	for len(data) > 0 {
-		n, err := unix.Write(fd, data)
-		switch {
-		case err == nil:
-			data = data[n:]
-			continue
-		case errors.Is(err, unix.EINTR):
-			continue
-		case !errors.Is(err, unix.EAGAIN):
-			return err
-		}
-		if !time.Now().Before(deadline) {
-			return fmt.Errorf("nothing was read of it for %v, as on a full disk: %w", speakTime, os.ErrDeadlineExceeded)
-		}
-		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
-		_, _ = unix.Poll(fds, pollTimeout(deadline)) // the next write reports an error
-	}
-	return nil
 }
 
 // A word is a message from a program inside an agent's exec to agboxd: one line of the outbox, in the native format of package

@@ -155,20 +155,6 @@ func TestMounted(t *testing.T) {
 	}
 }
 
-func TestOOMCount(t *testing.T) {
-	for text, want := range map[string]int64{
-		"oom_kill_disable 0\nunder_oom 0\noom_kill 3\n": 3,
-		"low 0\noom 1\noom_kill 2\noom_group_kill 1\n":  2,
-	} {
-		if n, ok := oomCount(text); !ok || n != want {
-			t.Errorf("%q: %d, %v", text, n, ok)
-		}
-	}
-	if _, ok := oomCount("oom 1\n"); ok {
-		t.Error("found what is not there")
-	}
-}
-
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{
 		nil, {"run"}, {"init", "x"}, {"init", "--"}, {"init", "--later=1"}, {"init", "--dir=rel"}, {"init", "--log-limit=-1"},

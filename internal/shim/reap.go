@@ -93,20 +93,10 @@ func (p *initProcess) lose(c *child) {
 		if p.failures[c.id] >= maxFailures {
 			p.refuse(c.id, c.request, "its supervisor died each time before it could begin: the sandbox has no room for its threads or memory")
 		}
-		p.soon = time.Now().Add(busyPause)
+		p.retryIn(busyPause)
 		unix.Close(c.lock)
 		return
 	}
 	unix.Close(c.lock)
-	_ = touch(p.logs, execjournal.LostName(c.id))
-}
-
-// touch creates an empty file.
-func touch(dir int, name string) error {
-	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
-	fd, err := unix.Openat(dir, name, flags, execjournal.PrivateMode)
-	if err != nil {
-		return err
-	}
-	return unix.Close(fd)
+	_ = execjournal.Touch(p.logs, execjournal.LostName(c.id), 0)
 }

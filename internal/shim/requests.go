@@ -50,17 +50,9 @@ func (p *initProcess) consider(name string) {
 	if !ok {
 		return
 	}
-	if isCancel {
-		p.cancel(id)
-		return
-	}
-	p.start(id)
-}
-
-// cancel wakes the supervisor, which reads the cancel file. Before the journal exists, init does not signal it: the supervisor checks for a
-// cancel after it has created the journal. Without a supervisor there is nothing to cancel: agboxd closes the fence.
-func (p *initProcess) cancel(id string) {
-	if c := p.children[id]; c != nil {
+	if !isCancel {
+		p.start(id)
+	} else if c := p.children[id]; c != nil { // without a supervisor there is nothing to cancel: agboxd closes the fence
 		p.signal(c)
 	}
 }
@@ -77,7 +69,8 @@ func (p *initProcess) feed(id string) {
 	}
 }
 
-// signal asks a supervisor to check its files, if the journal exists. It reports whether it sent the signal.
+// signal asks a supervisor to check its files, if the journal exists; the supervisor checks for a cancel after it has created the journal.
+// It reports whether it sent the signal.
 func (p *initProcess) signal(c *child) bool {
 	begun, err := execjournal.Exists(p.logs, execjournal.JournalName(c.id))
 	return err == nil && begun && unix.Kill(c.pid, unix.SIGTERM) == nil
@@ -101,10 +94,9 @@ func (p *initProcess) start(id string) {
 		p.settled[id] = file
 		return
 	}
-	now := time.Now()
-	admitted, late := p.starting.admit(id, p.live(), now)
+	admitted, late := p.starting.admit(id, p.live(), time.Now())
 	if !admitted && !late {
-		p.soon = now.Add(startPause)
+		p.retryIn(startPause)
 		return
 	}
 	lock, err := p.lock(id)
@@ -135,7 +127,7 @@ func (p *initProcess) live() int {
 
 func (p *initProcess) again(id string) {
 	if p.busy[id]++; p.busy[id] < busyTries {
-		p.soon = time.Now().Add(busyPause)
+		p.retryIn(busyPause)
 	}
 }
 
@@ -160,7 +152,7 @@ func (p *initProcess) spawn(id string, file fileID, lock int) {
 // refuse records that an exec cannot be started. The caller holds its lock.
 func (p *initProcess) refuse(id string, file fileID, why string) {
 	say("exec %s: %s", id, why)
-	ctl, err := openDir(p.inbox.dir)
+	ctl, err := execjournal.OpenDir(p.inbox.dir)
 	if err != nil {
 		return
 	}
@@ -182,7 +174,7 @@ func (p *initProcess) openLogs() bool {
 	if p.logs >= 0 {
 		return true
 	}
-	fd, err := openDir(p.places.Logs)
+	fd, err := execjournal.OpenDir(p.places.Logs)
 	if err != nil {
 		say("%v", err)
 		return false

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -12,25 +13,25 @@ import (
 )
 
 // signals converts signals into flags and a descriptor for poll(2). No signal is lost; two of the same kind may be merged into one. Its
-// goroutine runs as long as the process and accesses nothing else.
+// goroutines run as long as the process and access nothing else.
 type signals struct {
-	fd    int // eventfd
+	fd    int        // eventfd
+	mu    sync.Mutex // held during a write to fd, so that the goroutines need at most one thread
 	flags [len(caught)]atomic.Bool
 }
 
 // Indices into caught of the signals that init and supervisors handle.
 const (
-	childDied    = iota
-	askedToEnd   // init: stop; supervisor: check for a cancel, the inbox and the quota
-	interrupted  // init: stop
-	sandboxStops // supervisor: the container stops
+	childDied   = iota
+	askedToEnd  // init: stop; supervisor: check for a cancel, the inbox and the quota
+	interrupted // init: stop
 )
 
-var caught = [...]os.Signal{unix.SIGCHLD, unix.SIGTERM, unix.SIGINT, unix.SIGUSR1}
+var caught = [...]os.Signal{unix.SIGCHLD, unix.SIGTERM, unix.SIGINT}
 
 // sunk lists signals that must neither kill PID 1 nor reach child processes as ignored. Only a handler ensures both: execve resets
 // handlers, and ignored signals are inherited.
-var sunk = []os.Signal{unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR2, unix.SIGALRM, unix.SIGPIPE}
+var sunk = []os.Signal{unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGPIPE}
 
 func catch() (*signals, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
@@ -38,35 +39,24 @@ func catch() (*signals, error) {
 		return nil, fmt.Errorf("make an eventfd: %w", err)
 	}
 	s := &signals{fd: fd}
-	var came [len(s.flags)]chan os.Signal // one channel each, so that many signals of one kind do not displace another
 	for i, kind := range caught {
-		came[i] = make(chan os.Signal, 1)
-		signal.Notify(came[i], kind)
+		came := make(chan os.Signal, 1) // one channel each, so that many signals of one kind do not displace another
+		signal.Notify(came, kind)
+		go func() {
+			for range came {
+				s.flags[i].Store(true)
+				s.wake()
+			}
+		}()
 	}
 	signal.Notify(make(chan os.Signal, 1), sunk...)
-	go s.forward(came)
 	return s, nil
-}
-
-// forward sets the flags. It is a single goroutine, so it needs at most one thread.
-func (s *signals) forward(came [len(caught)]chan os.Signal) {
-	for {
-		select {
-		case <-came[childDied]:
-			s.flags[childDied].Store(true)
-		case <-came[askedToEnd]:
-			s.flags[askedToEnd].Store(true)
-		case <-came[interrupted]:
-			s.flags[interrupted].Store(true)
-		case <-came[sandboxStops]:
-			s.flags[sandboxStops].Store(true)
-		}
-		s.wake()
-	}
 }
 
 // wake makes fd readable. The write fails only if fd is readable already.
 func (s *signals) wake() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	_, _ = unix.Write(s.fd, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 }
 
@@ -80,7 +70,7 @@ func (s *signals) clear() {
 func (s *signals) consume(kind int) bool { return s.flags[kind].Swap(false) }
 
 // idleThreads is the number of threads that a loop needs besides its own, that of the signal receiver, which exists already, and that of
-// the runtime's monitor: one to run Go code while the loop polls, and one while the forwarder is in its write.
+// the runtime's monitor: one to run Go code while the loop polls, and one while a forwarder is in its write.
 const idleThreads = 2
 
 // warmThreads makes the Go runtime create n threads besides the caller's. They stay idle, and the runtime keeps them.

@@ -20,9 +20,8 @@ const (
 // starting holds the supervisors whose command does not run yet, as init's ends of their startFd. Each hangs up when the command runs or
 // the supervisor dies.
 type starting struct {
-	fds     []int
-	waiting []string             // IDs of execs that wait for memory, in order
-	since   map[string]time.Time // time of the first refusal since the last admission, by exec ID
+	fds   []int
+	since map[string]time.Time // time of the first refusal since the last admission, by exec ID
 }
 
 // admit reports whether another supervisor may be started beside the live ones, or that the exec has waited too long (late). While another
@@ -40,9 +39,6 @@ func (s *starting) admit(id string, live int, now time.Time) (ok, late bool) {
 	if now.Sub(s.since[id]) > startPatience {
 		delete(s.since, id)
 		return false, true
-	}
-	if !slices.Contains(s.waiting, id) {
-		s.waiting = append(s.waiting, id)
 	}
 	return false, false
 }
@@ -76,14 +72,14 @@ func (s *starting) watch(fds []unix.PollFd) []unix.PollFd {
 	return fds
 }
 
-// settled removes the supervisors that hung up and returns the IDs of the execs to retry.
-func (s *starting) settled(polled []unix.PollFd) (again []string) {
+// settle removes the supervisors that hung up, and reports whether there were any.
+func (s *starting) settle(polled []unix.PollFd) (any bool) {
 	for _, p := range polled {
 		if p.Revents != 0 {
 			unix.Close(int(p.Fd))
 			s.fds = slices.DeleteFunc(s.fds, func(fd int) bool { return fd == int(p.Fd) })
-			again, s.waiting = append(again, s.waiting...), nil
+			any = true
 		}
 	}
-	return again
+	return any
 }

@@ -25,7 +25,6 @@ type supervisor struct {
 
 	endedAt  time.Time
 	alone    bool // no descendant is left, so none can appear
-	stopping bool // the container stops
 	recorded bool // the end is in the journal
 }
 
@@ -79,7 +78,7 @@ func (s *supervisor) obey(now time.Time) {
 			s.end(byCancel, now)
 		}
 	}
-	if s.sig.consume(sandboxStops) {
+	if !s.stopping && stops() {
 		s.stopping = true
 		s.end(byStop, now)
 		if s.recorded && !s.alone {

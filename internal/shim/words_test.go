@@ -16,7 +16,7 @@ import (
 // outbox returns the non-empty lines that agboxd reads of r.
 func (b *box) outbox(r execjournal.Request) (lines []string) {
 	b.Helper()
-	list, _, err := b.dir.ReadLines(sandbox, r.ExecID, execjournal.Outbox, 0, 1<<20)
+	list, _, err := b.dir.ReadLines(sandbox, r.ExecID, execjournal.Outbox, 0, 1<<20, false)
 	must(b, err)
 	for _, l := range list {
 		if len(l.Data) > 0 {

@@ -18,54 +18,46 @@ const (
 )
 
 // content returns the text of a message: adjacent text parts concatenated, and each tool call with its result as one line.
-// Reasoning is left out.
+// Reasoning is left out. A result belongs to the last preceding call with its ID, and the newest result wins.
 func content(parts map[uint32]*agboxv1.AgentMessagePart) string {
-	numbers := slices.Sorted(maps.Keys(parts))
-	results, orphans := pair(parts, numbers)
-	var b strings.Builder
+	type call struct {
+		line int
+		part *agboxv1.AgentMessagePart
+	}
+	var lines [][]byte
+	calls := map[string]call{}
 	inText := false
-	for _, n := range numbers {
+	for _, n := range slices.Sorted(maps.Keys(parts)) {
 		p := parts[n]
 		isText := p.GetKind() == "text"
 		if !isText || !inText {
-			newLine(&b)
+			lines = append(lines, nil)
 		}
-		switch {
+		last := len(lines) - 1
+		switch c, called := calls[p.GetToolCallId()]; {
 		case isText:
-			b.WriteString(p.GetText())
+			lines[last] = append(lines[last], p.GetText()...)
 		case p.GetKind() == "tool_call":
-			b.WriteString(toolLine(p, results[n]))
-		case orphans[n]:
-			b.WriteString("[result" + named(p) + ": " + OneLine(p.GetText(), maxResult) + "]")
+			calls[p.GetToolCallId()] = call{last, p}
+			lines[last] = toolLine(p, nil)
+		case p.GetKind() == "tool_result" && called:
+			lines[c.line] = toolLine(c.part, p)
+		case p.GetKind() == "tool_result":
+			lines[last] = []byte("[result" + named(p) + ": " + OneLine(p.GetText(), maxResult) + "]")
 		}
 		inText = isText
 	}
-	return strings.Trim(b.String(), "\n")
-}
-
-// pair assigns results to calls, by the number of the call's part: a result belongs to the last preceding call with its ID,
-// and the newest result wins. A result without such a call is an orphan.
-func pair(parts map[uint32]*agboxv1.AgentMessagePart, numbers []uint32) (map[uint32]*agboxv1.AgentMessagePart, map[uint32]bool) {
-	calls := map[string]uint32{}
-	results := map[uint32]*agboxv1.AgentMessagePart{}
-	orphans := map[uint32]bool{}
-	for _, n := range numbers {
-		p := parts[n]
-		switch p.GetKind() {
-		case "tool_call":
-			calls[p.GetToolCallId()] = n
-		case "tool_result":
-			if call, ok := calls[p.GetToolCallId()]; ok {
-				results[call] = p
-			} else {
-				orphans[n] = true
-			}
+	var text []byte
+	for _, line := range lines {
+		if len(text) > 0 && text[len(text)-1] != '\n' {
+			text = append(text, '\n')
 		}
+		text = append(text, line...)
 	}
-	return results, orphans
+	return strings.Trim(string(text), "\n")
 }
 
-func toolLine(call, result *agboxv1.AgentMessagePart) string {
+func toolLine(call, result *agboxv1.AgentMessagePart) []byte {
 	line := "[tool" + named(call)
 	if input := OneLine(call.GetText(), maxCall); input != "" {
 		line += ": " + input
@@ -73,7 +65,7 @@ func toolLine(call, result *agboxv1.AgentMessagePart) string {
 	if output := OneLine(result.GetText(), maxResult); output != "" {
 		line += " => " + output
 	}
-	return line + "]"
+	return []byte(line + "]")
 }
 
 func named(p *agboxv1.AgentMessagePart) string {
@@ -81,12 +73,6 @@ func named(p *agboxv1.AgentMessagePart) string {
 		return " " + name
 	}
 	return ""
-}
-
-func newLine(b *strings.Builder) {
-	if s := b.String(); s != "" && s[len(s)-1] != '\n' {
-		b.WriteByte('\n')
-	}
 }
 
 // OneLine returns text as one line of at most limit characters: runs of white space become one space, and truncation is

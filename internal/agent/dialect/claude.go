@@ -112,18 +112,16 @@ func (e *emitter) claudeAnswer(request string) {
 		e.s.Interrupted = true
 		return
 	}
-	id, isNew := strings.CutPrefix(request, claudeNew)
-	if !isNew {
-		var resumed bool
-		if id, resumed = strings.CutPrefix(request, claudeResume); !resumed {
-			return
+	for _, prefix := range []string{claudeNew, claudeResume} {
+		id, ok := strings.CutPrefix(request, prefix)
+		if !ok {
+			continue
 		}
+		if e.s.Session == "" && validSessionID(id) {
+			e.s.Session = id
+		}
+		e.ready() // an older version refuses the unknown request, which also shows that it reads
 	}
-	if e.s.Session == "" && validSessionID(id) {
-		e.s.Session = id
-	}
-	// An older version refuses the unknown request, which also shows that it reads.
-	e.ready()
 }
 
 // claudeAssistant handles blocks of a message; one message may be split over several lines.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -64,7 +65,7 @@ func (d *Dir) AppendInbox(sandboxID, execID string, offset int64, data []byte) (
 	if offset < 0 {
 		return 0, invalidf("offset %d is negative", offset)
 	}
-	dir, err := openDir(d.execDir(sandboxID))
+	dir, err := OpenDir(d.execDir(sandboxID))
 	if err != nil {
 		return 0, err
 	}
@@ -74,25 +75,26 @@ func (d *Dir) AppendInbox(sandboxID, execID string, offset int64, data []byte) (
 	if err != nil {
 		return 0, unavailablef("open the inbox of exec %s: %w", execID, err)
 	}
-	defer unix.Close(fd)
-	size, err = sizeOf(fd)
+	inbox := os.NewFile(uintptr(fd), InboxName(execID))
+	defer inbox.Close()
+	size, err = sizeOf(inbox)
 	if err != nil {
-		return 0, fmt.Errorf("stat the inbox of exec %s: %w", execID, err)
+		return 0, fmt.Errorf("inbox of exec %s: %w", execID, err)
 	}
-	there, err := alreadyThere(fd, size, offset, data)
+	there, err := alreadyThere(inbox, size, offset, data)
 	if err != nil {
 		return size, fmt.Errorf("inbox of exec %s: %w", execID, err)
 	}
-	return appendRest(dir, fd, execID, size, data[there:])
+	return appendRest(dir, inbox, execID, size, data[there:])
 }
 
 // alreadyThere returns how many bytes of data the file contains at offset.
-func alreadyThere(fd int, size, offset int64, data []byte) (int, error) {
+func alreadyThere(f *os.File, size, offset int64, data []byte) (int64, error) {
 	if size < offset {
 		return 0, refusedf("it ends at byte %d, before the offset %d", size, offset)
 	}
-	n := int(min(size-offset, int64(len(data))))
-	have, err := readAt(fd, n, offset)
+	n := min(size-offset, int64(len(data)))
+	have, err := readAt(f, n, offset)
 	if err != nil {
 		return 0, err
 	}
@@ -102,7 +104,7 @@ func alreadyThere(fd int, size, offset int64, data []byte) (int, error) {
 	return n, nil
 }
 
-func appendRest(dir, fd int, execID string, size int64, rest []byte) (int64, error) {
+func appendRest(dir int, f *os.File, execID string, size int64, rest []byte) (int64, error) {
 	if len(rest) == 0 {
 		return size, nil
 	}
@@ -113,7 +115,7 @@ func appendRest(dir, fd int, execID string, size int64, rest []byte) (int64, err
 	if closed {
 		return size, refusedf("the inbox of exec %s is closed", execID)
 	}
-	n, err := writeAt(fd, rest, size)
+	n, err := f.WriteAt(rest, size)
 	if err != nil {
 		err = unavailablef("append to the inbox of exec %s: %w", execID, err)
 	}

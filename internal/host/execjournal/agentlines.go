@@ -1,10 +1,13 @@
 package execjournal
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -53,51 +56,97 @@ type Line struct {
 // together with what it derives from the lines: then each line is read once, across any crash. A call reads at most MaxLines and
 // about maxBytes, but at least one line of any length: the rest of a cut line is skipped, in later calls if it is long. So
 // next == from means that there is nothing to read now, and lines may be empty while next advances. A missing file has no lines.
+// When the process has ended, an unterminated last line is returned as well, after all complete ones.
 //
 // Anything that a container puts in place of the file harms at most its own agents: ReadLines follows no symlink, opens no
 // device, waits for no FIFO. ErrMalformed describes the problem in one sentence; next is then the offset to continue at: the
 // end of a file that was truncated, else from. A replacement file that is no shorter is read on like the original: its
 // author could as well have appended. Other errors: invalid argument; the I/O error.
-func (d *Dir) ReadLines(sandboxID, execID string, src Source, from int64, maxBytes int) (lines []Line, next int64, err error) {
-	f, next, err := d.openSource(sandboxID, execID, src, from)
-	if f == nil {
-		return nil, next, err
+func (d *Dir) ReadLines(sandboxID, execID string, src Source, from int64, maxBytes int, ended bool) (lines []Line, next int64, err error) {
+	if err := checkIDs(sandboxID, execID); err != nil {
+		return nil, from, err
 	}
-	defer unix.Close(f.fd)
-	room := int64(min(max(maxBytes, MaxLineBytes+1), maxReadBytes))
-	data, err := f.read(room)
+	if from < 0 {
+		return nil, from, invalidf("offset %d is negative", from)
+	}
+	f, err := d.openAgentFile(sandboxID, execID, src)
+	if errors.Is(err, fs.ErrNotExist) {
+		if from == 0 {
+			return nil, 0, nil
+		}
+		return nil, from, fmt.Errorf("%w: %s of exec %s was removed", ErrMalformed, src, execID)
+	}
 	if err != nil {
-		return nil, f.pos, fmt.Errorf("read %s of exec %s: %w", src, execID, err)
+		return nil, from, err
+	}
+	defer f.Close()
+	lines, next, err = readLines(f, from, int64(min(max(maxBytes, MaxLineBytes+1), maxReadBytes)), ended)
+	if err != nil {
+		return nil, next, fmt.Errorf("read %s of exec %s: %w", src, execID, err)
+	}
+	return lines, next, nil
+}
+
+func readLines(f *os.File, from, room int64, ended bool) (lines []Line, next int64, err error) {
+	size, err := sizeOf(f)
+	if err != nil {
+		return nil, from, err
+	}
+	if size < from {
+		return nil, size, fmt.Errorf("%w: it has shrunk from %d bytes to %d", ErrMalformed, from, size)
+	}
+	from, found, err := nextLine(f, from, size)
+	if err != nil || !found {
+		return nil, from, err
+	}
+	data, err := readSome(f, from, min(size-from, room))
+	if err != nil {
+		return nil, from, err
 	}
 	lines, n := split(data)
-	return lines, f.pos + int64(n), nil
+	if ended && n == 0 && len(data) > 0 {
+		return []Line{{Data: data}}, from + int64(len(data)), nil
+	}
+	return lines, from + int64(n), nil
 }
 
-// ReadRest returns an unterminated last line, after the process has ended and ReadLines has read all complete lines. ok is
-// false when there is none. next and errors are as for ReadLines.
-func (d *Dir) ReadRest(sandboxID, execID string, src Source, from int64) (line Line, ok bool, next int64, err error) {
-	f, next, err := d.openSource(sandboxID, execID, src, from)
-	if f == nil {
-		return Line{}, false, next, err
+// nextLine returns the offset of the first line that starts at from or after it; !found if the file does not have it yet. When the byte
+// before from is not a newline, ReadLines already returned the first part of that line, cut: so the offset alone determines where to
+// continue. It seeks past holes: a sparse file costs the container nothing, and must cost the daemon nothing.
+func nextLine(f *os.File, from, size int64) (start int64, found bool, err error) {
+	if from == 0 {
+		return 0, true, nil
 	}
-	defer unix.Close(f.fd)
-	if f.pos == f.size {
-		return Line{}, false, f.pos, nil
+	before, err := readAt(f, 1, from-1)
+	if err != nil || string(before) == "\n" {
+		return from, err == nil, err
 	}
-	data, err := readAt(f.fd, int(min(f.size-f.pos, MaxLineBytes)), f.pos)
-	if err != nil {
-		return Line{}, false, from, fmt.Errorf("read %s of exec %s: %w", src, execID, err)
+	data, err := f.Seek(from, unix.SEEK_DATA)
+	switch {
+	case errors.Is(err, unix.ENXIO):
+		return size, false, nil
+	case err == nil:
+		from = min(max(from, data), size)
 	}
-	if i := bytes.IndexByte(data, '\n'); i >= 0 {
-		return Line{Data: data[:i]}, true, f.pos + int64(i) + 1, nil
+	rest := bufio.NewReaderSize(io.NewSectionReader(f, from, min(size-from, maxSkipBytes)), skipChunk)
+	for {
+		piece, err := rest.ReadSlice('\n')
+		from += int64(len(piece))
+		switch {
+		case err == nil:
+			return from, true, nil
+		case errors.Is(err, io.EOF):
+			return from, false, nil
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return from, false, err
+		}
 	}
-	return Line{Data: data, Cut: f.pos+int64(len(data)) < f.size}, true, f.size, nil
 }
 
-// read returns the next bytes: up to the end of the file, room bytes, or enough for MaxLines.
-func (f *source) read(room int64) ([]byte, error) {
+// readSome returns the bytes at an offset: room bytes, or enough for MaxLines.
+func readSome(f *os.File, from, room int64) ([]byte, error) {
 	for size := int64(firstRead); ; size *= 2 {
-		data, err := readAt(f.fd, int(min(f.size-f.pos, room, size)), f.pos)
+		data, err := readAt(f, min(room, size), from)
 		if err != nil || int64(len(data)) < size || bytes.Count(data, []byte{'\n'}) >= MaxLines {
 			return data, err
 		}
@@ -124,55 +173,10 @@ func split(data []byte) (lines []Line, taken int) {
 	return lines, taken
 }
 
-// source is a file that is being read.
-type source struct {
-	fd        int
-	pos, size int64
-	skipping  bool // inside a cut line whose end was not found yet
-}
-
-// openSource opens a file for reading at the first line that starts at from or after it; otherwise it returns nil and the results for
-// ReadLines.
-func (d *Dir) openSource(sandboxID, execID string, src Source, from int64) (f *source, next int64, err error) {
-	if err := checkIDs(sandboxID, execID); err != nil {
-		return nil, from, err
-	}
-	if from < 0 {
-		return nil, from, invalidf("offset %d is negative", from)
-	}
-	fd, err := d.openAgentFile(sandboxID, execID, src)
-	if errors.Is(err, fs.ErrNotExist) {
-		if from == 0 {
-			return nil, 0, nil
-		}
-		return nil, from, fmt.Errorf("%w: %s of exec %s was removed", ErrMalformed, src, execID)
-	}
+func (d *Dir) openAgentFile(sandboxID, execID string, src Source) (*os.File, error) {
+	dir, err := d.openAgentDir(sandboxID, src, false)
 	if err != nil {
-		return nil, from, err
-	}
-	size, err := sizeOf(fd)
-	if err == nil && size > from {
-		f := &source{fd: fd, pos: from, size: size}
-		if err = f.skipLine(); err == nil && !f.skipping {
-			return f, f.pos, nil
-		}
-		unix.Close(fd)
-		return nil, f.pos, err
-	}
-	unix.Close(fd)
-	if err != nil {
-		return nil, from, fmt.Errorf("stat %s of exec %s: %w", src, execID, err)
-	}
-	if size < from {
-		return nil, size, fmt.Errorf("%w: %s of exec %s has shrunk from %d bytes to %d", ErrMalformed, src, execID, from, size)
-	}
-	return nil, from, nil
-}
-
-func (d *Dir) openAgentFile(sandboxID, execID string, src Source) (int, error) {
-	dir, err := d.openAgentDir(sandboxID, src)
-	if err != nil {
-		return -1, err
+		return nil, err
 	}
 	defer unix.Close(dir)
 	return openRegular(dir, sourceName(execID, src))
@@ -185,20 +189,30 @@ func sourceName(execID string, src Source) string {
 	return StdoutName(execID)
 }
 
-// openAgentDir opens the directory of a source. The container can replace the directory of the outboxes by a symlink, so no
-// symlink is followed.
-func (d *Dir) openAgentDir(sandboxID string, src Source) (int, error) {
+// openAgentDir opens the directory of a source.
+func (d *Dir) openAgentDir(sandboxID string, src Source, create bool) (int, error) {
 	p := d.Paths(sandboxID)
 	if src == Stdout {
-		return openDir(p.Logs)
+		return OpenDir(p.Logs)
 	}
-	out, err := openDir(p.Out)
+	return OpenAgents(p.Out, create)
+}
+
+// OpenAgents opens the directory of outboxes in the directory at out; with create, it makes a missing one first. It follows no symlink in place of either. Errors: not found; ErrMalformed for anything else than a directory that may be read.
+func OpenAgents(out string, create bool) (int, error) {
+	dir, err := OpenDir(out)
 	if err != nil {
 		return -1, err
 	}
-	defer unix.Close(out)
-	fd, err := unix.Openat(out, AgentsDir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	defer unix.Close(dir)
+	var refused error
+	if create {
+		refused = unix.Mkdirat(dir, AgentsDir, 0o755) // EEXIST, mostly
+	}
+	fd, err := unix.Openat(dir, AgentsDir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return -1, fmt.Errorf("open %s: %w", AgentsDir, errors.Join(refused, err))
 	case errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP):
 		return -1, fmt.Errorf("%w: %s is not a directory", ErrMalformed, AgentsDir)
 	case errors.Is(err, fs.ErrPermission):
@@ -207,55 +221,4 @@ func (d *Dir) openAgentDir(sandboxID string, src Source) (int, error) {
 		return -1, fmt.Errorf("open %s: %w", AgentsDir, err)
 	}
 	return fd, nil
-}
-
-// skipLine advances to the start of the next line. When the byte before pos is not a newline, ReadLines already returned the
-// first part of that line, cut: so the offset alone determines where to continue.
-func (f *source) skipLine() error {
-	if f.pos == 0 {
-		return nil
-	}
-	before, err := readAt(f.fd, 1, f.pos-1)
-	if err != nil || len(before) == 1 && before[0] == '\n' {
-		return err
-	}
-	f.skipping = true
-	buf := make([]byte, min(skipChunk, f.size-f.pos))
-	for left := maxSkipBytes; left > 0 && f.pos < f.size && f.skipping; left -= len(buf) {
-		if err := f.skip(buf); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// skip reads one chunk. It seeks past holes: a sparse file costs the container nothing, and must cost the daemon nothing.
-func (f *source) skip(buf []byte) error {
-	data, err := unix.Seek(f.fd, f.pos, unix.SEEK_DATA)
-	switch {
-	case errors.Is(err, unix.ENXIO):
-		f.pos = f.size
-		return nil
-	case err == nil:
-		f.pos = min(max(f.pos, data), f.size)
-	}
-	n, err := unix.Pread(f.fd, buf[:min(f.size-f.pos, int64(len(buf)))], f.pos)
-	if errors.Is(err, unix.EINTR) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	piece := buf[:n]
-	if i := bytes.IndexByte(piece, '\n'); i >= 0 {
-		f.pos += int64(i) + 1
-		f.skipping = false
-		return nil
-	}
-	if len(piece) == 0 {
-		f.pos = f.size // the file was truncated; the next call returns the error
-		return nil
-	}
-	f.pos += int64(len(piece))
-	return nil
 }

@@ -21,7 +21,7 @@ func readAll(t testing.TB, d *Dir, src Source, from int64, maxBytes, steps int) 
 	t.Helper()
 	var all []string
 	for range steps {
-		lines, next, err := d.ReadLines("box1", "a.1", src, from, maxBytes)
+		lines, next, err := d.ReadLines("box1", "a.1", src, from, maxBytes, false)
 		must(t, err)
 		if next == from && len(lines) == 0 {
 			return all, next
@@ -52,7 +52,7 @@ func agentFiles(t testing.TB, p Paths) map[Source]string {
 func TestReadLinesReturnsCompleteLinesOnly(t *testing.T) {
 	d, p := newDir(t)
 	for _, src := range []Source{Stdout, Outbox} {
-		if lines, next, err := d.ReadLines("box1", "a.1", src, 0, 100); len(lines) != 0 || next != 0 || err != nil {
+		if lines, next, err := d.ReadLines("box1", "a.1", src, 0, 100, false); len(lines) != 0 || next != 0 || err != nil {
 			t.Errorf("missing %v: %v, %d, %v", src, lines, next, err)
 		}
 	}
@@ -62,12 +62,12 @@ func TestReadLinesReturnsCompleteLinesOnly(t *testing.T) {
 		if !slices.Equal(all, []string{"one", "", "\xfftwo\r"}) || next != 11 {
 			t.Errorf("%v: %q, %d", src, all, next)
 		}
-		line, ok, end, err := d.ReadRest("box1", "a.1", src, next)
-		if string(line.Data) != "thr" || !ok || end != 14 || err != nil {
-			t.Errorf("%v: %q, %v, %d, %v", src, line.Data, ok, end, err)
+		rest, end, err := d.ReadLines("box1", "a.1", src, next, 1, true)
+		if len(rest) != 1 || string(rest[0].Data) != "thr" || end != 14 || err != nil {
+			t.Errorf("%v: %v, %d, %v", src, rest, end, err)
 		}
-		if _, ok, _, err := d.ReadRest("box1", "a.1", src, end); ok || err != nil {
-			t.Errorf("%v: %v, %v", src, ok, err)
+		if rest, _, err := d.ReadLines("box1", "a.1", src, end, 1, true); len(rest) > 0 || err != nil {
+			t.Errorf("%v: %v, %v", src, rest, err)
 		}
 		must(t, os.WriteFile(path, []byte("one\n\n\xfftwo\r\nthree\n"), 0o644))
 		if all, _ := readAll(t, d, src, next, 1, 5); !slices.Equal(all, []string{"three"}) {
@@ -116,8 +116,8 @@ func TestReadLinesOfAGrowingLine(t *testing.T) {
 	if len(all) != 2 || all[1] != "next" || all[0] != fmt.Sprintf("xxx... of %d", MaxLineBytes) {
 		t.Errorf("%.50q", all)
 	}
-	if _, ok, _, err := d.ReadRest("box1", "a.1", Stdout, at); ok || err != nil {
-		t.Errorf("%v, %v", ok, err)
+	if rest, _, err := d.ReadLines("box1", "a.1", Stdout, at, 1, true); len(rest) > 0 || err != nil {
+		t.Errorf("%v, %v", rest, err)
 	}
 }
 
@@ -190,7 +190,7 @@ func TestReadLinesOfHostileFiles(t *testing.T) {
 				d, p := newDir(t)
 				h.make(agentFiles(t, p)[src])
 				for _, from := range []int64{0, 5} {
-					lines, next, err := d.ReadLines("box1", "a.1", src, from, 100)
+					lines, next, err := d.ReadLines("box1", "a.1", src, from, 100, false)
 					if !errors.Is(err, ErrMalformed) || len(lines) != 0 || next != from {
 						t.Errorf("from %d: %v, %d, %v", from, lines, next, err)
 					}
@@ -207,7 +207,7 @@ func TestReadLinesOfTruncatedOrRemovedFiles(t *testing.T) {
 	must(t, os.WriteFile(path, []byte("one\ntwo\nthree\n"), 0o644))
 	_, at := readAll(t, d, Outbox, 0, 100, 5)
 	must(t, os.Truncate(path, 6)) // one\ntw
-	lines, next, err := d.ReadLines("box1", "a.1", Outbox, at, 100)
+	lines, next, err := d.ReadLines("box1", "a.1", Outbox, at, 100, false)
 	if !errors.Is(err, ErrMalformed) || len(lines) != 0 || next != 6 {
 		t.Fatalf("%v, %d, %v", lines, next, err)
 	}
@@ -216,10 +216,10 @@ func TestReadLinesOfTruncatedOrRemovedFiles(t *testing.T) {
 		t.Errorf("%q", all)
 	}
 	must(t, os.Remove(path))
-	if lines, next, err := d.ReadLines("box1", "a.1", Outbox, 14, 100); !errors.Is(err, ErrMalformed) || len(lines) != 0 || next != 14 {
+	if lines, next, err := d.ReadLines("box1", "a.1", Outbox, 14, 100, false); !errors.Is(err, ErrMalformed) || len(lines) != 0 || next != 14 {
 		t.Errorf("%v, %d, %v", lines, next, err)
 	}
-	if _, _, err := d.ReadLines("box1", "a.1", Outbox, -1, 100); !errdefs.IsInvalidArgument(err) {
+	if _, _, err := d.ReadLines("box1", "a.1", Outbox, -1, 100, false); !errdefs.IsInvalidArgument(err) {
 		t.Errorf("%v", err)
 	}
 }
@@ -257,7 +257,7 @@ func TestShortLinesAreReadInBatches(t *testing.T) {
 	const reads = 64
 	from := int64(0)
 	for range reads {
-		lines, next, err := d.ReadLines("box1", "a.1", Stdout, from, 1<<20)
+		lines, next, err := d.ReadLines("box1", "a.1", Stdout, from, 1<<20, false)
 		must(t, err)
 		if len(lines) != MaxLines || next != from+2*MaxLines {
 			t.Fatalf("%d lines from %d to %d", len(lines), from, next)
@@ -276,7 +276,7 @@ func TestLongerLinesFillARead(t *testing.T) {
 	const width = 1000
 	line := append(bytes.Repeat([]byte("x"), width-1), '\n')
 	must(t, os.WriteFile(agentFiles(t, p)[Stdout], bytes.Repeat(line, 3000), 0o644))
-	lines, next, err := d.ReadLines("box1", "a.1", Stdout, 0, 1<<20)
+	lines, next, err := d.ReadLines("box1", "a.1", Stdout, 0, 1<<20, false)
 	must(t, err)
 	if want := (1<<20 + 1) / width; len(lines) != want || next != int64(want*width) {
 		t.Errorf("%d lines up to %d, want %d", len(lines), next, want)

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"iter"
-	"maps"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,16 +11,11 @@ import (
 
 // agentPause is the minimum time between two reads of inotify events. It bounds the wake-ups for a program that prints
 // continuously; the first line after a pause is notified at once.
+//
+// The instance is separate from Watch's, so that an agent's output does not wake the reconciliation of execs. For each sandbox it watches
+// two directories, for new files, and for each exec its two files, for writes. It does not watch writes through the directories, which
+// contain the logs of all execs.
 const agentPause = 2 * time.Millisecond
-
-// agentWatches are the execs to watch, and the inotify instance while WatchAgents runs. The instance is separate from Watch's,
-// so that an agent's output does not wake the reconciliation of execs. For each sandbox it watches two directories, for new files, and for
-// each exec its two files, for writes. It does not watch writes through the directories, which contain the logs of all execs.
-type agentWatches struct {
-	mu      sync.Mutex
-	wanted  map[execKey]bool
-	watcher *inotify
-}
 
 // WatchAgents calls notify, from one goroutine, whenever the stdout log, the outbox or the acknowledged offset of an exec
 // registered with AddAgentWatch has changed, until ctx ends; it then returns nil. Both IDs empty mean any exec: once at the
@@ -34,16 +26,9 @@ func (d *Dir) WatchAgents(ctx context.Context, notify func(sandboxID, execID str
 	if err != nil {
 		return err
 	}
-	defer i.file.Close()
-	if err := d.installAgents(i); err != nil {
-		return err
-	}
-	defer d.uninstallAgents()
-	return i.dispatch(ctx, notify, func(all iter.Seq[Event]) {
-		for k := range d.changedAgents(i, all) {
-			notify(k.sandboxID, k.execID)
-		}
-	}, func(int) time.Duration { return agentPause })
+	return d.run(ctx, i, watchLoop{
+		slot: &d.agentWatcher, install: d.installAgents, changed: d.changedAgent, pause: func(int) time.Duration { return agentPause },
+	}, notify)
 }
 
 // AddAgentWatch starts watching the files of an exec; they need not exist. Idempotent. Read them after the call: earlier
@@ -53,80 +38,47 @@ func (d *Dir) AddAgentWatch(sandboxID, execID string) error {
 	if err := checkIDs(sandboxID, execID); err != nil {
 		return err
 	}
-	a := &d.agents
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	k := execKey{sandboxID, execID}
-	a.wanted[k] = true
-	if a.watcher == nil {
+	d.agents[k] = true
+	if d.agentWatcher == nil {
 		return nil
 	}
-	return d.addAgent(a.watcher, k)
+	return d.addAgent(k)
 }
 
 // DropAgentWatch reverts AddAgentWatch. Idempotent. A notification may still be in progress. A removed watch may be of a file that another
 // exec shares by a hard link, which only its own sandbox can have created.
 func (d *Dir) DropAgentWatch(sandboxID, execID string) {
-	a := &d.agents
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	dropped := execKey{sandboxID, execID}
-	delete(a.wanted, dropped)
+	delete(d.agents, dropped)
 	last := true // of its sandbox: the directories need no watches either
-	for k := range a.wanted {
+	for k := range d.agents {
 		last = last && k.sandboxID != sandboxID
 	}
-	if a.watcher != nil {
-		a.watcher.remove(func(k execKey) bool { return k == dropped || last && k == execKey{sandboxID: sandboxID} })
+	if d.agentWatcher != nil {
+		d.agentWatcher.remove(func(k execKey) bool { return k == dropped || last && k == execKey{sandboxID: sandboxID} })
 	}
 }
 
-func (d *Dir) installAgents(w *inotify) error {
-	a := &d.agents
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.watcher != nil {
-		return refusedf("a watch of agents is already running")
-	}
-	for k := range a.wanted {
-		if err := d.addAgent(w, k); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func (d *Dir) installAgents() error {
+	for k := range d.agents {
+		if err := d.addAgent(k); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	a.watcher = w
 	return nil
 }
 
-func (d *Dir) uninstallAgents() {
-	d.agents.mu.Lock()
-	defer d.agents.mu.Unlock()
-	d.agents.watcher = nil
-}
-
-// forget drops all execs of a sandbox; the kernel removes its watches with the directories.
-func (a *agentWatches) forget(sandboxID string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	maps.DeleteFunc(a.wanted, func(k execKey, _ bool) bool { return k.sandboxID == sandboxID })
-}
-
-// created watches a new file and reports whether its exec is watched. The watch precedes the first read, so no change is
-// missed. When no inotify watch is available, the caller still polls.
-func (d *Dir) created(w *inotify, k execKey) bool {
-	d.agents.mu.Lock()
-	defer d.agents.mu.Unlock()
-	if !d.agents.wanted[k] {
-		return false
-	}
-	_ = d.addAgent(w, k)
-	return true
-}
-
-// addAgent watches both directories before their files, so that it finds files created before and gets events for later ones.
-func (d *Dir) addAgent(w *inotify, k execKey) error {
-	d.makeAgentsDir(k.sandboxID)
+// addAgent watches both directories before their files, so that it finds files created before and gets events for later ones. It makes
+// the directory of outboxes, as the shim would, so that it can be watched before the shim runs.
+func (d *Dir) addAgent(k execKey) error {
+	w := d.agentWatcher
 	for _, src := range []Source{Stdout, Outbox} {
-		dir, err := d.openAgentDir(k.sandboxID, src)
+		dir, err := d.openAgentDir(k.sandboxID, src, true)
 		if errors.Is(err, ErrMalformed) || src == Outbox && errors.Is(err, fs.ErrNotExist) {
 			continue // nothing to watch; ReadLines returns the error
 		}
@@ -143,17 +95,6 @@ func (d *Dir) addAgent(w *inotify, k execKey) error {
 		}
 	}
 	return nil
-}
-
-// makeAgentsDir creates the directory of outboxes, as the shim would, so that it can be watched before the shim runs. Anything
-// that exists at its path stays.
-func (d *Dir) makeAgentsDir(sandboxID string) {
-	out, err := openDir(d.Paths(sandboxID).Out)
-	if err != nil {
-		return
-	}
-	defer unix.Close(out)
-	_ = unix.Mkdirat(out, AgentsDir, 0o755)
 }
 
 // addFile watches name if it is a regular file; anything else is ignored.
@@ -174,20 +115,16 @@ func addFile(w *inotify, dir int, name string, k execKey) error {
 	return err
 }
 
-// changedAgents returns the execs that events concern.
-func (d *Dir) changedAgents(w *inotify, all iter.Seq[Event]) map[execKey]bool {
-	changed := map[execKey]bool{}
-	for ev := range all {
-		k := w.lookup(ev)
-		if k.sandboxID != "" && k.execID == "" { // a new file in a directory
-			id, ok := ownerOf(ev.Name, stdoutSuffix, wordsSuffix)
-			if k.execID = id; !ok || !d.created(w, k) {
-				continue
-			}
-		}
-		if k.execID != "" {
-			changed[k] = true
-		}
+// changedAgent returns the exec that an event concerns. It watches a new file: the watch precedes the first read, so no change is missed.
+// When no inotify watch is available, the caller still polls.
+func (d *Dir) changedAgent(k execKey, name string) execKey {
+	if k.execID != "" {
+		return k
 	}
-	return changed
+	id, _ := ownerOf(name, stdoutSuffix, wordsSuffix) // a new file in a directory
+	if k.execID = id; !d.agents[k] {
+		return execKey{}
+	}
+	_ = d.addAgent(k)
+	return k
 }

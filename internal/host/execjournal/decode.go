@@ -26,11 +26,8 @@ func ValidNonce(n string) bool {
 
 // RequestID parses the name of a file in ctl/exec; ok is false for temporary and unknown files.
 func RequestID(name string) (execID string, cancel, ok bool) {
-	if id, found := strings.CutSuffix(name, requestSuffix); found {
-		return id, false, ValidExecID(id)
-	}
-	id, found := strings.CutSuffix(name, cancelSuffix)
-	return id, true, found && ValidExecID(id)
+	execID, ok = ownerOf(name, requestSuffix, cancelSuffix)
+	return execID, ok && name == CancelName(execID), ok
 }
 
 // ownerOf returns the exec that a file with one of these suffixes belongs to.

@@ -3,6 +3,7 @@ package execjournal
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"iter"
 	"os"
@@ -19,26 +20,25 @@ type Paths struct {
 	Out  string // at ContainerOut, writable
 }
 
-// Dir is the daemon's access to the files of all execs. Its methods hold no lock across I/O and may be called concurrently, but
-// Start, Cancel, Close and Forget of one exec must not run concurrently. All state is in the files; only the watches
-// are in memory.
+// Dir is the daemon's access to the files of all execs. Its methods may be called concurrently, but Start, Cancel, Close and Forget
+// of one exec must not run concurrently. All state is in the files; only the watches are in memory.
 type Dir struct {
 	outputRoot, runRoot string
 
-	mu      sync.Mutex
-	watched map[string]bool // sandboxes to watch, by ID
-	watcher *inotify        // nil while Watch does not run, or has no instance
-	polls   *poller
-
-	agents agentWatches
+	mu           sync.Mutex
+	watched      map[string]*logDir // log directories to watch, by sandbox ID
+	watcher      *inotify           // nil while Watch does not run, or has no instance
+	sooner       chan struct{}      // receives an element when a directory is to be polled sooner
+	agents       map[execKey]bool   // execs whose output is to be watched
+	agentWatcher *inotify           // nil while WatchAgents does not run
 }
 
 // New returns the Dir with logs below outputRoot and requests below runRoot, both absolute paths. It does no I/O. Keep runRoot
 // short: future releases place sockets there, whose paths are limited to 107 characters.
 func New(outputRoot, runRoot string) *Dir {
 	return &Dir{
-		outputRoot: outputRoot, runRoot: runRoot, watched: make(map[string]bool), polls: newPoller(),
-		agents: agentWatches{wanted: make(map[execKey]bool)},
+		outputRoot: outputRoot, runRoot: runRoot,
+		watched: map[string]*logDir{}, sooner: make(chan struct{}, 1), agents: map[execKey]bool{},
 	}
 }
 
@@ -124,35 +124,28 @@ func secureRoot(root string) error {
 	if err := os.MkdirAll(filepath.Dir(root), 0o755); err != nil {
 		return fmt.Errorf("make parents of %s: %w", root, err)
 	}
-	_, err := makeDir(root, 0o700, func(_ int, owner uint32) error {
-		return refusedf("%s belongs to user %d, not to agboxd's user %d; change its owner or configure another directory", root, owner, os.Geteuid())
-	})
+	_, err := makeDir(root, 0o700, false)
 	return err
 }
 
 // ensureDir creates path below a secure root. The container's root can change the owner and mode of its mounted directories;
 // ensureDir restores them if permitted, and otherwise returns failed precondition.
 func ensureDir(path string, mode uint32) error {
-	created, err := makeDir(path, mode, func(fd int, owner uint32) error {
-		if err := unix.Fchown(fd, os.Geteuid(), os.Getegid()); err != nil {
-			return refusedf("%s belongs to user %d, not to agboxd's user %d: change its owner: %v", path, owner, os.Geteuid(), err)
-		}
-		return nil
-	})
+	created, err := makeDir(path, mode, true)
 	if err != nil || !created {
 		return err
 	}
 	return syncParent(path)
 }
 
-// makeDir creates path if it is missing and sets its mode. It calls foreign if the directory belongs to another user than the daemon's.
-func makeDir(path string, mode uint32, foreign func(fd int, owner uint32) error) (created bool, err error) {
+// makeDir creates path if it is missing and sets its mode. With own, it makes the directory of another user the daemon's.
+func makeDir(path string, mode uint32, own bool) (created bool, err error) {
 	err = os.Mkdir(path, 0o700)
 	created = err == nil
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return false, fmt.Errorf("make %s: %w", path, err)
 	}
-	fd, err := openDir(path)
+	fd, err := OpenDir(path)
 	if err != nil {
 		return created, err
 	}
@@ -162,8 +155,12 @@ func makeDir(path string, mode uint32, foreign func(fd int, owner uint32) error)
 		return created, fmt.Errorf("stat %s: %w", path, err)
 	}
 	if int(st.Uid) != os.Geteuid() {
-		if err := foreign(fd, st.Uid); err != nil {
-			return created, err
+		remedy := errOwner
+		if own {
+			remedy = os.NewSyscallError("change its owner", unix.Fchown(fd, os.Geteuid(), os.Getegid()))
+		}
+		if remedy != nil {
+			return created, refusedf("%s belongs to user %d, not to agboxd's user %d: %w", path, st.Uid, os.Geteuid(), remedy)
 		}
 	}
 	if st.Mode&0o7777 != mode {
@@ -174,9 +171,11 @@ func makeDir(path string, mode uint32, foreign func(fd int, owner uint32) error)
 	return created, nil
 }
 
+var errOwner = errors.New("change its owner or configure another directory")
+
 // syncParent makes a new directory durable; an fsync of files in it does not.
 func syncParent(path string) error {
-	fd, err := openDir(filepath.Dir(path))
+	fd, err := OpenDir(filepath.Dir(path))
 	if err != nil {
 		return err
 	}
@@ -187,8 +186,8 @@ func syncParent(path string) error {
 	return nil
 }
 
-// openDir opens a directory, not a symlink to one. Errors: not found, failed precondition.
-func openDir(path string) (int, error) {
+// OpenDir opens a directory, not a symlink to one. Errors: not found, failed precondition.
+func OpenDir(path string) (int, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	switch {
 	case err == nil:
@@ -201,9 +200,9 @@ func openDir(path string) (int, error) {
 	return -1, fmt.Errorf("open %s: %w", path, err)
 }
 
-// inDir calls fn with the directory at path, opened as by openDir. A missing directory is no error, and fn is not called.
+// inDir calls fn with the directory at path, opened as by OpenDir. A missing directory is no error, and fn is not called.
 func inDir(path string, fn func(fd int) error) error {
-	fd, err := openDir(path)
+	fd, err := OpenDir(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -214,28 +213,26 @@ func inDir(path string, fn func(fd int) error) error {
 	return fn(fd)
 }
 
-// entries yields the names in a directory from the descriptor's position on. After an error it yields no more.
+// entries yields the names in a directory. After an error it yields no more.
 func entries(fd int) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		buf := make([]byte, 32<<10)
-		for {
-			n, err := unix.ReadDirent(fd, buf)
-			if errors.Is(err, unix.EINTR) {
-				continue
-			}
-			if err != nil {
-				yield("", err)
-				return
-			}
-			if n <= 0 {
-				return
-			}
-			_, _, names := unix.ParseDirent(buf[:n], -1, nil)
+		dir, err := os.Open(pathOf(fd))
+		if err != nil {
+			yield("", err)
+			return
+		}
+		defer dir.Close()
+		for err == nil {
+			var names []string
+			names, err = dir.Readdirnames(256)
 			for _, name := range names {
 				if !yield(name, nil) {
 					return
 				}
 			}
+		}
+		if !errors.Is(err, io.EOF) {
+			yield("", err)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package execjournal
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"strconv"
@@ -13,49 +14,45 @@ import (
 // ReadFile reads the regular file name of the directory dirfd, at most limit bytes. It follows no symlink, opens no
 // device and waits for no FIFO. Errors: fs.ErrNotExist; ErrMalformed for what is not such a file; else the I/O error.
 func ReadFile(dirfd int, name string, limit int64) ([]byte, error) {
-	fd, err := openRegular(dirfd, name)
+	f, err := openRegular(dirfd, name)
 	if err != nil {
 		return nil, err
 	}
-	defer unix.Close(fd)
-	size, err := sizeOf(fd)
+	defer f.Close()
+	size, err := sizeOf(f)
 	if err != nil {
-		return nil, fmt.Errorf("stat %s: %w", name, err)
+		return nil, err
 	}
 	if size > limit {
 		return nil, fmt.Errorf("%w: %s is larger than %d bytes", ErrMalformed, name, limit)
 	}
-	data, err := readAt(fd, int(size), 0)
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
-	}
-	return data, nil
+	return readAt(f, size, 0)
 }
 
 // openRegular opens name for reading if it is a regular file: it checks the type through an O_PATH descriptor, which has no
 // side effects, and then opens that very inode. A plain open would already trigger a device that the container created with
 // mknod.
-func openRegular(dirfd int, name string) (int, error) {
+func openRegular(dirfd int, name string) (*os.File, error) {
 	h, err := unix.Openat(dirfd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return -1, fmt.Errorf("open %s: %w", name, err)
+		return nil, fmt.Errorf("open %s: %w", name, err)
 	}
 	defer unix.Close(h)
 	var st unix.Stat_t
 	if err := unix.Fstat(h, &st); err != nil {
-		return -1, fmt.Errorf("stat %s: %w", name, err)
+		return nil, fmt.Errorf("stat %s: %w", name, err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return -1, fmt.Errorf("%w: %s is not a regular file", ErrMalformed, name)
+		return nil, fmt.Errorf("%w: %s is not a regular file", ErrMalformed, name)
 	}
 	fd, err := unix.Open(pathOf(h), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if errors.Is(err, fs.ErrPermission) {
-		return -1, fmt.Errorf("%w: %s may not be read", ErrMalformed, name)
+		return nil, fmt.Errorf("%w: %s may not be read", ErrMalformed, name)
 	}
 	if err != nil {
-		return -1, fmt.Errorf("open %s: %w", name, err)
+		return nil, fmt.Errorf("open %s: %w", name, err)
 	}
-	return fd, nil
+	return os.NewFile(uintptr(fd), name), nil
 }
 
 // pathOf returns a path to the inode that fd refers to, without another lookup of its name.
@@ -85,6 +82,15 @@ func CreateExclusive(dirfd int, temp, name string, data []byte) error {
 		return fmt.Errorf("link %s: %w", name, err)
 	}
 	return Sync(dirfd)
+}
+
+// Touch creates an empty file, unless it exists. With flag unix.O_EXCL an existing file is fs.ErrExist.
+func Touch(dirfd int, name string, flag int) error {
+	fd, err := unix.Openat(dirfd, name, unix.O_WRONLY|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC|flag, PrivateMode)
+	if err != nil {
+		return fmt.Errorf("create %s: %w", name, err)
+	}
+	return unix.Close(fd)
 }
 
 // Replace atomically replaces name with data; durable means that it is on disk before Replace returns. The file belongs to its
@@ -140,13 +146,14 @@ func writeTemp(dirfd int, temp string, data []byte, mode uint32, durable bool) e
 	if err != nil {
 		return err
 	}
-	defer unix.Close(fd)
+	f := os.NewFile(uintptr(fd), temp)
+	defer f.Close()
 	err = Entrust(dirfd, fd, -1, mode)
 	if err == nil {
-		_, err = writeAt(fd, data, 0)
+		_, err = f.Write(data)
 	}
 	if err == nil && durable {
-		err = Sync(fd)
+		err = f.Sync()
 	}
 	if err != nil {
 		discard(dirfd, temp)
@@ -158,44 +165,22 @@ func writeTemp(dirfd int, temp string, data []byte, mode uint32, durable bool) e
 // discard removes a temporary file. If that fails, the next writer replaces it, or it is removed with the directory.
 func discard(dirfd int, temp string) { _ = unix.Unlinkat(dirfd, temp, 0) }
 
-// writeAt writes data at offset and returns how much of it was written.
-func writeAt(fd int, data []byte, offset int64) (written int, err error) {
-	for written < len(data) {
-		n, err := unix.Pwrite(fd, data[written:], offset+int64(written))
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
-			return written, err
-		}
-		written += n
+func sizeOf(f *os.File) (int64, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
 	}
-	return written, nil
-}
-
-func sizeOf(fd int) (int64, error) {
-	var st unix.Stat_t
-	err := unix.Fstat(fd, &st)
-	return st.Size, err
+	return info.Size(), nil
 }
 
 // readAt reads up to size bytes at offset; fewer only where the file ends.
-func readAt(fd, size int, offset int64) ([]byte, error) {
+func readAt(f *os.File, size, offset int64) ([]byte, error) {
 	data := make([]byte, size)
-	for n := 0; n < size; {
-		m, err := unix.Pread(fd, data[n:], offset+int64(n))
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		if m == 0 {
-			return data[:n], nil
-		}
-		n += m
+	n, err := f.ReadAt(data, offset)
+	if errors.Is(err, io.EOF) {
+		err = nil
 	}
-	return data, nil
+	return data[:n], err
 }
 
 // Modes of files in the log directory. Commands need nothing there but the output of their own user's execs.

@@ -2,7 +2,6 @@ package execjournal
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 
 	"golang.org/x/sys/unix"
@@ -20,7 +19,7 @@ func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(er
 // cancelWithoutSpace links the request of an exec to its cancel. full is the error of the ordinary write, returned when the
 // request does not exist.
 func (d *Dir) cancelWithoutSpace(sandboxID, execID, nonce string, full error) error {
-	fd, err := openDir(d.execDir(sandboxID))
+	fd, err := OpenDir(d.execDir(sandboxID))
 	if err != nil {
 		return err
 	}
@@ -40,11 +39,8 @@ func (d *Dir) cancelWithoutSpace(sandboxID, execID, nonce string, full error) er
 
 // closeWithoutSpace creates an empty journal. Errors: fs.ErrExist as for CreateExclusive.
 func closeWithoutSpace(dirfd int, name string) error {
-	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	fd, err := unix.Openat(dirfd, name, flags, PrivateMode)
-	if err != nil {
-		return fmt.Errorf("create %s: %w", name, err)
+	if err := Touch(dirfd, name, unix.O_EXCL); err != nil {
+		return err
 	}
-	unix.Close(fd)
 	return Sync(dirfd)
 }

@@ -75,7 +75,7 @@ func TestCloseNeedsNoSpace(t *testing.T) {
 	if err != nil || s.Phase != execphase.Closed {
 		t.Fatalf("with space again: %v, %v", s, err)
 	}
-	fd, err := openDir(p.Logs)
+	fd, err := OpenDir(p.Logs)
 	must(t, err)
 	defer unix.Close(fd)
 	started := journal(StateStarted, nonce1)

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,11 +23,10 @@ const (
 	overflowPause = 100 * time.Millisecond
 )
 
-// inotify is one inotify instance with its watches. Safe for concurrent use.
+// inotify is one inotify instance with its watches, which Dir.mu guards.
 type inotify struct {
-	file *os.File
-
-	mu      sync.Mutex
+	fd      int
+	file    *os.File
 	watches map[int32]execKey // by watch descriptor
 }
 
@@ -48,18 +46,12 @@ func newInotify() (*inotify, error) {
 	if err != nil {
 		return nil, unavailablef("create an inotify instance: %w", err)
 	}
-	return &inotify{file: os.NewFile(uintptr(fd), "inotify"), watches: map[int32]execKey{}}, nil
+	return &inotify{fd: fd, file: os.NewFile(uintptr(fd), "inotify"), watches: map[int32]execKey{}}, nil
 }
 
 // add watches path for k. Errors: not found; else unavailable.
 func (i *inotify) add(path string, mask uint32, k execKey) error {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	var wd int
-	var err error
-	if controlErr := i.control(func(fd int) { wd, err = unix.InotifyAddWatch(fd, path, mask) }); controlErr != nil {
-		return fmt.Errorf("watch %s: %w", path, controlErr)
-	}
+	wd, err := unix.InotifyAddWatch(i.fd, path, mask)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return notFoundf("watch %s: %w", path, err)
@@ -72,11 +64,9 @@ func (i *inotify) add(path string, mask uint32, k execKey) error {
 
 // remove stops the watches of all keys for which gone is true. The kernel refuses that only for those that it removed with their files.
 func (i *inotify) remove(gone func(execKey) bool) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
 	maps.DeleteFunc(i.watches, func(wd int32, k execKey) bool {
 		if gone(k) {
-			_ = i.control(func(fd int) { _, _ = unix.InotifyRmWatch(fd, uint32(wd)) })
+			_, _ = unix.InotifyRmWatch(i.fd, uint32(wd))
 		}
 		return gone(k)
 	})
@@ -84,30 +74,34 @@ func (i *inotify) remove(gone func(execKey) bool) {
 
 // lookup returns what the watch of an event is for; zero if it is over.
 func (i *inotify) lookup(ev Event) execKey {
-	i.mu.Lock()
-	defer i.mu.Unlock()
 	if ev.Mask&unix.IN_IGNORED != 0 {
 		delete(i.watches, ev.Watch)
 	}
 	return i.watches[ev.Watch]
 }
 
-func (i *inotify) control(fn func(fd int)) error {
-	conn, err := i.file.SyscallConn()
-	if err != nil {
-		return err
-	}
-	return conn.Control(func(fd uintptr) { fn(int(fd)) })
+// watchLoop is what differs between Watch and WatchAgents. Dir.mu is held during install and changed.
+type watchLoop struct {
+	slot    **inotify // the instance, while the loop runs
+	install func() error
+	changed func(k execKey, name string) execKey // the exec that an event concerns; zero if it is none
+	pause   func(n int) time.Duration            // for how long later events stay in the kernel's queue after a read of n bytes
 }
 
-// dispatch calls handle for the events of each read until ctx ends; then it closes the instance and returns nil. At its start, and after an
-// overflow of the kernel's queue, it calls notify with empty IDs. pause returns for how long later events stay in that queue, by the number
-// of bytes that were read.
-func (i *inotify) dispatch(
-	ctx context.Context, notify func(sandboxID, execID string), handle func(iter.Seq[Event]), pause func(n int) time.Duration,
-) error {
+// run calls notify for the events of each read until ctx ends; then it returns nil. At its start, and after an overflow of the kernel's
+// queue, it calls notify with empty IDs.
+func (d *Dir) run(ctx context.Context, i *inotify, w watchLoop, notify func(sandboxID, execID string)) error {
+	defer i.file.Close() // no method uses an instance that is in no slot
+	if err := d.occupy(i, w); err != nil {
+		return err
+	}
+	defer func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		*w.slot = nil
+	}()
 	notify("", "")
-	stop := context.AfterFunc(ctx, func() { i.file.Close() })
+	stop := context.AfterFunc(ctx, func() { _ = i.file.SetReadDeadline(time.Now()) })
 	defer stop()
 	buf := make([]byte, watchBuffer)
 	for {
@@ -118,25 +112,48 @@ func (i *inotify) dispatch(
 		if err != nil {
 			return fmt.Errorf("read inotify: %w", err)
 		}
-		lost := false
-		handle(func(yield func(Event) bool) {
-			for ev := range Events(buf[:n]) {
-				if ev.Mask&unix.IN_Q_OVERFLOW != 0 {
-					lost = true
-				} else if !yield(ev) {
-					return
-				}
-			}
-		})
-		d := pause(n)
+		pause := w.pause(n)
+		changed, lost := d.changed(i, w, buf[:n])
+		for k := range changed {
+			notify(k.sandboxID, k.execID)
+		}
 		if lost {
 			notify("", "")
-			d = overflowPause
+			pause = overflowPause
 		}
-		if d > 0 && wait.For(ctx, d) != nil {
+		if pause > 0 && wait.For(ctx, pause) != nil {
 			return nil
 		}
 	}
+}
+
+func (d *Dir) occupy(i *inotify, w watchLoop) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if *w.slot != nil {
+		return refusedf("a watch is already running")
+	}
+	*w.slot = i
+	err := w.install()
+	if err != nil {
+		*w.slot = nil
+	}
+	return err
+}
+
+// changed returns the execs that the events concern, and whether the kernel dropped others.
+func (d *Dir) changed(i *inotify, w watchLoop, events []byte) (changed map[execKey]bool, lost bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	changed = map[execKey]bool{}
+	for ev := range Events(events) {
+		lost = lost || ev.Mask&unix.IN_Q_OVERFLOW != 0
+		if k := i.lookup(ev); k.sandboxID != "" {
+			changed[w.changed(k, ev.Name)] = true
+		}
+	}
+	delete(changed, execKey{})
+	return changed, lost
 }
 
 // Events decodes the result of one read from an inotify instance.

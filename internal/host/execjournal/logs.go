@@ -70,7 +70,7 @@ func (d *Dir) Tail(sandboxID, execID string, stderr bool, limit int) ([]byte, er
 	if err := checkIDs(sandboxID, execID); err != nil {
 		return nil, err
 	}
-	dir, err := openDir(d.Paths(sandboxID).Logs)
+	dir, err := OpenDir(d.Paths(sandboxID).Logs)
 	if err != nil {
 		return nil, err
 	}
@@ -79,22 +79,18 @@ func (d *Dir) Tail(sandboxID, execID string, stderr bool, limit int) ([]byte, er
 	if stderr {
 		name = StderrName(execID)
 	}
-	fd, err := openRegular(dir, name)
+	f, err := openRegular(dir, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, notFoundf("%w", err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	defer unix.Close(fd)
-	size, err := sizeOf(fd)
-	n := min(size, int64(max(limit, 0)), MaxTailBytes)
-	var data []byte
-	if err == nil {
-		data, err = readAt(fd, int(n), size-n)
-	}
+	defer f.Close()
+	size, err := sizeOf(f)
 	if err != nil {
-		return nil, fmt.Errorf("read the end of %s: %w", name, err)
+		return nil, err
 	}
-	return data, nil
+	n := min(size, int64(max(limit, 0)), MaxTailBytes)
+	return readAt(f, n, size-n)
 }

@@ -2,10 +2,7 @@ package execjournal
 
 import (
 	"context"
-	"maps"
 	"os"
-	"slices"
-	"sync"
 	"time"
 )
 
@@ -20,75 +17,43 @@ const (
 	// pollAhead is how far a directory's mtime may be ahead of the start of a poll on a busy host. An mtime further ahead was set
 	// explicitly, and no change produces it.
 	pollAhead = 5 * time.Second
-	// pollRetry is the interval at which Watch asks the kernel for a watch again.
+	// pollRetry is the interval at which Watch asks the kernel for an instance or a watch again.
 	pollRetry = 5 * time.Second
 )
 
-// poller polls the log directories that the kernel does not watch.
-type poller struct {
-	mu    sync.Mutex
-	boxes map[string]*polled // by sandbox ID
-	added chan struct{}      // receives an element when a directory was added
+// logDir is the log directory of a sandbox that is to be watched.
+type logDir struct {
+	sandboxID, path string
+	refused         bool      // the kernel refused a watch
+	asked           time.Time // when the kernel was last asked for one
+	mtime           time.Time
+	fresh           bool // the last poll was so soon after mtime that a later change may leave the same mtime
+	pause           time.Duration
+	next            time.Time
 }
 
-// polled is one directory.
-type polled struct {
-	path  string
-	mtime time.Time
-	fresh bool // the last poll was so soon after mtime that a later change may leave the same mtime
-	pause time.Duration
-	next  time.Time
-}
+// polls reports whether a directory is polled. d.mu is held.
+func (d *Dir) polls(b *logDir) bool { return b.refused || d.watcher == nil }
 
-func newPoller() *poller {
-	return &poller{boxes: map[string]*polled{}, added: make(chan struct{}, 1)}
-}
-
-// add starts polling a directory and reports later changes.
-func (p *poller) add(sandboxID, path string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.boxes[sandboxID] == nil {
-		now := time.Now()
-		b := &polled{path: path, pause: pollSoonest, next: now}
-		b.poll(now)
-		p.boxes[sandboxID] = b
-	}
-	p.wake()
-}
-
-func (p *poller) wake() {
+func (d *Dir) wake() {
 	select {
-	case p.added <- struct{}{}:
+	case d.sooner <- struct{}{}:
 	default:
 	}
 }
 
-func (p *poller) remove(sandboxID string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.boxes, sandboxID)
-}
-
 // pollSoon resets a directory to the shortest interval, because a change is expected.
-func (p *poller) pollSoon(sandboxID string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if b := p.boxes[sandboxID]; b != nil {
+func (d *Dir) pollSoon(sandboxID string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if b := d.watched[sandboxID]; b != nil && d.polls(b) {
 		b.pause, b.next = pollSoonest, time.Now()
-		p.wake()
+		d.wake()
 	}
 }
 
-// ids returns the sandboxes whose directories are polled.
-func (p *poller) ids() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Collect(maps.Keys(p.boxes))
-}
-
 // poll reads the mtime of the directory and reports whether it may have changed since the last poll. now is a time before the call.
-func (b *polled) poll(now time.Time) (changed bool) {
+func (b *logDir) poll(now time.Time) (changed bool) {
 	var mtime time.Time // when an entry was last added or removed; zero when unknown
 	if info, err := os.Lstat(b.path); err == nil {
 		mtime = info.ModTime()
@@ -99,30 +64,31 @@ func (b *polled) poll(now time.Time) (changed bool) {
 	return changed
 }
 
-// run reports changes until ctx ends.
-func (p *poller) run(ctx context.Context, notify func(sandboxID string)) {
-	timer := time.NewTimer(pollRetry)
-	defer timer.Stop()
+// poll reports changes of polled directories until ctx ends.
+func (d *Dir) poll(ctx context.Context, notify func(sandboxID, execID string)) {
 	for ctx.Err() == nil {
-		changed, next := p.pollDue(time.Now())
+		changed, next := d.pollDue(time.Now())
 		for _, id := range changed {
-			notify(id)
+			notify(id, "")
 		}
-		timer.Reset(next)
 		select {
-		case <-timer.C:
-		case <-p.added:
+		case <-time.After(next):
+		case <-d.sooner:
 		case <-ctx.Done():
 		}
 	}
 }
 
-// pollDue polls the directories that are due. It returns the changed ones, and the time until the next poll.
-func (p *poller) pollDue(now time.Time) (changed []string, next time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// pollDue polls the directories that are due. It returns the changed ones, and the time until the next poll. It also asks the kernel again
+// for the watches that it refused.
+func (d *Dir) pollDue(now time.Time) (changed []string, next time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	next = pollRetry
-	for id, b := range p.boxes {
+	for id, b := range d.watched {
+		if !d.polls(b) {
+			continue
+		}
 		if !now.Before(b.next) {
 			if b.poll(now) {
 				b.pause = pollSoonest
@@ -131,6 +97,10 @@ func (p *poller) pollDue(now time.Time) (changed []string, next time.Duration) {
 				b.pause = min(b.pause+b.pause/4, pollLatest)
 			}
 			b.next = now.Add(b.pause)
+		}
+		if b.refused && now.Sub(b.asked) > pollRetry {
+			_ = d.watch(b)
+			changed = append(changed, id) // it may have changed since the poll
 		}
 		next = min(next, b.next.Sub(now))
 	}

@@ -8,19 +8,28 @@ import (
 	"time"
 )
 
+// quietDir returns a Dir that polls the log directory of box1, which has not changed for an hour.
+func quietDir(t *testing.T) (d *Dir, logs string) {
+	t.Helper()
+	root := t.TempDir()
+	d = New(root, root)
+	logs = filepath.Join(root, "box1")
+	must(t, os.Mkdir(logs, 0o700))
+	must(t, os.Chtimes(logs, time.Now(), time.Now().Add(-time.Hour)))
+	must(t, d.AddWatch("box1"))
+	return d, logs
+}
+
 // TestDirectoriesWithoutAWatchArePolled: changes are reported, also two within one tick of the directory's mtime.
 // TestPollsSlowDown covers the delay.
 func TestDirectoriesWithoutAWatchArePolled(t *testing.T) {
-	dir := t.TempDir()
-	must(t, os.Chtimes(dir, time.Now(), time.Now().Add(-time.Hour)))
-	p := newPoller()
-	p.add("box1", dir)
+	d, dir := quietDir(t)
 	told := make(chan time.Time, 1000)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		p.run(ctx, func(string) { told <- time.Now() })
+		d.poll(ctx, func(string, string) { told <- time.Now() })
 	}()
 	defer func() { cancel(); <-done }()
 	time.Sleep(300 * time.Millisecond) // three polls at least: the absence of reports cannot be waited for
@@ -29,7 +38,7 @@ func TestDirectoriesWithoutAWatchArePolled(t *testing.T) {
 	}
 	for i := range 20 {
 		begun := time.Now()
-		p.pollSoon("box1")
+		d.pollSoon("box1")
 		must(t, os.WriteFile(filepath.Join(dir, string(rune('a'+i))), nil, 0o600))
 		for at := range told {
 			if !at.Before(begun) {
@@ -37,21 +46,18 @@ func TestDirectoriesWithoutAWatchArePolled(t *testing.T) {
 			}
 		}
 	}
-	p.remove("box1")
-	if ids := p.ids(); len(ids) != 0 {
-		t.Errorf("left: %v", ids)
+	d.forgetWatch("box1")
+	if n := d.Unwatched(); n != 0 {
+		t.Errorf("%d are left", n)
 	}
 }
 
 // TestPollsSlowDown: polls slow down, and are fast again after pollSoon.
 func TestPollsSlowDown(t *testing.T) {
-	dir := t.TempDir()
-	must(t, os.Chtimes(dir, time.Now(), time.Now().Add(-time.Hour)))
-	p := newPoller()
-	p.add("box1", dir)
+	d, dir := quietDir(t)
 	now, looks := time.Now(), 0
 	for end := now.Add(10 * time.Second); now.Before(end); looks++ {
-		changed, next := p.pollDue(now)
+		changed, next := d.pollDue(now)
 		if len(changed) > 0 {
 			t.Fatal("a change was reported for an unchanged directory")
 		}
@@ -60,21 +66,18 @@ func TestPollsSlowDown(t *testing.T) {
 	if looks > 130 {
 		t.Errorf("%d looks in 10 s", looks)
 	}
-	if _, next := p.pollDue(now); next > pollLatest {
+	if _, next := d.pollDue(now); next > pollLatest {
 		t.Errorf("the next look is in %s", next)
 	}
 	must(t, os.WriteFile(filepath.Join(dir, "x"), nil, 0o600))
-	if changed, next := p.pollDue(now.Add(pollLatest)); len(changed) != 1 || next > pollSoonest {
+	if changed, next := d.pollDue(now.Add(pollLatest)); len(changed) != 1 || next > pollSoonest {
 		t.Errorf("%v, %s", changed, next)
 	}
 }
 
 // TestAChangeAtTheTimeOfAnotherIsReportedByALatePoll: two changes have one mtime, and the first poll is between them.
 func TestAChangeAtTheTimeOfAnotherIsReportedByALatePoll(t *testing.T) {
-	dir := t.TempDir()
-	must(t, os.Chtimes(dir, time.Now(), time.Now().Add(-time.Hour)))
-	p := newPoller()
-	p.add("box1", dir)
+	d, dir := quietDir(t)
 	tick := time.Now()
 	change := func(name string) {
 		t.Helper()
@@ -82,15 +85,38 @@ func TestAChangeAtTheTimeOfAnotherIsReportedByALatePoll(t *testing.T) {
 		must(t, os.Chtimes(dir, tick, tick))
 	}
 	change("one")
-	if changed, _ := p.pollDue(tick.Add(time.Millisecond)); len(changed) != 1 {
+	if changed, _ := d.pollDue(tick.Add(time.Millisecond)); len(changed) != 1 {
 		t.Fatalf("the first change: %v", changed)
 	}
 	change("two")
 	late := tick.Add(time.Second) // the host was busy
-	if changed, _ := p.pollDue(late); len(changed) != 1 {
+	if changed, _ := d.pollDue(late); len(changed) != 1 {
 		t.Errorf("the second change: %v", changed)
 	}
-	if changed, _ := p.pollDue(late.Add(pollLatest)); len(changed) != 0 {
+	if changed, _ := d.pollDue(late.Add(pollLatest)); len(changed) != 0 {
 		t.Errorf("no change: %v", changed)
 	}
+}
+
+// TestARefusedWatchIsRequestedAgain: the directory is polled until the kernel grants its watch.
+func TestARefusedWatchIsRequestedAgain(t *testing.T) {
+	d, _ := quietDir(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- d.Watch(ctx, func(string, string) {}) }()
+	defer func() { cancel(); must(t, <-done) }()
+	await := func(want int) {
+		t.Helper()
+		for end := time.Now().Add(20 * time.Second); d.Unwatched() != want; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%d directories are polled, want %d", d.Unwatched(), want)
+			}
+		}
+	}
+	await(0)
+	d.mu.Lock()
+	d.watched["box1"].refused, d.watched["box1"].asked = true, time.Time{}
+	d.mu.Unlock()
+	d.wake()
+	await(0)
 }

@@ -34,16 +34,12 @@ type process struct {
 
 // livesUnseen reports whether a started exec whose lock is free lives in a container whose locks are not visible to the host.
 func (d *Dir) livesUnseen(logs int, sandboxID string, j Journal) (bool, error) {
-	ctl, err := openDir(d.execDir(sandboxID))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	defer unix.Close(ctl)
-	data, err := ReadFile(ctl, PrivateName, MaxJournalBytes)
-	if errors.Is(err, fs.ErrNotExist) {
+	var data []byte
+	err := inDir(d.execDir(sandboxID), func(ctl int) (err error) {
+		data, err = ReadFile(ctl, PrivateName, MaxJournalBytes)
+		return err
+	})
+	if data == nil && (err == nil || errors.Is(err, fs.ErrNotExist)) {
 		return false, nil
 	}
 	if err != nil {

@@ -2,6 +2,7 @@ package execjournal
 
 import (
 	"cmp"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -10,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,7 +31,7 @@ func (e *UnfinishedError) Error() string {
 func (e *UnfinishedError) Unavailable() {}
 
 // Remove removes everything of sandboxID: logs, journals, requests, out. The container must have been removed.
-// Idempotent. It follows no symlink, and needs two descriptors for a tree of any depth. Errors: *UnfinishedError, which is
+// Idempotent. It follows no symlink, and needs three descriptors for a tree of any depth. Errors: *UnfinishedError, which is
 // unavailable, when the call's time limit was reached (call again to continue), or the I/O error.
 func (d *Dir) Remove(sandboxID string) error {
 	if err := checkSandboxID(sandboxID); err != nil {
@@ -49,7 +49,7 @@ func (d *Dir) Remove(sandboxID string) error {
 // removeTree removes path and everything in it, if path exists.
 func removeTree(path string, deadline time.Time) error {
 	err := inDir(path, func(fd int) (err error) {
-		f := flattener{top: fd, deadline: deadline, prefix: ".rm-" + strconv.FormatInt(time.Now().UnixNano(), 36) + "-"}
+		f := flattener{top: fd, deadline: deadline}
 		for more := true; more; {
 			if more, err = f.sweep(fd); err != nil {
 				return fmt.Errorf("empty %s: %w", path, err)
@@ -69,8 +69,6 @@ func removeTree(path string, deadline time.Time) error {
 // flattener removes a tree without recursion: it first moves directories below the first level up to the top.
 type flattener struct {
 	top      int
-	prefix   string // of moved-up names; unique, because those of an earlier call may still exist
-	moved    int
 	removed  int
 	deadline time.Time
 }
@@ -121,24 +119,13 @@ func (f *flattener) enter(name string) error {
 	return err
 }
 
+// moveUp moves a directory to the top, under a random name: a container cannot have taken it on purpose.
 func (f *flattener) moveUp(fd int, name string) error {
-	for range 1 << 20 { // skips names that the container may have created on purpose
-		f.moved++
-		to := f.prefix + strconv.Itoa(f.moved)
-		err := unix.Renameat2(fd, name, f.top, to, unix.RENAME_NOREPLACE)
-		if err == nil || !errors.Is(err, fs.ErrExist) {
-			return os.NewSyscallError("rename", err)
-		}
-	}
-	return fmt.Errorf("move %q to the top: no free name", name)
+	return os.NewSyscallError("rename", unix.Renameat2(fd, name, f.top, rand.Text(), unix.RENAME_NOREPLACE))
 }
 
 // readNames lists at most 4096 entries from the start of the directory, so that a huge one costs no memory.
-func readNames(fd int) ([]string, error) {
-	if _, err := unix.Seek(fd, 0, 0); err != nil {
-		return nil, fmt.Errorf("rewind: %w", err)
-	}
-	var names []string
+func readNames(fd int) (names []string, err error) {
 	for name, err := range entries(fd) {
 		if err != nil {
 			return nil, fmt.Errorf("list: %w", err)

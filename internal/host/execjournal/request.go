@@ -17,7 +17,7 @@ import (
 // acts on it at once, or when the container runs. Nothing is flushed: after a crash of the host the caller's record restores
 // the file. Errors: invalid argument; not found before Prepare.
 func (d *Dir) Start(sandboxID string, r Request) error {
-	defer d.polls.pollSoon(sandboxID)
+	defer d.pollSoon(sandboxID)
 	r.Version = r.version()
 	if !ValidNonce(r.Nonce) {
 		return invalidf("nonce of exec %s is not valid", r.ExecID)
@@ -38,7 +38,7 @@ func (d *Dir) Start(sandboxID string, r Request) error {
 // Cancel asks the shim to stop an exec: TERM to its tree, KILL after the grace period of its Request. Idempotent. The shim
 // never acts on a cancel of an exec without a journal: Close it as well.
 func (d *Dir) Cancel(sandboxID, execID, nonce string) error {
-	defer d.polls.pollSoon(sandboxID)
+	defer d.pollSoon(sandboxID)
 	if !ValidNonce(nonce) {
 		return invalidf("nonce of exec %s is not valid", execID)
 	}
@@ -55,7 +55,7 @@ func (d *Dir) Cancel(sandboxID, execID, nonce string) error {
 
 // cancelled reports whether a Cancel with that nonce exists. Errors: I/O.
 func (d *Dir) cancelled(sandboxID, execID, nonce string) (bool, error) {
-	fd, err := openDir(d.execDir(sandboxID))
+	fd, err := OpenDir(d.execDir(sandboxID))
 	if err != nil {
 		return false, err
 	}
@@ -116,7 +116,7 @@ func (d *Dir) put(sandboxID, execID, what, name string, data []byte) error {
 	if err := checkIDs(sandboxID, execID); err != nil {
 		return err
 	}
-	fd, err := openDir(d.execDir(sandboxID))
+	fd, err := OpenDir(d.execDir(sandboxID))
 	if err != nil {
 		return err
 	}

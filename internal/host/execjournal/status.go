@@ -89,15 +89,15 @@ func readJournal(dirfd int, execID string) (Journal, error) {
 
 // lockHeld probes the lock. A lock file that is missing or not regular is free: no shim can hold it.
 func lockHeld(dirfd int, execID string) (bool, error) {
-	fd, err := openRegular(dirfd, LockName(execID))
+	f, err := openRegular(dirfd, LockName(execID))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrMalformed) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	defer unix.Close(fd) // releases the shared lock
-	err = Flock(fd, unix.LOCK_SH)
+	defer f.Close() // releases the shared lock
+	err = Flock(int(f.Fd()), unix.LOCK_SH)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return true, nil
 	}
@@ -145,7 +145,7 @@ func (d *Dir) Close(sandboxID, execID, nonce, reason string) (Status, error) {
 // openLogs opens the log directory, and creates it if no container ever had it.
 func (d *Dir) openLogs(sandboxID string) (int, error) {
 	logs := d.Paths(sandboxID).Logs
-	fd, err := openDir(logs)
+	fd, err := OpenDir(logs)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return fd, err
 	}
@@ -155,5 +155,5 @@ func (d *Dir) openLogs(sandboxID string) (int, error) {
 	if err := ensureDir(logs, 0o755); err != nil {
 		return -1, err
 	}
-	return openDir(logs)
+	return OpenDir(logs)
 }

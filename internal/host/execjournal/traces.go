@@ -38,11 +38,33 @@ func (d *Dir) Traces(sandboxID string) (list []Trace, unread int, err error) {
 	if err := checkSandboxID(sandboxID); err != nil {
 		return nil, 0, err
 	}
-	t := traces{dir: d, sandboxID: sandboxID, byID: map[string]*Trace{}}
-	if err := t.within(d.execDir(sandboxID), t.input); err != nil {
+	t := traces{byID: map[string]*Trace{}}
+	err = t.each(d.execDir(sandboxID), func(one *Trace, dirfd int, name string) error {
+		if name == CancelName(one.ExecID) {
+			one.Cancelled = true
+			return nil
+		}
+		r, err := ReadRequest(dirfd, one.ExecID)
+		if err == nil {
+			one.Request = &r
+		}
+		return err
+	}, requestSuffix, cancelSuffix)
+	if err != nil {
 		return nil, 0, err
 	}
-	if err := t.within(d.Paths(sandboxID).Logs, t.output); err != nil {
+	err = t.each(d.Paths(sandboxID).Logs, func(one *Trace, dirfd int, _ string) error {
+		j, err := readJournal(dirfd, one.ExecID)
+		if err != nil || j == (Journal{}) || one.ExecID == execid.Main { // empty: closed on a full disk, for which Status returns Closed
+			return err
+		}
+		s, err := d.statusIn(dirfd, sandboxID, one.ExecID, j.Nonce)
+		if err == nil && s.Phase != execphase.NotStarted && s.Phase != execphase.Foreign {
+			one.Journal, one.Running = &s.Journal, s.Phase == execphase.Running
+		}
+		return err
+	}, journalSuffix)
+	if err != nil {
 		return nil, 0, err
 	}
 	for _, id := range slices.Sorted(maps.Keys(t.byID)) {
@@ -54,10 +76,8 @@ func (d *Dir) Traces(sandboxID string) (list []Trace, unread int, err error) {
 }
 
 type traces struct {
-	dir       *Dir
-	sandboxID string
-	byID      map[string]*Trace
-	unread    int
+	byID   map[string]*Trace
+	unread int
 }
 
 // within calls visit with each name in the directory at path.
@@ -80,67 +100,29 @@ func (t *traces) within(path string, visit func(dirfd int, name string) error) e
 	})
 }
 
-// trace returns the Trace of an exec; nil when there are too many.
-func (t *traces) trace(id string) *Trace {
-	if t.byID[id] == nil {
-		if len(t.byID) >= maxTraces {
-			t.unread++
+// each calls read with each file in the directory at path that has one of the suffixes, and the Trace of its exec. It counts malformed
+// files; a file removed meanwhile is not an error.
+func (t *traces) each(path string, read func(one *Trace, dirfd int, name string) error, suffixes ...string) error {
+	return t.within(path, func(dirfd int, name string) error {
+		id, ok := ownerOf(name, suffixes...)
+		if !ok {
 			return nil
 		}
-		t.byID[id] = &Trace{ExecID: id}
-	}
-	return t.byID[id]
-}
-
-// input reads a file of ctl/exec.
-func (t *traces) input(dirfd int, name string) error {
-	id, cancel, ok := RequestID(name)
-	if !ok {
-		return nil
-	}
-	one := t.trace(id)
-	if one == nil || cancel {
-		if one != nil {
-			one.Cancelled = true
+		if t.byID[id] == nil {
+			if len(t.byID) >= maxTraces {
+				t.unread++
+				return nil
+			}
+			t.byID[id] = &Trace{ExecID: id}
 		}
-		return nil
-	}
-	r, err := ReadRequest(dirfd, id)
-	if err == nil {
-		one.Request = &r
-	}
-	return t.record(err)
-}
-
-// output reads a file of the log directory.
-func (t *traces) output(dirfd int, name string) error {
-	id, ok := ownerOf(name, journalSuffix)
-	if !ok || id == execid.Main {
-		return nil
-	}
-	one := t.trace(id)
-	if one == nil {
-		return nil
-	}
-	j, err := readJournal(dirfd, id)
-	if err != nil || j == (Journal{}) { // of an exec closed on a full disk, for which Status returns Closed
-		return t.record(err)
-	}
-	s, err := t.dir.statusIn(dirfd, t.sandboxID, id, j.Nonce)
-	if err == nil && s.Phase != execphase.NotStarted && s.Phase != execphase.Foreign {
-		one.Journal, one.Running = &s.Journal, s.Phase == execphase.Running
-	}
-	return t.record(err)
-}
-
-// record counts malformed files; a file removed meanwhile is not an error.
-func (t *traces) record(err error) error {
-	switch {
-	case errors.Is(err, ErrMalformed):
-		t.unread++
-		return nil
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	}
-	return err
+		err := read(t.byID[id], dirfd, name)
+		switch {
+		case errors.Is(err, ErrMalformed):
+			t.unread++
+			return nil
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		}
+		return err
+	})
 }

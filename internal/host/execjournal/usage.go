@@ -106,17 +106,10 @@ func (d *Dir) SetFull(sandboxID string, full bool) error {
 	if !full {
 		return d.unlink(sandboxID, FullName)
 	}
-	fd, err := openDir(d.execDir(sandboxID))
+	fd, err := OpenDir(d.execDir(sandboxID))
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	file, err := unix.Openat(fd, FullName, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("create %s: %w", FullName, err)
-	}
-	return unix.Close(file)
+	return Touch(fd, FullName, 0)
 }

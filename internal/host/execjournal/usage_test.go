@@ -42,7 +42,7 @@ func TestUsageIsBounded(t *testing.T) {
 	if _, err := d.Usage("box1"); err != nil {
 		t.Error(err)
 	}
-	fd, err := openDir(p.Out)
+	fd, err := OpenDir(p.Out)
 	must(t, err)
 	left := 3
 	if _, err := usage(fd, maxUsageDepth, &left); err != nil || left > 0 {

@@ -1,13 +1,14 @@
 package hostfiles
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
-	"slices"
+	"regexp"
 	"strings"
+	"unicode/utf8"
 
-	"github.com/bmatcuk/doublestar/v4"
 	"github.com/containerd/errdefs"
 )
 
@@ -15,8 +16,8 @@ import (
 type rule struct {
 	negated  bool
 	dirOnly  bool
-	baseOnly bool   // matched against the last element of the path, at any depth
-	pattern  string // for doublestar, with bytes encoded as runes; see widen
+	baseOnly bool // matched against the last element of the path, at any depth
+	pattern  *regexp.Regexp
 }
 
 // excludes are the rules of a copy. The last matching rule decides; entries of an excluded directory are never matched, so no
@@ -44,12 +45,13 @@ func (e excludes) match(rel string, isDir bool) bool {
 	}
 	full := widen(rel)
 	base := path.Base(full)
+	full = strings.ReplaceAll(full, "/", separator)
 	for i := len(e) - 1; i >= 0; i-- {
 		r, name := e[i], full
 		if r.baseOnly {
 			name = base
 		}
-		if (isDir || !r.dirOnly) && doublestar.MatchUnvalidated(r.pattern, name) {
+		if (isDir || !r.dirOnly) && r.pattern.MatchString(name) {
 			return !r.negated
 		}
 	}
@@ -85,8 +87,9 @@ func parseRule(line string) (r rule, ok bool, err error) {
 	if line == "" {
 		return rule{}, false, errors.New("matches nothing: it has no name")
 	}
-	if r.pattern, err = translate(line, r.baseOnly); err == nil && slices.Contains(strings.Split(r.pattern, "/"), "") {
-		err = errors.New("matches nothing: it has two slashes in a row")
+	expr, err := translate(widen(line), r.baseOnly)
+	if err == nil {
+		r.pattern, err = regexp.Compile("(?s)^" + expr + "$")
 	}
 	return r, true, err
 }
@@ -105,66 +108,110 @@ func trimSpaces(s string) string {
 	return s[:end]
 }
 
-// translate converts a git pattern to doublestar's syntax, which has the same * ? ** but other brackets, and braces.
+// separator replaces the slashes of paths in regular expressions. It is no byte, so that no bracket expression matches it.
+const separator = "\u2215"
+
+const (
+	anyName  = "[^" + separator + "]*"
+	anyDepth = "(?:.*" + separator + ")?" // no or any directories, each with its slash
+)
+
+var (
+	errEmptyElement = errors.New("matches nothing: it has two slashes in a row")
+	errOpenBracket  = errors.New(`has a "[" without its "]"; write "\[" for the character itself`)
+
+	// character is one character of a pattern, which a backslash may escape.
+	character = regexp.MustCompile(`(?s)^\\?.`)
+	// bracketItem is an element of a bracket expression: a class, a range, or a character.
+	bracketItem = regexp.MustCompile(`(?s)^(?:\[:([^\]]*):\]|(\\.|[^\\])(?:-(\\.|[^\\\]]))?)`)
+)
+
+// translate converts a git pattern of widened bytes to a regular expression.
 func translate(p string, baseOnly bool) (string, error) {
 	var out strings.Builder
-	for i := 0; i < len(p); {
-		switch p[i] {
-		case '*':
-			end := i + len(p[i:]) - len(strings.TrimLeft(p[i:], "*"))
-			out.WriteString(stars(p, i, end, baseOnly))
-			i = end
-		case '?', '/':
-			out.WriteByte(p[i])
-			i++
-		case '[':
-			set, n, err := parseBracket(p[i:])
-			if err != nil {
-				return "", err
-			}
-			set.write(&out)
-			i += n
-		case '\\':
-			i++
-			if i == len(p) {
-				return "", errors.New(`ends in a backslash; write "\\" for the character itself`)
-			}
-			fallthrough
+	empty := true // the present path element
+	for p != "" {
+		// Several stars differ from one only as a whole path element; at the end they match the entries of a directory, not the directory.
+		stars := len(p) - len(strings.TrimLeft(p, "*"))
+		whole := stars > 1 && empty && !baseOnly
+		expr, size, err := anyName, max(stars, 1), error(nil)
+		slash := false
+		switch {
+		case whole && stars == len(p):
+			expr = ".*"
+		case whole && p[stars] == '/':
+			expr, size, slash = anyDepth, stars+1, true
+		case stars > 0:
+		case p[0] == '?':
+			expr = "[^" + separator + "]"
+		case p[0] == '[':
+			expr, size, err = translateBracket(p)
+		case p == `\`:
+			err = errors.New(`ends in a backslash; write "\\" for the character itself`)
 		default:
-			writeLiteral(&out, p[i])
-			i++
+			c := character.FindString(p)
+			literal, _ := utf8.DecodeLastRuneInString(c)
+			expr, size, slash = regexp.QuoteMeta(string(literal)), len(c), literal == '/'
+			if slash {
+				expr = separator
+			}
+			if slash && empty {
+				err = errEmptyElement
+			}
 		}
+		if err != nil {
+			return "", err
+		}
+		out.WriteString(expr)
+		p, empty = p[size:], slash
+	}
+	if empty {
+		return "", errEmptyElement
 	}
 	return out.String(), nil
 }
 
-// stars translates the run of stars p[i:end]. Several stars differ from one only as a whole path element;
-// at the end they match the entries of a directory, not the directory.
-func stars(p string, i, end int, baseOnly bool) string {
-	first, last := i == 0 || p[i-1] == '/', end == len(p) || p[end] == '/'
-	switch {
-	case end-i == 1 || baseOnly || !first || !last:
-		return "*"
-	case end == len(p):
-		return "**/*"
-	default:
-		return "**"
+// classes are the POSIX classes that git knows.
+const classes = " alnum alpha blank cntrl digit graph lower print punct space upper xdigit "
+
+// translateBracket translates the bracket expression at the start of p by git's rules: ! or ^ negates, ] is literal when first,
+// a backslash escapes, [:class:] are the POSIX classes over ASCII, and no expression matches a slash. size is its length.
+func translateBracket(p string) (expr string, size int, err error) {
+	rest, expr := p[1:], "["
+	negated := rest != "" && (rest[0] == '!' || rest[0] == '^')
+	if negated {
+		rest, expr = rest[1:], "[^"+separator
 	}
+	nothing := !negated
+	for first := true; first || !strings.HasPrefix(rest, "]"); first = false {
+		m := bracketItem.FindStringSubmatch(rest)
+		if m == nil {
+			return "", 0, errOpenBracket
+		}
+		rest = rest[len(m[0]):]
+		if m[2] == "" {
+			if !strings.Contains(classes, " "+m[1]+" ") {
+				return "", 0, fmt.Errorf("has the unknown class %s", m[0])
+			}
+			expr, nothing = expr+m[0], false
+			continue
+		}
+		low, _ := utf8.DecodeLastRuneInString(m[2])
+		high, _ := utf8.DecodeLastRuneInString(cmp.Or(m[3], m[2]))
+		if low <= high {
+			expr += fmt.Sprintf(`\x{%x}-\x{%x}`, low, high)
+			nothing = nothing && low == '/' && high == '/'
+		}
+	}
+	size = len(p) - len(rest) + 1
+	if nothing {
+		return "", 0, fmt.Errorf("has %s, which matches nothing", p[:size])
+	}
+	return expr + "]", size, nil
 }
 
-// writeLiteral writes one byte, escaped.
-func writeLiteral(out *strings.Builder, b byte) {
-	if b != '/' {
-		out.WriteByte('\\')
-	}
-	out.WriteRune(rune(b))
-}
-
-// widen encodes each byte as the rune of its value, since git matches bytes and doublestar runes; names need not be UTF-8.
+// widen encodes each byte as the rune of its value, since git matches bytes and regular expressions runes; names need not be UTF-8.
 func widen(s string) string {
-	if strings.IndexFunc(s, func(r rune) bool { return r >= 0x80 }) < 0 {
-		return s
-	}
 	var out strings.Builder
 	for i := range len(s) {
 		out.WriteRune(rune(s[i]))

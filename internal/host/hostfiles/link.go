@@ -83,11 +83,11 @@ func (p *packer) staysInside(at []string, path string) bool {
 			at = at[:len(at)-1]
 		default:
 			at = append(at, name)
-			text, isLink := "", false
-			if slices.Contains(todo, "..") {
-				text, isLink = p.linkAt(at)
+			if !slices.Contains(todo, "..") {
+				continue
 			}
-			if !isLink {
+			text, err := p.root.Readlink(strings.Join(at, "/")) // no parent in that path is a link
+			if err != nil {
 				continue
 			}
 			if links++; links > maxLinks {
@@ -110,26 +110,6 @@ func (p *packer) follow(dir []string, text string) (from, path []string, ok bool
 	}
 	rest, ok := p.inTree(text)
 	return nil, elements(rest), ok
-}
-
-// linkAt reads the link at a path below the source; no parent in that path is a link.
-func (p *packer) linkAt(at []string) (text string, isLink bool) {
-	fd, err := openat(p.root, ".", unix.O_PATH)
-	for _, name := range at[:len(at)-1] {
-		if err != nil {
-			return "", false
-		}
-		var next int
-		next, err = openat(fd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_DIRECTORY)
-		unix.Close(fd)
-		fd = next
-	}
-	if err != nil {
-		return "", false
-	}
-	defer unix.Close(fd)
-	text, err = p.readlink(fd, at[len(at)-1])
-	return text, err == nil
 }
 
 // readlink uses the copy buffer, which is larger than any link.

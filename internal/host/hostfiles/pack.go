@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -130,7 +131,12 @@ func (p *packer) tree(top int) error {
 	if err != nil {
 		return unreadableEntry(".", err)
 	}
-	p.root, p.prefix = top, strings.TrimPrefix(strings.TrimSuffix(p.copy.Target, "/")+"/", "/")
+	if p.root, err = os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", fd)); err != nil {
+		unix.Close(fd)
+		return err
+	}
+	defer p.root.Close()
+	p.prefix = strings.TrimPrefix(strings.TrimSuffix(p.copy.Target, "/")+"/", "/")
 	return p.contents(fd, "", 0)
 }
 

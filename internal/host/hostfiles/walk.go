@@ -30,8 +30,8 @@ type packer struct {
 	copy   Copy
 	rules  excludes
 	buf    []byte
-	root   int    // the source, when it is a directory
-	prefix string // of the names in the stream: the target, without a leading and with a trailing slash
+	root   *os.Root // the source, when it is a directory
+	prefix string   // of the names in the stream: the target, without a leading and with a trailing slash
 }
 
 // contents packs the entries of the directory fd, whose path below the source is rel, and closes it. Entries are in the
@@ -106,7 +106,8 @@ func (p *packer) file(dir int, name, rel, target string) (found bool, err error)
 	if err != nil {
 		return false, unreadableEntry(rel, err)
 	}
-	defer unix.Close(fd)
+	f := os.NewFile(uintptr(fd), rel)
+	defer f.Close()
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return false, err
@@ -118,7 +119,7 @@ func (p *packer) file(dir int, name, rel, target string) (found bool, err error)
 	if err := p.write(&header, &st); err != nil {
 		return false, err
 	}
-	n, err := io.CopyBuffer(p.tw, io.LimitReader(&reader{p.ctx, fd}, st.Size), p.buf)
+	n, err := io.CopyBuffer(p.tw, io.LimitReader(reader{p.ctx, f}, st.Size), p.buf)
 	if err == nil && n < st.Size {
 		err = changed(quoted(rel), fmt.Errorf("it shrank from %d bytes to %d", st.Size, n))
 	}
@@ -166,21 +167,14 @@ func mode(st *unix.Stat_t) int64 { return int64(st.Mode & (0o777 | unix.S_ISVTX)
 // reader reads a file until the context ends.
 type reader struct {
 	ctx context.Context
-	fd  int
+	*os.File
 }
 
-func (r *reader) Read(b []byte) (int, error) {
+func (r reader) Read(b []byte) (int, error) {
 	if err := r.ctx.Err(); err != nil {
 		return 0, err
 	}
-	n, err := retried(func() (int, error) { return unix.Read(r.fd, b) })
-	if err != nil {
-		return 0, err
-	}
-	if n == 0 && len(b) > 0 {
-		return 0, io.EOF
-	}
-	return n, nil
+	return r.File.Read(b)
 }
 
 // refuse returns the error for an entry that cannot be copied.

@@ -3,8 +3,9 @@ package acp
 import (
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
-	"strings"
+	"io"
 )
 
 // Bounds of what the client buffers for an agent that does not read.
@@ -166,23 +167,14 @@ func (o Options) Args(command []string) []string {
 }
 
 // ParseArgs is the reverse of Args.
-func ParseArgs(args []string) (Options, []string, error) {
-	var o Options
-	for i, arg := range args {
-		name, value, _ := strings.Cut(arg, "=")
-		switch name {
-		case "--cwd":
-			o.Cwd = value
-		case "--load":
-			o.Load = value
-		case "--":
-			if i+1 == len(args) || arg != "--" {
-				return o, nil, errors.New("no command")
-			}
-			return o, args[i+1:], nil
-		default:
-			return o, nil, errors.New("unknown argument " + arg)
-		}
+func ParseArgs(args []string) (o Options, command []string, err error) {
+	f := flag.NewFlagSet(Verb, flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	f.StringVar(&o.Cwd, "cwd", "", "")
+	f.StringVar(&o.Load, "load", "", "")
+	err = f.Parse(args)
+	if command = f.Args(); err == nil && (len(command) == 0 || len(command) == len(args) || args[len(args)-len(command)-1] != "--") {
+		err = errors.New("no command")
 	}
-	return o, nil, errors.New("no command")
+	return o, command, err
 }

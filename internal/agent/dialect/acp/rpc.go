@@ -103,7 +103,9 @@ func (l *Message) asks() bool { return len(l.ID) > 0 && string(l.ID) != "null" }
 // reply answers a request of the agent: permission requests are granted if allowed; other methods are not supported.
 func (l *Message) reply(allowed bool) []byte {
 	if l.Method == "session/request_permission" {
-		return answer(l.ID, map[string]any{"outcome": l.permission(allowed)})
+		return Line(map[string]any{
+			"jsonrpc": "2.0", "id": l.ID, "result": map[string]any{"outcome": l.permission(allowed)},
+		})
 	}
 	return Line(map[string]any{
 		"jsonrpc": "2.0", "id": l.ID,
@@ -137,10 +139,6 @@ func request(id int, method string, params any) []byte {
 
 func notification(method string, params any) []byte {
 	return Line(map[string]any{"jsonrpc": "2.0", "method": method, "params": params})
-}
-
-func answer(id json.RawMessage, result any) []byte {
-	return Line(map[string]any{"jsonrpc": "2.0", "id": id, "result": result})
 }
 
 // Line encodes one message. JSON escapes newlines in it; invalid UTF-8 becomes U+FFFD.

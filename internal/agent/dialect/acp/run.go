@@ -84,7 +84,6 @@ type queue struct {
 	more   *sync.Cond
 	data   []byte
 	closed bool
-	broken bool
 }
 
 func newQueue() *queue {
@@ -96,7 +95,7 @@ func newQueue() *queue {
 func (q *queue) put(data []byte) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(data) == 0 || q.broken || q.closed {
+	if len(data) == 0 || q.closed {
 		return nil
 	}
 	if len(q.data)+len(data) > maxUnread {
@@ -131,9 +130,7 @@ func (q *queue) drain(w io.WriteCloser) {
 	defer w.Close()
 	for data := q.next(); len(data) > 0; data = q.next() {
 		if _, err := w.Write(data); err != nil {
-			q.mu.Lock()
-			q.broken = true
-			q.mu.Unlock()
+			q.close()
 			return
 		}
 	}
