@@ -23,8 +23,6 @@ import (
 const unaryDeadline = 30 * time.Second
 
 func (s *Server) interceptUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (resp any, err error) {
-	s.unary.add(1)
-	defer s.unary.add(-1)
 	ctx, cancel := context.WithTimeout(ctx, unaryDeadline)
 	defer cancel()
 	err = s.call(info.FullMethod, func() error {
