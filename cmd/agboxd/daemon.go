@@ -113,7 +113,7 @@ type daemon struct {
 	backups  *backup.Maker
 	rebuild  *rebuilder
 	disk     *diskspace.Watcher
-	drainer  *drainer
+	parked   chan struct{}                 // closed at the end of a drain with exit
 	current  atomic.Pointer[config.Config] // cfg with the reloadable keys after the last reload
 	coverDir string
 	dataDir  string
@@ -202,10 +202,15 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	}
 	d.execs = execjournal.New(d.cfg.Artifacts.ExecOutputRoot, runRoot(paths))
 	r := d.cfg.Runtime
-	d.drainer = newDrainer(func() config.Drain { return d.current.Load().Drain })
+	d.parked = make(chan struct{})
+	parked := sync.OnceFunc(func() { close(d.parked) })
 	d.ctl = controller.New(controller.Config{
 		Store: d.store, Engine: d.engine, Execs: d.execs, WatchExecs: d.execs.Watch, WatchAgents: d.execs.WatchAgents,
-		Drained:        d.drainer.drained,
+		Drained: func(exit bool) {
+			if exit {
+				parked()
+			}
+		},
 		NoRoom:         d.disk.NoRoom,
 		MakeRoom:       d.disk.MakeRoom,
 		Clock:          func() clockjump.Reading { return clockjump.Reading(d.clock.Read()) },
@@ -213,7 +218,6 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 		BootID:         d.clock.BootID(),
 		ResyncInterval: r.ResyncInterval, Workers: r.Workers, Settings: settings(d.cfg), Logger: d.log, Metrics: m,
 	})
-	d.drainer.ctl = d.ctl
 	d.disk.OnReturn(d.ctl.RoomReturned)
 	d.rebuild = &rebuilder{
 		store: d.store, gather: d.gatherer, engine: d.ctl.EngineProblem, same: d.ctl.SameEngine, log: d.log,
@@ -226,7 +230,7 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	d.api = server.New(server.Deps{
 		Backup: d.backups.Write, Explain: d.ctl.Explain, ExplainAgent: d.ctl.ExplainAgent, CollectGarbage: d.ctl.CollectGarbage,
 		Store: d.store, Logs: d.execs.LogPaths, MainLogs: d.execs.MainLogPaths, Nameless: d.execs.Nameless, Status: d.ctl.Status, Engine: d.ctl.EngineProblem,
-		Drainer: d.drainer, AgentStatus: d.ctl.AgentStatus, NoRoom: d.disk.NoRoom,
+		Drainer: d.ctl, DrainWait: func() time.Duration { return d.current.Load().Drain.Wait }, AgentStatus: d.ctl.AgentStatus, NoRoom: d.disk.NoRoom,
 		Rules:      d.rulesNow,
 		Rebuilding: d.rebuild.sentence, DefaultTimeout: func() time.Duration { return d.current.Load().Runtime.Timeout },
 		Ports: d.ctl.Ports, EngineRefuses: d.ctl.EngineRefuses, ConfirmEngine: d.ctl.ConfirmEngine, Version: version, Home: manifest.Home(), Logger: d.log, Now: d.clock.Now,
@@ -296,8 +300,8 @@ func (d *daemon) run(ctx context.Context, hangups <-chan os.Signal) error {
 	select {
 	case <-ctx.Done():
 		d.log.Info("agboxd stops")
-		d.beforeExit(loops, laterSignals(ctx))
-	case <-d.drainer.done:
+		d.beforeExit(loops)
+	case <-d.parked:
 		d.log.Info("agboxd stops: its agents are parked")
 	case err = <-served:
 		err = fmt.Errorf("serve: %w", err)

@@ -2,8 +2,8 @@ package server
 
 import (
 	"bufio"
+	"cmp"
 	"context"
-	"errors"
 	"io"
 	"slices"
 
@@ -54,7 +54,14 @@ func (s *Server) Drain(ctx context.Context, req *agboxv1.DrainRequest) (*agboxv1
 	if err := validate.Drain(req).Err(); err != nil {
 		return nil, err
 	}
-	status, err := s.deps.Drainer.Drain(ctx, req)
+	wait := s.deps.DrainWait()
+	if req.GetWait() != nil {
+		wait = req.GetWait().AsDuration()
+	}
+	status, err := s.deps.Drainer.Drain(ctx, store.DrainOptions{
+		Mode: cmp.Or(req.GetMode(), agboxv1.DrainMode_DRAIN_MODE_PARK), Wait: wait, Reason: cmp.Or(req.GetReason(), "drain_requested"),
+		SaveEach: req.GetSaveEach().AsDuration(), SaveAll: req.GetSaveAll().AsDuration(), Exit: req.GetExit(),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -63,24 +70,17 @@ func (s *Server) Drain(ctx context.Context, req *agboxv1.DrainRequest) (*agboxv1
 
 // Undrain implements agbox.v1.AdminService.
 func (s *Server) Undrain(ctx context.Context, _ *agboxv1.UndrainRequest) (*agboxv1.UndrainResponse, error) {
-	err := s.deps.Drainer.Undrain(ctx)
-	var refusal *store.Refusal
-	if errors.As(err, &refusal) && refusal.Reason == reasonDrainState {
-		return &agboxv1.UndrainResponse{}, nil
-	}
+	changed, err := s.deps.Drainer.Undrain(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &agboxv1.UndrainResponse{Changed: true}, nil
+	return &agboxv1.UndrainResponse{Changed: changed}, nil
 }
 
 // GetDrainStatus implements agbox.v1.AdminService.
 func (s *Server) GetDrainStatus(context.Context, *agboxv1.GetDrainStatusRequest) (*agboxv1.GetDrainStatusResponse, error) {
-	return &agboxv1.GetDrainStatusResponse{Status: s.deps.Drainer.Status()}, nil
+	return &agboxv1.GetDrainStatusResponse{Status: s.deps.Drainer.DrainStatus()}, nil
 }
-
-// reasonDrainState is the reason of a Drain during a drain, and of an Undrain without one.
-const reasonDrainState = "DRAIN_INVALID_STATE"
 
 // stoppingReason returns the text and the reason of the status with which streams end.
 func (s *Server) stoppingReason() (reason, message string) {
