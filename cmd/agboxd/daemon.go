@@ -39,7 +39,6 @@ import (
 	"github.com/agbox/agbox/internal/manifest"
 	"github.com/agbox/agbox/internal/metrics"
 	"github.com/agbox/agbox/internal/recovery"
-	"github.com/agbox/agbox/internal/sandboxstate"
 	"github.com/agbox/agbox/internal/server"
 	"github.com/agbox/agbox/internal/server/connlimit"
 	"github.com/agbox/agbox/store"
@@ -236,11 +235,10 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 		Ports: d.ctl.Ports, EngineRefuses: d.ctl.EngineRefuses, ConfirmEngine: d.ctl.ConfirmEngine, Version: version, Home: manifest.Home(), Logger: d.log, Now: d.clock.Now,
 		Observe: func(method string, code codes.Code, took time.Duration) { m.RPC(method, code.String(), took) },
 	})
-	metrics.OverQuota(d.registry, d.ctl.OverQuota)
-	metrics.Vanished(d.registry, d.ctl.Held)
-	metrics.States(d.registry, labels(sandboxstate.Live()), labelled(d.store.CountByState))
-	metrics.LogWhole(d.registry, d.store.LogWhole)
-	metrics.Agents(d.registry, labels(agentStates), labelled(d.store.CountAgentsByState), d.agentsInNeed)
+	metrics.Export(d.registry, metrics.Live{
+		OverQuota: d.ctl.OverQuota, Vanished: d.ctl.Held, LogWhole: d.store.LogWhole, Sandboxes: d.store.CountByState,
+		Agents: d.store.CountAgentsByState, AgentsInNeed: d.agentsInNeed,
+	})
 	socket, err := listen(paths.Socket)
 	if err != nil {
 		return err
@@ -438,6 +436,16 @@ func (d *daemon) checks() []check {
 		{name: "engine", problem: d.ctl.EngineProblem(), warning: d.ctl.EngineWarning()},
 		{name: "sandboxes", warning: d.ctl.Vanished()},
 	}
+}
+
+// agentsInNeed returns the number of agents that do not restart until a user starts them.
+func (d *daemon) agentsInNeed() (n int) {
+	for _, a := range d.store.Agents(store.AgentFilter{}) {
+		if a.Status.GetNeedsAttention() {
+			n++
+		}
+	}
+	return n
 }
 
 func metricSets() metrics.Sets {

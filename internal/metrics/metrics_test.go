@@ -8,6 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/util/workqueue"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
 // gather returns all samples as "name{label=value,...}" -> value; histograms count their observations.
@@ -67,11 +69,23 @@ func TestCountersAndGauges(t *testing.T) {
 	m.EngineUp(true)
 	m.ConfigLoaded(time.Unix(2000, 0))
 	m.ConfigReloaded(fault)
-	States(reg, []string{"ready", "failed"}, func() map[string]int { return map[string]int{"ready": 3} })
-	Vanished(reg, func() int { return 4 })
+	Export(reg, Live{
+		OverQuota: func() int { return 6 }, Vanished: func() int { return 4 }, LogWhole: func() bool { return true }, AgentsInNeed: func() int { return 5 },
+		Sandboxes: func() map[agboxv1.SandboxState]int {
+			return map[agboxv1.SandboxState]int{agboxv1.SandboxState_SANDBOX_STATE_READY: 3}
+		},
+		Agents: func() map[agboxv1.AgentState]int {
+			return map[agboxv1.AgentState]int{agboxv1.AgentState_AGENT_STATE_BUSY: 2}
+		},
+	})
 	samples := gather(t, reg)
 	for key, want := range map[string]float64{
 		"agboxd_sandboxes_vanished{}":                    4,
+		"agboxd_sandboxes_over_quota{}":                  6,
+		"agboxd_log_complete{}":                          1,
+		"agboxd_agents_need_attention{}":                 5,
+		"agboxd_agents{state=busy}":                      2,
+		"agboxd_agents{state=pending}":                   0,
 		"agboxd_reconcile_total{loop=boxes,result=done}": 1,
 		"agboxd_reconcile_seconds{loop=boxes}":           1,
 		"agboxd_steps_total{result=error,step=jump}":     1,
