@@ -91,6 +91,8 @@ func stopUnderWay(c *client) {
 	}
 	c.stop(id)
 	c.refused(c.tryExec(id), sandboxNotReady(id))
+	c.refused(c.tryPause(id), notReady(id))
+	c.refused(errOf(c.trySet(id, after(time.Hour))), notRunning(id))
 	c.refused(c.tryResume(id), notStopped(id))
 	c.await(id, stopped)
 	c.rows(c.history(id), rowAccepted, rowPreparing, rowReady, started(x),

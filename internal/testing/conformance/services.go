@@ -178,6 +178,8 @@ func creating(c *client) {
 	c.refused(c.tryExec(id), sandboxNotReady(id))
 	c.refused(c.tryStop(id), notReady(id))
 	c.refused(c.tryResume(id), notStopped(id))
+	c.refused(c.tryPause(id), notReady(id))
+	c.sets(id, after(time.Hour))
 	c.deletes(id)
 	c.rows(c.history(id), rowAccepted, rowPreparing, rowToDelete, rowDeleted)
 }

@@ -30,7 +30,6 @@ func timeouts(t *testing.T, c *client) {
 		}
 	})
 	c.sub(t, "an end that is moved", moveTheEnd)
-	c.sub(t, "what has no end that could be moved", noEnd)
 	c.sub(t, "times that are refused", badTimes)
 	c.sub(t, "nothing ends while it is paused, and a resume starts over", func(c *client) {
 		id, witness := c.paused(lasting(time.Hour, "delete")), c.ready()
@@ -155,23 +154,6 @@ func moveTheEnd(c *client) {
 	if len(ends) != 4 || ends[0] != "TIMEOUT_SET - 0s" || ends[1] != "TIMEOUT_SET - 1m0s" || ends[2] != "TIMEOUT_SET - 0s" {
 		c.Errorf("events: %q", ends)
 	}
-}
-
-func noEnd(c *client) {
-	try := func(id string) error { _, err := c.trySet(id, after(time.Hour)); return err }
-	never := newID()
-	c.refused(try(never), sandboxNotFound(never))
-	id := c.create(required(c.slow(10 * time.Second)))
-	c.must(try(id)) // not yet READY
-	c.await(id, ready)
-	c.stop(id)
-	c.refused(try(id), notRunning(id))
-	c.await(id, stopped)
-	c.refused(try(id), notRunning(id))
-	c.delete(id)
-	c.refused(try(id), notRunning(id))
-	c.await(id, deleted)
-	c.refused(try(id), notRunning(id))
 }
 
 func badTimes(c *client) {

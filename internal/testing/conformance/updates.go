@@ -52,11 +52,6 @@ func updates(t *testing.T, c *client) {
 			c.Errorf("%v", h)
 		}
 	})
-	c.sub(t, "a sandbox that never was", func(c *client) {
-		id := newID()
-		_, err := c.UpdateSandbox(c.ctx(), &agboxv1.UpdateSandboxRequest{SandboxId: id, CreateSpec: &spec{Image: c.target.Image}})
-		c.refused(err, sandboxNotFound(id))
-	})
 }
 
 // mainProcesses has the rows of spec.command.
