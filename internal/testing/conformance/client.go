@@ -40,6 +40,7 @@ const (
 type client struct {
 	testing.TB
 	agboxv1.SandboxServiceClient
+	agents agboxv1.AgentServiceClient
 	conn   *grpc.ClientConn
 	daemon Daemon
 	target Target
@@ -52,7 +53,10 @@ func newClient(t testing.TB, target Target, d Daemon) *client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	return &client{TB: t, SandboxServiceClient: agboxv1.NewSandboxServiceClient(conn), conn: conn, daemon: d, target: target}
+	return &client{
+		TB: t, SandboxServiceClient: agboxv1.NewSandboxServiceClient(conn), agents: agboxv1.NewAgentServiceClient(conn), conn: conn,
+		daemon: d, target: target,
+	}
 }
 
 // sub runs a subtest beside the others.
