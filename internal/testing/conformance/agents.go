@@ -16,10 +16,10 @@ func agents(t *testing.T, c *client) {
 		id := c.hire(from)
 		c.settled(id, from)
 		c.prompt(id, "one")
-		c.move(id, to)
+		c.must(c.tryMove(id, to))
 		c.prompt(id, "two")
 		c.settled(id, to)
-		c.move(id, to)
+		c.must(c.tryMove(id, to))
 		c.told(id, "one", "two")
 		c.deletes(from)
 		c.settled(id, to)
@@ -34,7 +34,7 @@ func agents(t *testing.T, c *client) {
 		none := newID()
 		c.refused(c.tryMove(id, none), sandboxNotFound(none))
 		gone := c.create()
-		c.delete(gone)
+		c.must(c.tryDelete(gone))
 		c.refused(c.tryMove(id, gone), about(codes.FailedPrecondition, "AGENT_INVALID_STATE", "sandbox "+gone+" is being deleted"))
 	})
 	c.sub(t, "agents that are kept go on in the next sandbox of the name", func(c *client) {
@@ -56,7 +56,7 @@ func agents(t *testing.T, c *client) {
 		box := c.ready()
 		id := c.hire(box)
 		c.settled(id, box)
-		c.delete(box)
+		c.must(c.tryDelete(box))
 		c.deleteKeeping(box) // the first request counts
 		c.await(box, deleted)
 		_, err := c.agents.GetAgent(c.ctx(), &agboxv1.GetAgentRequest{AgentId: id})
@@ -96,11 +96,6 @@ func (c *client) deleteKeeping(id string) {
 func (c *client) tryMove(id, box string) error {
 	_, err := c.agents.MoveAgent(c.ctx(), &agboxv1.MoveAgentRequest{AgentId: id, SandboxId: box})
 	return err
-}
-
-func (c *client) move(id, box string) {
-	c.Helper()
-	c.must(c.tryMove(id, box))
 }
 
 func (c *client) prompt(id, text string) {

@@ -41,7 +41,7 @@ func tooManyFrozen(c *client) {
 		c.Errorf("the other: %v", h)
 	}
 	before := len(c.history(first))
-	c.resume(first)
+	c.must(c.tryResume(first))
 	if h := c.await(first, ready); h.GetDemotedAt() != nil {
 		c.Errorf("resumed: %v", h)
 	}
@@ -73,11 +73,11 @@ func outliveTheDaemon(c *client) {
 			c.Errorf("was %v, is %v", was, is)
 		}
 	}
-	c.resume(frozen)
+	c.must(c.tryResume(frozen))
 	if h := c.await(frozen, ready); !h.GetDeadlineAt().AsTime().Equal(before[0].GetDeadlineAt().AsTime()) || h.GetActiveExecs() != 1 {
 		c.Errorf("resumed: %v", h)
 	}
-	c.cancel(x)
+	c.must(c.tryCancel(x))
 	c.endedIn(cancelled, x)
 	// What ran into its end while no daemon was there ends when there is one.
 	c.sets(running, after(time.Second))

@@ -174,37 +174,22 @@ func (c *client) tryDelete(id string) error {
 	return accepted(c.DeleteSandbox(c.ctx(), &agboxv1.DeleteSandboxRequest{SandboxId: id}))
 }
 
-func (c *client) stop(id string) {
-	c.Helper()
-	c.must(c.tryStop(id))
-}
-
-func (c *client) resume(id string) {
-	c.Helper()
-	c.must(c.tryResume(id))
-}
-
-func (c *client) delete(id string) {
-	c.Helper()
-	c.must(c.tryDelete(id))
-}
-
-// stops, resumes and deletes also wait until it is done.
+// stops, resumes and deletes make a call and wait until it is done.
 func (c *client) stops(id string) {
 	c.Helper()
-	c.stop(id)
+	c.must(c.tryStop(id))
 	c.await(id, stopped)
 }
 
 func (c *client) resumes(id string) {
 	c.Helper()
-	c.resume(id)
+	c.must(c.tryResume(id))
 	c.await(id, ready)
 }
 
 func (c *client) deletes(id string) {
 	c.Helper()
-	c.delete(id)
+	c.must(c.tryDelete(id))
 	c.await(id, deleted)
 }
 

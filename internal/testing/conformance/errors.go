@@ -37,16 +37,16 @@ func refusals(t *testing.T, c *client) {
 		c.subscribe(id, 0, false).until(agboxv1.EventType_SANDBOX_FAILED)
 		c.refusesWork(id)
 		c.refused(c.tryResume(id), notStopped(id))
-		c.delete(id)
+		c.must(c.tryDelete(id))
 		c.subscribe(id, 0, false).until(agboxv1.EventType_SANDBOX_DELETED)
 	})
 	c.sub(t, "a DELETED sandbox", func(c *client) {
 		id := c.ready()
-		c.delete(id)
-		c.delete(id) // is DELETING, or DELETED already
+		c.must(c.tryDelete(id))
+		c.must(c.tryDelete(id)) // is DELETING, or DELETED already
 		c.refusesWork(id)
 		c.await(id, deleted)
-		c.delete(id)
+		c.must(c.tryDelete(id))
 		c.refusesWork(id)
 		c.refused(c.tryResume(id), notStopped(id))
 	})

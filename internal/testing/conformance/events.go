@@ -85,11 +85,11 @@ func stopUnderWay(c *client) {
 	id := c.ready()
 	x := newID()
 	c.stubborn(id, x)
-	c.stop(id)
+	c.must(c.tryStop(id))
 	if h := c.get(id); h.GetState() != ready && h.GetState() != stopped {
 		c.Errorf("state is %s", h.GetState())
 	}
-	c.stop(id)
+	c.must(c.tryStop(id))
 	c.refused(c.tryExec(id), sandboxNotReady(id))
 	c.refused(c.tryPause(id), notReady(id))
 	c.refused(errOf(c.trySet(id, after(time.Hour))), notRunning(id))
@@ -131,6 +131,6 @@ func (c *client) broken(damage Damage, code string) {
 	if text := list[len(list)-1].GetSandboxPhase().GetErrorMessage(); text != h.GetErrorMessage() {
 		c.Errorf("the event says %q, the handle %q", text, h.GetErrorMessage())
 	}
-	c.delete(id)
+	c.must(c.tryDelete(id))
 	c.subscribe(id, 0, false).until(agboxv1.EventType_SANDBOX_DELETED)
 }

@@ -139,7 +139,7 @@ func stopPaused(c *client) {
 	c.exec(id, x, "sleep", "3600")
 	c.pauses(id)
 	before := len(c.history(id))
-	c.stop(id)
+	c.must(c.tryStop(id))
 	if err := c.tryStop(id); err != nil { // done already
 		c.refused(err, notReady(id))
 		c.isState(id, stopped)

@@ -188,8 +188,8 @@ func resuming(c *client) {
 	id := c.ready(required(c.slow(10 * time.Second)))
 	c.stops(id)
 	before := len(c.history(id))
-	c.resume(id)
-	c.resume(id) // under way already
+	c.must(c.tryResume(id))
+	c.must(c.tryResume(id)) // under way already
 	if h := c.get(id); h.GetState() != pending {
 		c.Errorf("%v", h)
 	}

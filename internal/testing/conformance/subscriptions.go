@@ -24,7 +24,7 @@ func subscriptions(t *testing.T, c *client) {
 				c.Errorf("event %d: %v", n, e)
 			}
 		}
-		c.stop(id)
+		c.must(c.tryStop(id))
 		for _, e := range s.until(agboxv1.EventType_SANDBOX_STOPPED) {
 			if e.GetReplay() || e.GetSnapshot() {
 				c.Errorf("live: %v", e)
@@ -37,7 +37,7 @@ func subscriptions(t *testing.T, c *client) {
 			c.Errorf("after 2 comes %d", e.GetSequence())
 		}
 		s := c.subscribe(id, 3, false)
-		c.stop(id)
+		c.must(c.tryStop(id))
 		if e := s.next(); e.GetSequence() != 4 || e.GetReplay() {
 			c.Errorf("after the newest comes %v", e)
 		}
@@ -57,7 +57,7 @@ func subscriptions(t *testing.T, c *client) {
 	c.sub(t, "a deleted sandbox can still be read", func(c *client) {
 		id := c.ready()
 		s := c.subscribe(id, 3, false)
-		c.delete(id)
+		c.must(c.tryDelete(id))
 		s.until(agboxv1.EventType_SANDBOX_DELETED)
 		c.await(id, deleted)
 		if n := len(c.history(id)); n != 5 {
@@ -89,7 +89,7 @@ func snapshot(c *client) {
 			c.Errorf("event %d: %v", n, e)
 		}
 	}
-	c.cancel(one)
+	c.must(c.tryCancel(one))
 	if e := s.next(); e.GetSequence() != newest+1 || e.GetReplay() || e.GetSnapshot() {
 		c.Errorf("live: %v", e)
 	}
@@ -126,14 +126,14 @@ func history(t *testing.T, target Target) {
 		c.daemon.Restart(c)
 		c = newClient(c, target, c.daemon)
 		s = c.subscribe(id, 3, false)
-		c.stop(id)
+		c.must(c.tryStop(id))
 		s.until(agboxv1.EventType_SANDBOX_STOPPED)
 		c.rows(c.history(id), rowAccepted, rowPreparing, rowReady, rowToStop, rowStopped)
 	})
 	own(t, target, "a purge ends a stream cleanly, and the ID stays used", Settings{EventRetention: time.Second}, func(c *client) {
 		id := c.ready()
 		s := c.subscribe(id, 0, false)
-		c.delete(id)
+		c.must(c.tryDelete(id))
 		s.until(agboxv1.EventType_SANDBOX_DELETED)
 		if err := s.ends(); err != nil {
 			c.Errorf("the stream ended with %v", err)
@@ -143,7 +143,7 @@ func history(t *testing.T, target Target) {
 	})
 	own(t, target, "what rests for too long is deleted", Settings{CleanupTTL: 2 * time.Second}, func(c *client) {
 		id := c.ready()
-		c.stop(id)
+		c.must(c.tryStop(id))
 		c.await(id, deleted)
 		c.rows(c.history(id), rowAccepted, rowPreparing, rowReady, rowToStop, rowStopped,
 			"DELETE_REQUESTED DELETING reason=cleanup_ttl", "DELETED DELETED reason=cleanup_ttl")

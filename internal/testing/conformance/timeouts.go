@@ -39,7 +39,7 @@ func timeouts(t *testing.T, c *client) {
 		if h := c.get(id); h.GetState() != paused || h.GetDeadlineAt().AsTime().After(time.Now()) {
 			c.Errorf("%v", h)
 		}
-		c.resume(id)
+		c.must(c.tryResume(id))
 		h := c.await(id, ready)
 		if end := h.GetDeadlineAt().AsTime(); end.Before(time.Now().Add(time.Hour - time.Minute)) {
 			c.Errorf("it ends at %v", end)
@@ -48,7 +48,7 @@ func timeouts(t *testing.T, c *client) {
 	c.sub(t, "what is set while paused holds after the resume", func(c *client) {
 		id := c.paused(lasting(2*time.Hour, ""))
 		end := c.sets(id, after(time.Hour)).GetDeadlineAt()
-		c.resume(id)
+		c.must(c.tryResume(id))
 		if h := c.await(id, ready); !h.GetDeadlineAt().AsTime().Equal(end.AsTime()) {
 			c.Errorf("was to end at %v, ends at %v", end.AsTime(), h.GetDeadlineAt().AsTime())
 		}

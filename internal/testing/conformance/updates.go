@@ -71,7 +71,7 @@ func mainProcesses(t *testing.T, c *client) {
 		if h := c.get(id); h.GetRestarts() == 0 || h.GetErrorCode() != "" {
 			c.Errorf("%v", h)
 		}
-		c.stop(id)
+		c.must(c.tryStop(id))
 		c.await(id, stopped) // a requested stop beats the policy
 	})
 	c.sub(t, "it is stopped and resumed with the sandbox", func(c *client) {
