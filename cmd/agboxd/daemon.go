@@ -132,11 +132,15 @@ func assemble(ctx context.Context, cfg config.Config, paths config.Paths, o opti
 	if err != nil {
 		return nil, err
 	}
-	shimDir, err := provideShim(o.shim, paths.DataDir)
+	shim, err := findShim(o.shim)
 	if err != nil {
 		return nil, err
 	}
-	d := &daemon{cfg: cfg, log: log, registry: prometheus.NewRegistry(), patience: rebuildPatience, files: raiseDescriptors(log)}
+	shimDir, err := installShim(shim, paths.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	d := &daemon{cfg: cfg, log: log, registry: prometheus.NewRegistry(), patience: rebuildPatience, files: limitedDescriptors(log)}
 	d.current.Store(&cfg)
 	d.dataDir, d.coverDir, d.places = paths.DataDir, coverDir, newPlaces(cfg, paths, o.configFile)
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -153,14 +157,6 @@ func assemble(ctx context.Context, cfg config.Config, paths config.Paths, o opti
 		return nil, errors.Join(err, d.store.Close())
 	}
 	return d, nil
-}
-
-func provideShim(asked, dataDir string) (string, error) {
-	source, err := findShim(asked)
-	if err != nil {
-		return "", err
-	}
-	return installShim(source, dataDir)
 }
 
 func (d *daemon) openStore(ctx context.Context, paths config.Paths) (*store.Store, error) {
