@@ -21,12 +21,8 @@ func makeCovers(dataDir string) (string, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "dir"), 0o755); err != nil {
 		return "", fmt.Errorf("make the covers of mounts: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, "file"), os.O_CREATE|os.O_WRONLY, 0o444)
-	if err != nil {
+	if err := writeFile(filepath.Join(dir, "file"), nil, 0o444); err != nil { // a second start as a user may not open it for writing
 		return "", fmt.Errorf("make the covers of mounts: %w", err)
-	}
-	if err := f.Close(); err != nil {
-		return "", err
 	}
 	return filepath.EvalSymlinks(dir)
 }
