@@ -21,7 +21,7 @@ const (
 )
 
 func events(t *testing.T, c *client) {
-	c.sub(t, "create, stop, resume, delete", func(c *client) {
+	c.sub(t, "create, stop, resume, delete; all of it can be read afterwards", func(c *client) {
 		id := c.ready()
 		c.stops(id)
 		c.resumes(id)

@@ -54,16 +54,6 @@ func subscriptions(t *testing.T, c *client) {
 			c.Errorf("%v\n%v", a, b)
 		}
 	})
-	c.sub(t, "a deleted sandbox can still be read", func(c *client) {
-		id := c.ready()
-		s := c.subscribe(id, 3, false)
-		c.must(c.tryDelete(id))
-		s.until(agboxv1.EventType_SANDBOX_DELETED)
-		c.await(id, deleted)
-		if n := len(c.history(id)); n != 5 {
-			c.Errorf("%d events", n)
-		}
-	})
 }
 
 func snapshot(c *client) {
