@@ -122,11 +122,11 @@ type daemon struct {
 
 // assemble opens and connects all parts. It starts no loop and needs no engine.
 func assemble(ctx context.Context, cfg config.Config, paths config.Paths, o options, log *slog.Logger) (*daemon, error) {
-	if err := os.MkdirAll(paths.DataDir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the data directory: %w", err)
-	}
-	if err := makeOwn(cfg); err != nil {
-		return nil, err
+	// agboxd's own directories: one that is made later would be visible in a mount that contains it.
+	for _, dir := range []string{paths.DataDir, cfg.Artifacts.ExecOutputRoot, cfg.Backup.Dir} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("make a directory of agboxd: %w", err)
+		}
 	}
 	coverDir, err := makeCovers(paths.DataDir)
 	if err != nil {
@@ -243,11 +243,8 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	return nil
 }
 
-// listen replaces the socket file. This daemon holds the lock, so no other daemon serves on it.
+// listen replaces the socket file. This daemon holds the lock beside it, so no other daemon serves on it.
 func listen(path string) (net.Listener, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("make the runtime directory: %w", err)
-	}
 	if err := removeIfThere(path); err != nil {
 		return nil, fmt.Errorf("remove the old socket: %w", err)
 	}

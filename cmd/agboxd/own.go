@@ -27,16 +27,6 @@ func makeCovers(dataDir string) (string, error) {
 	return filepath.EvalSymlinks(dir)
 }
 
-// makeOwn creates agboxd's own directories. A directory created later would be visible in a mount that contains it.
-func makeOwn(cfg config.Config) error {
-	for _, dir := range []string{cfg.Artifacts.ExecOutputRoot, cfg.Backup.Dir} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return fmt.Errorf("make a directory of agboxd: %w", err)
-		}
-	}
-	return nil
-}
-
 // places holds the paths that mounts must not expose.
 type places struct {
 	own    []string
