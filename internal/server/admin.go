@@ -28,10 +28,7 @@ func (s *Server) ConfirmEngine(ctx context.Context, _ *agboxv1.ConfirmEngineRequ
 // CollectGarbage implements agbox.v1.AdminService.
 func (s *Server) CollectGarbage(ctx context.Context, req *agboxv1.CollectGarbageRequest) (*agboxv1.CollectGarbageResponse, error) {
 	items, err := s.deps.CollectGarbage(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	return &agboxv1.CollectGarbageResponse{Items: items}, nil
+	return &agboxv1.CollectGarbageResponse{Items: items}, err
 }
 
 // Explain implements agbox.v1.AdminService.
@@ -62,19 +59,13 @@ func (s *Server) Drain(ctx context.Context, req *agboxv1.DrainRequest) (*agboxv1
 		Mode: cmp.Or(req.GetMode(), agboxv1.DrainMode_DRAIN_MODE_PARK), Wait: wait, Reason: cmp.Or(req.GetReason(), "drain_requested"),
 		SaveEach: req.GetSaveEach().AsDuration(), SaveAll: req.GetSaveAll().AsDuration(), Exit: req.GetExit(),
 	})
-	if err != nil {
-		return nil, err
-	}
-	return &agboxv1.DrainResponse{Status: status}, nil
+	return &agboxv1.DrainResponse{Status: status}, err
 }
 
 // Undrain implements agbox.v1.AdminService.
 func (s *Server) Undrain(ctx context.Context, _ *agboxv1.UndrainRequest) (*agboxv1.UndrainResponse, error) {
 	changed, err := s.deps.Drainer.Undrain(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &agboxv1.UndrainResponse{Changed: changed}, nil
+	return &agboxv1.UndrainResponse{Changed: changed}, err
 }
 
 // GetDrainStatus implements agbox.v1.AdminService.
