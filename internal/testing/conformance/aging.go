@@ -7,11 +7,11 @@ import (
 
 // aging has what needs a daemon of its own: what becomes of paused sandboxes as time goes on, and of all of it when the
 // daemon is killed.
-func aging(t *testing.T, target Target) {
-	own(t, target, "past max_frozen the one paused longest is stopped, and stays paused", Settings{MaxFrozen: 1}, tooManyFrozen)
-	own(t, target, "what is frozen for too long is stopped, and then deleted",
+func aging(t *testing.T, c *client) {
+	own(t, c.target, "past max_frozen the one paused longest is stopped, and stays paused", Settings{MaxFrozen: 1}, tooManyFrozen)
+	own(t, c.target, "what is frozen for too long is stopped, and then deleted",
 		Settings{FreezeDuration: time.Second, StoppedGCAfter: time.Second}, frozenTooLong)
-	own(t, target, "a daemon that is killed forgets no pause and no end", Settings{}, outliveTheDaemon)
+	own(t, c.target, "a daemon that is killed forgets no pause and no end", Settings{}, outliveTheDaemon)
 }
 
 const rowDemoted = "PAUSED PAUSED reason=demoted"

@@ -105,8 +105,8 @@ func (c *client) expired(id string, from uint64) {
 }
 
 // history has what needs a daemon of its own: its end, a purge, a bound.
-func history(t *testing.T, target Target) {
-	own(t, target, "a stream ends with the daemon and goes on with the next", Settings{}, func(c *client) {
+func history(t *testing.T, c *client) {
+	own(t, c.target, "a stream ends with the daemon and goes on with the next", Settings{}, func(c *client) {
 		id := c.ready()
 		s := c.subscribe(id, 3, false)
 		c.daemon.Stop(c)
@@ -114,13 +114,13 @@ func history(t *testing.T, target Target) {
 			c.Errorf("the stream ended with %v", err)
 		}
 		c.daemon.Restart(c)
-		c = newClient(c, target, c.daemon)
+		c = newClient(c, c.target, c.daemon)
 		s = c.subscribe(id, 3, false)
 		c.must(c.tryStop(id))
 		s.until(agboxv1.EventType_SANDBOX_STOPPED)
 		c.rows(c.history(id), rowAccepted, rowPreparing, rowReady, rowToStop, rowStopped)
 	})
-	own(t, target, "a purge ends a stream cleanly, and the ID stays used", Settings{EventRetention: time.Second}, func(c *client) {
+	own(t, c.target, "a purge ends a stream cleanly, and the ID stays used", Settings{EventRetention: time.Second}, func(c *client) {
 		id := c.ready()
 		s := c.subscribe(id, 0, false)
 		c.must(c.tryDelete(id))
@@ -131,15 +131,15 @@ func history(t *testing.T, target Target) {
 		c.refused(errOf(c.GetSandbox(c.ctx(), &agboxv1.GetSandboxRequest{SandboxId: id})), sandboxNotFound(id))
 		c.refused(c.tryPlain(id, ""), aboutSandbox(codes.AlreadyExists, "SANDBOX_ID_ALREADY_EXISTS", id, "sandbox_id %s already exists"))
 	})
-	own(t, target, "what rests for too long is deleted", Settings{CleanupTTL: 2 * time.Second}, func(c *client) {
+	own(t, c.target, "what rests for too long is deleted", Settings{CleanupTTL: 2 * time.Second}, func(c *client) {
 		id := c.ready()
 		c.must(c.tryStop(id))
 		c.await(id, deleted)
 		c.rows(c.history(id), rowAccepted, rowPreparing, rowReady, rowToStop, rowStopped,
 			"DELETE_REQUESTED DELETING reason=cleanup_ttl", "DELETED DELETED reason=cleanup_ttl")
 	})
-	own(t, target, "logs are bounded", Settings{LogLimitBytes: 4096}, fullLogs)
-	own(t, target, "a bound of the history drops the oldest events of execs", Settings{EventHistoryLimit: 100}, trimmed)
+	own(t, c.target, "logs are bounded", Settings{LogLimitBytes: 4096}, fullLogs)
+	own(t, c.target, "a bound of the history drops the oldest events of execs", Settings{EventHistoryLimit: 100}, trimmed)
 }
 
 // fullLogs has execs write more than their logs may hold.
