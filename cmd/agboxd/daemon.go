@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -20,6 +21,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/agbox/agbox/apis/enum"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/config"
@@ -39,6 +43,7 @@ import (
 	"github.com/agbox/agbox/internal/manifest"
 	"github.com/agbox/agbox/internal/metrics"
 	"github.com/agbox/agbox/internal/recovery"
+	"github.com/agbox/agbox/internal/sandboxstate"
 	"github.com/agbox/agbox/internal/server"
 	"github.com/agbox/agbox/internal/server/connlimit"
 	"github.com/agbox/agbox/store"
@@ -232,8 +237,8 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 		Observe: func(method string, code codes.Code, took time.Duration) { m.RPC(method, code.String(), took) },
 	})
 	metrics.Export(d.registry, metrics.Live{
-		OverQuota: d.ctl.OverQuota, Vanished: d.ctl.Held, LogWhole: d.store.LogWhole, Sandboxes: d.store.CountByState,
-		Agents: d.store.CountAgentsByState, AgentsInNeed: d.agentsInNeed,
+		OverQuota: d.ctl.OverQuota, Vanished: d.ctl.Held, LogWhole: d.store.LogWhole, AgentsInNeed: d.agentsInNeed,
+		Sandboxes: byState(sandboxstate.Live(), d.store.CountByState), Agents: byState(agentStates, d.store.CountAgentsByState),
 	})
 	socket, err := listen(paths.Socket)
 	if err != nil {
@@ -428,6 +433,25 @@ func (d *daemon) checks() []check {
 		{name: "clock", warning: d.ctl.ClockWarning()},
 		{name: "engine", problem: d.ctl.EngineProblem(), warning: d.ctl.EngineWarning()},
 		{name: "sandboxes", warning: d.ctl.Vanished()},
+	}
+}
+
+var agentStates = []agboxv1.AgentState{
+	agboxv1.AgentState_AGENT_STATE_PENDING, agboxv1.AgentState_AGENT_STATE_STARTING, agboxv1.AgentState_AGENT_STATE_IDLE,
+	agboxv1.AgentState_AGENT_STATE_BUSY, agboxv1.AgentState_AGENT_STATE_STOPPED, agboxv1.AgentState_AGENT_STATE_FAILED,
+}
+
+// byState returns the numbers of all states by their labels.
+func byState[S interface {
+	comparable
+	protoreflect.Enum
+}](states []S, count func() map[S]int) func() map[string]int {
+	return func() map[string]int {
+		counts, byLabel := count(), map[string]int{}
+		for _, s := range states {
+			byLabel[strings.ToLower(enum.Word(s))] = counts[s]
+		}
+		return byLabel
 	}
 }
 

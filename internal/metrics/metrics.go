@@ -3,16 +3,9 @@
 package metrics
 
 import (
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/protobuf/reflect/protoreflect"
-
-	"github.com/agbox/agbox/apis/enum"
-
-	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/internal/sandboxstate"
 )
 
 // Results of a reconcile pass.
@@ -295,9 +288,8 @@ type Live struct {
 	Vanished func() int
 	// LogWhole reports whether the log contains all committed changes.
 	LogWhole func() bool
-	// Sandboxes and Agents count by state.
-	Sandboxes func() map[agboxv1.SandboxState]int
-	Agents    func() map[agboxv1.AgentState]int
+	// Sandboxes and Agents return the numbers of all states, by the label of the state.
+	Sandboxes, Agents func() map[string]int
 	// AgentsInNeed is the number of agents that do not restart until a user starts them.
 	AgentsInNeed func() int
 }
@@ -311,38 +303,25 @@ func (f *factory) export(l Live) {
 		func() float64 { return float64(l.Vanished()) })
 	f.scraped("agboxd_log_complete", "1 while the log from which a lost database is rebuilt is complete.", func() float64 { return bit(l.LogWhole()) })
 	f.scraped("agboxd_agents_need_attention", "Agents that failed to start too often and are not restarted.", func() float64 { return float64(l.AgentsInNeed()) })
-	byState(f, "agboxd_sandboxes", "Sandboxes by state.", sandboxstate.Live(), l.Sandboxes)
-	byState(f, "agboxd_agents", "Agents by state.", agentStates, l.Agents)
+	f.byState("agboxd_sandboxes", "Sandboxes by state.", l.Sandboxes)
+	f.byState("agboxd_agents", "Agents by state.", l.Agents)
 }
 
-var agentStates = []agboxv1.AgentState{
-	agboxv1.AgentState_AGENT_STATE_PENDING, agboxv1.AgentState_AGENT_STATE_STARTING, agboxv1.AgentState_AGENT_STATE_IDLE,
-	agboxv1.AgentState_AGENT_STATE_BUSY, agboxv1.AgentState_AGENT_STATE_STOPPED, agboxv1.AgentState_AGENT_STATE_FAILED,
-}
-
-// state is a state of sandboxes or of agents.
-type state interface {
-	comparable
-	protoreflect.Enum
-}
-
-func byState[S state](f *factory, name, help string, states []S, count func() map[S]int) {
+func (f *factory) byState(name, help string, count func() map[string]int) {
 	labels := []string{"state"}
-	register(f, &stateCollector[S]{prometheus.NewDesc(name, help, labels, nil), states, count}, "gauge", name, help, labels)
+	register(f, &stateCollector{prometheus.NewDesc(name, help, labels, nil), count}, "gauge", name, help, labels)
 }
 
-type stateCollector[S state] struct {
-	desc   *prometheus.Desc
-	states []S
-	count  func() map[S]int
+type stateCollector struct {
+	desc  *prometheus.Desc
+	count func() map[string]int
 }
 
-func (s *stateCollector[S]) Describe(ch chan<- *prometheus.Desc) { ch <- s.desc }
+func (s *stateCollector) Describe(ch chan<- *prometheus.Desc) { ch <- s.desc }
 
-func (s *stateCollector[S]) Collect(ch chan<- prometheus.Metric) {
-	counts := s.count()
-	for _, state := range s.states {
-		ch <- prometheus.MustNewConstMetric(s.desc, prometheus.GaugeValue, float64(counts[state]), strings.ToLower(enum.Word(state)))
+func (s *stateCollector) Collect(ch chan<- prometheus.Metric) {
+	for state, n := range s.count() {
+		ch <- prometheus.MustNewConstMetric(s.desc, prometheus.GaugeValue, float64(n), state)
 	}
 }
 

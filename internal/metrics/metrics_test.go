@@ -8,8 +8,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/util/workqueue"
-
-	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
 // gather returns all samples as "name{label=value,...}" -> value; histograms count their observations.
@@ -71,12 +69,8 @@ func TestCountersAndGauges(t *testing.T) {
 	m.ConfigReloaded(fault)
 	Export(reg, Live{
 		OverQuota: func() int { return 6 }, Vanished: func() int { return 4 }, LogWhole: func() bool { return true }, AgentsInNeed: func() int { return 5 },
-		Sandboxes: func() map[agboxv1.SandboxState]int {
-			return map[agboxv1.SandboxState]int{agboxv1.SandboxState_SANDBOX_STATE_READY: 3}
-		},
-		Agents: func() map[agboxv1.AgentState]int {
-			return map[agboxv1.AgentState]int{agboxv1.AgentState_AGENT_STATE_BUSY: 2}
-		},
+		Sandboxes: func() map[string]int { return map[string]int{"ready": 3, "failed": 0} },
+		Agents:    func() map[string]int { return map[string]int{"busy": 2, "pending": 0} },
 	})
 	samples := gather(t, reg)
 	for key, want := range map[string]float64{
