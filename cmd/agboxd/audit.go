@@ -63,16 +63,11 @@ func runAudit(cmd *cobra.Command, o auditOptions) error {
 	if err != nil {
 		return err
 	}
-	source, closeSource, err := auditSource(cmd.Context(), paths)
-	if err != nil {
-		return &exitError{exitNoLook, err}
-	}
-	defer closeSource()
 	site := audit.Site{
 		RunRoot: runRoot(paths), LogRoot: cfg.Artifacts.ExecOutputRoot, TxLog: store.LogDir(paths.Database),
 		Engine: cmp.Or(cfg.Docker.Host, os.Getenv("DOCKER_HOST")), Ledger: o.ledger,
 	}
-	r, err := audit.Run(cmd.Context(), site, source, audit.Options{Patience: o.patience})
+	r, err := auditRecords(cmd.Context(), site, paths, audit.Options{Patience: o.patience})
 	if err != nil {
 		return &exitError{exitNoLook, err}
 	}
@@ -92,22 +87,17 @@ func runAudit(cmd *cobra.Command, o auditOptions) error {
 	return nil
 }
 
-// auditSource returns a source that reads the database file if agboxd does not run, and otherwise one that calls agboxd. The choice is
-// final: if agboxd starts or stops during the audit, the audit returns an error instead of a verdict.
-func auditSource(ctx context.Context, paths config.Paths) (source audit.Source, closeSource func(), err error) {
-	probe, err := os.CreateTemp("", "agbox-audit-probe-*")
-	if err != nil {
-		return nil, nil, fmt.Errorf("make a temporary file: %w", err)
-	}
-	defer func() { _ = os.Remove(probe.Name()) }()
-	source = audit.FromFile(paths.Database)
-	_, err = source(ctx, probe)
-	if err = errors.Join(err, probe.Close()); !errors.Is(err, audit.ErrRunning) {
-		return source, func() {}, err
+// auditRecords reads the database file if agboxd does not run, and otherwise calls agboxd for a copy. An audit of a file reads it once; if
+// agboxd stops during an audit that calls it, the audit returns an error instead of a verdict.
+func auditRecords(ctx context.Context, site audit.Site, paths config.Paths, o audit.Options) (audit.Report, error) {
+	r, err := audit.Run(ctx, site, audit.FromFile(paths.Database), o)
+	if !errors.Is(err, audit.ErrRunning) {
+		return r, err
 	}
 	conn, err := grpc.NewClient("unix://"+paths.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
-		return nil, nil, fmt.Errorf("call agboxd: %w", err)
+		return r, fmt.Errorf("call agboxd: %w", err)
 	}
-	return audit.FromDaemon(agboxv1.NewAdminServiceClient(conn)), func() { _ = conn.Close() }, nil
+	defer func() { _ = conn.Close() }()
+	return audit.Run(ctx, site, audit.FromDaemon(agboxv1.NewAdminServiceClient(conn)), o)
 }

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -20,6 +21,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/agbox/agbox/apis/enum"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/config"
@@ -113,7 +117,7 @@ type daemon struct {
 	backups  *backup.Maker
 	rebuild  *rebuilder
 	disk     *diskspace.Watcher
-	drainer  *drainer
+	parked   chan struct{}                 // closed at the end of a drain with exit
 	current  atomic.Pointer[config.Config] // cfg with the reloadable keys after the last reload
 	coverDir string
 	dataDir  string
@@ -123,21 +127,25 @@ type daemon struct {
 
 // assemble opens and connects all parts. It starts no loop and needs no engine.
 func assemble(ctx context.Context, cfg config.Config, paths config.Paths, o options, log *slog.Logger) (*daemon, error) {
-	if err := os.MkdirAll(paths.DataDir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the data directory: %w", err)
-	}
-	if err := makeOwn(cfg); err != nil {
-		return nil, err
+	// agboxd's own directories: one that is made later would be visible in a mount that contains it.
+	for _, dir := range []string{paths.DataDir, cfg.Artifacts.ExecOutputRoot, cfg.Backup.Dir} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("make a directory of agboxd: %w", err)
+		}
 	}
 	coverDir, err := makeCovers(paths.DataDir)
 	if err != nil {
 		return nil, err
 	}
-	shimDir, err := provideShim(o.shim, paths.DataDir)
+	shim, err := findShim(o.shim)
 	if err != nil {
 		return nil, err
 	}
-	d := &daemon{cfg: cfg, log: log, registry: prometheus.NewRegistry(), patience: rebuildPatience, files: raiseDescriptors(log)}
+	shimDir, err := installShim(shim, paths.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	d := &daemon{cfg: cfg, log: log, registry: prometheus.NewRegistry(), patience: rebuildPatience, files: limitedDescriptors(log)}
 	d.current.Store(&cfg)
 	d.dataDir, d.coverDir, d.places = paths.DataDir, coverDir, newPlaces(cfg, paths, o.configFile)
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -154,14 +162,6 @@ func assemble(ctx context.Context, cfg config.Config, paths config.Paths, o opti
 		return nil, errors.Join(err, d.store.Close())
 	}
 	return d, nil
-}
-
-func provideShim(asked, dataDir string) (string, error) {
-	source, err := findShim(asked)
-	if err != nil {
-		return "", err
-	}
-	return installShim(source, dataDir)
 }
 
 func (d *daemon) openStore(ctx context.Context, paths config.Paths) (*store.Store, error) {
@@ -202,10 +202,15 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	}
 	d.execs = execjournal.New(d.cfg.Artifacts.ExecOutputRoot, runRoot(paths))
 	r := d.cfg.Runtime
-	d.drainer = newDrainer(func() config.Drain { return d.current.Load().Drain })
+	d.parked = make(chan struct{})
+	parked := sync.OnceFunc(func() { close(d.parked) })
 	d.ctl = controller.New(controller.Config{
 		Store: d.store, Engine: d.engine, Execs: d.execs, WatchExecs: d.execs.Watch, WatchAgents: d.execs.WatchAgents,
-		Drained:        d.drainer.drained,
+		Drained: func(exit bool) {
+			if exit {
+				parked()
+			}
+		},
 		NoRoom:         d.disk.NoRoom,
 		MakeRoom:       d.disk.MakeRoom,
 		Clock:          func() clockjump.Reading { return clockjump.Reading(d.clock.Read()) },
@@ -213,7 +218,6 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 		BootID:         d.clock.BootID(),
 		ResyncInterval: r.ResyncInterval, Workers: r.Workers, Settings: settings(d.cfg), Logger: d.log, Metrics: m,
 	})
-	d.drainer.ctl = d.ctl
 	d.disk.OnReturn(d.ctl.RoomReturned)
 	d.rebuild = &rebuilder{
 		store: d.store, gather: d.gatherer, engine: d.ctl.EngineProblem, same: d.ctl.SameEngine, log: d.log,
@@ -226,17 +230,16 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	d.api = server.New(server.Deps{
 		Backup: d.backups.Write, Explain: d.ctl.Explain, ExplainAgent: d.ctl.ExplainAgent, CollectGarbage: d.ctl.CollectGarbage,
 		Store: d.store, Logs: d.execs.LogPaths, MainLogs: d.execs.MainLogPaths, Nameless: d.execs.Nameless, Status: d.ctl.Status, Engine: d.ctl.EngineProblem,
-		Drainer: d.drainer, AgentStatus: d.ctl.AgentStatus, NoRoom: d.disk.NoRoom,
+		Drainer: d.ctl, DrainWait: func() time.Duration { return d.current.Load().Drain.Wait }, AgentStatus: d.ctl.AgentStatus, NoRoom: d.disk.NoRoom,
 		Rules:      d.rulesNow,
 		Rebuilding: d.rebuild.sentence, DefaultTimeout: func() time.Duration { return d.current.Load().Runtime.Timeout },
 		Ports: d.ctl.Ports, EngineRefuses: d.ctl.EngineRefuses, ConfirmEngine: d.ctl.ConfirmEngine, Version: version, Home: manifest.Home(), Logger: d.log, Now: d.clock.Now,
 		Observe: func(method string, code codes.Code, took time.Duration) { m.RPC(method, code.String(), took) },
 	})
-	metrics.OverQuota(d.registry, d.ctl.OverQuota)
-	metrics.Vanished(d.registry, d.ctl.Held)
-	metrics.States(d.registry, labels(sandboxstate.Live()), labelled(d.store.CountByState))
-	metrics.LogWhole(d.registry, d.store.LogWhole)
-	metrics.Agents(d.registry, labels(agentStates), labelled(d.store.CountAgentsByState), d.agentsInNeed)
+	metrics.Export(d.registry, metrics.Live{
+		OverQuota: d.ctl.OverQuota, Vanished: d.ctl.Held, LogWhole: d.store.LogWhole, AgentsInNeed: d.agentsInNeed,
+		Sandboxes: byState(sandboxstate.Live(), d.store.CountByState), Agents: byState(agentStates, d.store.CountAgentsByState),
+	})
 	socket, err := listen(paths.Socket)
 	if err != nil {
 		return err
@@ -245,11 +248,8 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	return nil
 }
 
-// listen replaces the socket file. This daemon holds the lock, so no other daemon serves on it.
+// listen replaces the socket file. This daemon holds the lock beside it, so no other daemon serves on it.
 func listen(path string) (net.Listener, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("make the runtime directory: %w", err)
-	}
 	if err := removeIfThere(path); err != nil {
 		return nil, fmt.Errorf("remove the old socket: %w", err)
 	}
@@ -296,8 +296,8 @@ func (d *daemon) run(ctx context.Context, hangups <-chan os.Signal) error {
 	select {
 	case <-ctx.Done():
 		d.log.Info("agboxd stops")
-		d.beforeExit(loops, laterSignals(ctx))
-	case <-d.drainer.done:
+		d.beforeExit(loops)
+	case <-d.parked:
 		d.log.Info("agboxd stops: its agents are parked")
 	case err = <-served:
 		err = fmt.Errorf("serve: %w", err)
@@ -434,6 +434,35 @@ func (d *daemon) checks() []check {
 		{name: "engine", problem: d.ctl.EngineProblem(), warning: d.ctl.EngineWarning()},
 		{name: "sandboxes", warning: d.ctl.Vanished()},
 	}
+}
+
+var agentStates = []agboxv1.AgentState{
+	agboxv1.AgentState_AGENT_STATE_PENDING, agboxv1.AgentState_AGENT_STATE_STARTING, agboxv1.AgentState_AGENT_STATE_IDLE,
+	agboxv1.AgentState_AGENT_STATE_BUSY, agboxv1.AgentState_AGENT_STATE_STOPPED, agboxv1.AgentState_AGENT_STATE_FAILED,
+}
+
+// byState returns the numbers of all states by their labels.
+func byState[S interface {
+	comparable
+	protoreflect.Enum
+}](states []S, count func() map[S]int) func() map[string]int {
+	return func() map[string]int {
+		counts, byLabel := count(), map[string]int{}
+		for _, s := range states {
+			byLabel[strings.ToLower(enum.Word(s))] = counts[s]
+		}
+		return byLabel
+	}
+}
+
+// agentsInNeed returns the number of agents that do not restart until a user starts them.
+func (d *daemon) agentsInNeed() (n int) {
+	for _, a := range d.store.Agents(store.AgentFilter{}) {
+		if a.Status.GetNeedsAttention() {
+			n++
+		}
+	}
+	return n
 }
 
 func metricSets() metrics.Sets {

@@ -26,23 +26,14 @@ func shareDescriptors(limit uint64) descriptors {
 	return descriptors{limit: n, http: min(max(n/16, 2), mostHTTP), grpc: min(max(n/4, 4), mostGRPC)}
 }
 
-// raiseDescriptors raises the soft limit of open files to the hard limit and divides it. Go does the same at its start but does not
-// guarantee it.
-func raiseDescriptors(log *slog.Logger) descriptors {
+// limitedDescriptors divides the hard limit of open files. At its start a Go program raises the soft limit to one less.
+func limitedDescriptors(log *slog.Logger) descriptors {
 	var now unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &now); err != nil {
 		log.Warn("the limit of open files is not known", "err", err)
 		return shareDescriptors(leastDescriptors)
 	}
-	if now.Cur < now.Max {
-		raised := unix.Rlimit{Cur: now.Max, Max: now.Max}
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &raised); err != nil {
-			log.Warn("the limit of open files stays as it is", "limit", now.Cur, "err", err)
-		} else {
-			now = raised
-		}
-	}
-	return shareDescriptors(now.Cur)
+	return shareDescriptors(now.Max)
 }
 
 // check returns the line of /readyz about file descriptors.

@@ -31,32 +31,10 @@ const (
 )
 
 func main() {
-	os.Exit(run(untilSignalled(context.Background()), os.Args[1:], os.Stdout, os.Stderr))
-}
-
-// laterKey is the context key of the channel returned by laterSignals.
-type laterKey struct{}
-
-// untilSignalled returns a context that ends with the first SIGTERM or SIGINT. laterSignals returns the signals after it. One goroutine
-// receives all signals, in order, as long as the process lives.
-func untilSignalled(ctx context.Context) context.Context {
-	all, later := make(chan os.Signal, 4), make(chan os.Signal, 4)
-	signal.Notify(all, syscall.SIGTERM, syscall.SIGINT)
-	ctx, cancel := context.WithCancel(context.WithValue(ctx, laterKey{}, later))
-	go func() {
-		<-all
-		cancel()
-		for s := range all {
-			later <- s
-		}
-	}()
-	return ctx
-}
-
-// laterSignals returns the signals after the one that ended ctx. It returns nil, a channel that never receives, if no signal can end ctx.
-func laterSignals(ctx context.Context) <-chan os.Signal {
-	later, _ := ctx.Value(laterKey{}).(chan os.Signal)
-	return later
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
 }
 
 // run executes one command line and returns the exit code. It prints errors as one sentence on stderr.

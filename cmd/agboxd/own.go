@@ -21,24 +21,10 @@ func makeCovers(dataDir string) (string, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "dir"), 0o755); err != nil {
 		return "", fmt.Errorf("make the covers of mounts: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, "file"), os.O_CREATE|os.O_WRONLY, 0o444)
-	if err != nil {
+	if err := writeFile(filepath.Join(dir, "file"), nil, 0o444); err != nil { // a second start as a user may not open it for writing
 		return "", fmt.Errorf("make the covers of mounts: %w", err)
 	}
-	if err := f.Close(); err != nil {
-		return "", err
-	}
 	return filepath.EvalSymlinks(dir)
-}
-
-// makeOwn creates agboxd's own directories. A directory created later would be visible in a mount that contains it.
-func makeOwn(cfg config.Config) error {
-	for _, dir := range []string{cfg.Artifacts.ExecOutputRoot, cfg.Backup.Dir} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return fmt.Errorf("make a directory of agboxd: %w", err)
-		}
-	}
-	return nil
 }
 
 // places holds the paths that mounts must not expose.

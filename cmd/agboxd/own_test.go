@@ -42,3 +42,18 @@ func TestWhatIsConfiguredThroughALinkIsProtectedWhereItIs(t *testing.T) {
 		t.Errorf("covered are %q", got)
 	}
 }
+
+// The covers are read-only, also for the user who starts agboxd again.
+func TestTheCoversAreThereAtTheSecondStart(t *testing.T) {
+	dir := t.TempDir()
+	for range 2 {
+		covers, err := makeCovers(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(filepath.Join(covers, "file"))
+		if err != nil || info.Size() != 0 || info.Mode() != 0o444 {
+			t.Errorf("got %v, %v", info, err)
+		}
+	}
+}

@@ -58,16 +58,11 @@ func writeFile(path string, body []byte, mode os.FileMode) error {
 	}
 	defer func() { _ = os.Remove(tmp.Name()) }() // fails after the rename
 	_, err = tmp.Write(body)
-	for _, step := range []func() error{
-		func() error { return err },
-		func() error { return tmp.Chmod(mode) },
-		tmp.Sync,
-		tmp.Close,
-		func() error { return os.Rename(tmp.Name(), path) },
-	} {
-		if err := step(); err != nil {
-			return fmt.Errorf("write %s: %w", path, err)
-		}
+	if err = errors.Join(err, tmp.Chmod(mode), tmp.Sync(), tmp.Close()); err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
 }

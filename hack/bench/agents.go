@@ -1,16 +1,18 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"os/exec"
 	"time"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/internal/wait"
+	"github.com/agbox/agbox/client"
 )
 
 // echo is an agent whose turns take no time.
@@ -24,15 +26,9 @@ const (
 	crews = 10
 )
 
-type agents struct {
-	*daemon
-	agboxv1.AgentServiceClient
-}
-
 // measureAgents writes the time from a prompt to its stored result, without the agent's own time, and the cost of many idle agents. Its
 // error lists the broken promises.
 func measureAgents(ctx context.Context, d *daemon, rounds int, w io.Writer) error {
-	m := &agents{d, agboxv1.NewAgentServiceClient(d.conn)}
 	boxes := make([]string, crews)
 	for i := range boxes {
 		boxes[i] = fmt.Sprintf("bench-%d-agents-%d", os.Getpid(), i)
@@ -44,14 +40,14 @@ func measureAgents(ctx context.Context, d *daemon, rounds int, w io.Writer) erro
 	if err != nil {
 		return err
 	}
-	took, err := m.turns(ctx, boxes[0], rounds)
+	took, err := d.turns(ctx, boxes[0], rounds)
 	if err != nil {
 		return err
 	}
 	added := at(took, 50) - at(own, 50)
 	fmt.Fprintf(w, "prompt to stored result, median\t%s\tof it the agent's own\t%s\tadded (promised: below %s)\t%s\n",
 		at(took, 50), at(own, 50), mostAdded, added)
-	problems, err := m.idle(ctx, boxes, w)
+	problems, err := d.idle(ctx, boxes, w)
 	if err != nil {
 		return err
 	}
@@ -88,64 +84,56 @@ func ownTime(ctx context.Context, rounds int) (list []time.Duration, err error) 
 	return list, nil
 }
 
-func (m *agents) start(ctx context.Context, box, id string) error {
-	_, err := m.CreateAgent(ctx, &agboxv1.CreateAgentRequest{AgentId: id, Spec: &agboxv1.AgentSpec{SandboxId: box, Command: []string{"sh", "-c", echo}}})
+func (d *daemon) addAgent(ctx context.Context, box, id string) error {
+	_, err := d.CreateAgent(ctx, &agboxv1.CreateAgentRequest{AgentId: id, Spec: &agboxv1.AgentSpec{SandboxId: box, Command: []string{"sh", "-c", echo}}})
 	return err
 }
 
 // turns measures the time from the call to the result that a subscriber receives, which is stored by then.
-func (m *agents) turns(ctx context.Context, box string, rounds int) ([]time.Duration, error) {
+func (d *daemon) turns(ctx context.Context, box string, rounds int) ([]time.Duration, error) {
 	const id = "bench-turns"
-	if err := m.start(ctx, box, id); err != nil {
+	if err := d.addAgent(ctx, box, id); err != nil {
 		return nil, err
 	}
-	if err := m.await(ctx, 1); err != nil {
+	if err := d.await(ctx, 1); err != nil {
 		return nil, err
 	}
-	stream, err := m.SubscribeAgentEvents(ctx, &agboxv1.SubscribeAgentEventsRequest{AgentId: id})
-	if err != nil {
-		return nil, err
-	}
+	next, stop := iter.Pull2(d.AgentEvents(ctx, id, client.AgentEventOptions{}))
+	defer stop()
 	var list []time.Duration
 	for range 10 * rounds {
 		start := time.Now()
-		p, err := m.PromptAgent(ctx, &agboxv1.PromptAgentRequest{AgentId: id, Text: "x"})
+		p, err := d.PromptAgent(ctx, &agboxv1.PromptAgentRequest{AgentId: id, Text: "x"})
 		if err != nil {
 			return nil, err
 		}
 		for over := false; !over; {
-			e, err := stream.Recv()
-			if err != nil {
-				return nil, err
+			e, err, open := next()
+			if err != nil || !open {
+				return nil, cmp.Or(err, io.ErrUnexpectedEOF)
 			}
 			over = e.GetResult().GetPromptId() == p.GetPromptId()
 		}
 		list = append(list, time.Since(start))
 	}
-	_, err = m.DeleteAgent(ctx, &agboxv1.DeleteAgentRequest{AgentId: id})
-	return list, err
+	return list, d.DeleteAgent(ctx, id)
 }
 
 // await waits until exactly want agents exist, all IDLE and reconciled.
-func (m *agents) await(ctx context.Context, want int) error {
-	ctx, cancel := context.WithTimeout(ctx, deadline)
-	defer cancel()
-	for {
-		list, err := m.ListAgents(ctx, &agboxv1.ListAgentsRequest{})
-		if err != nil {
-			return err
-		}
-		idle := 0
-		for _, a := range list.GetAgents() {
+func (d *daemon) await(ctx context.Context, want int) error {
+	idle := 0
+	err := poll(ctx, 10*time.Millisecond, func(ctx context.Context) (bool, error) {
+		list, err := d.ListAgents(ctx, "", nil)
+		idle = 0
+		for _, a := range list {
 			if a.GetState() == agboxv1.AgentState_AGENT_STATE_IDLE && !a.GetUnverified() {
 				idle++
 			}
 		}
-		if idle == want && len(list.GetAgents()) == want {
-			return nil
-		}
-		if err := wait.For(ctx, 10*time.Millisecond); err != nil {
-			return fmt.Errorf("%d of %d agents are idle: %w", idle, want, err)
-		}
+		return idle == want && len(list) == want, err
+	})
+	if err != nil {
+		return fmt.Errorf("%d of %d agents are idle: %w", idle, want, err)
 	}
+	return nil
 }

@@ -10,10 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/internal/host/naming"
 	"github.com/agbox/agbox/internal/wait"
 )
@@ -25,8 +23,7 @@ const deadline = 2 * time.Minute
 type daemon struct {
 	bin, home string
 	cmd       *exec.Cmd
-	conn      *grpc.ClientConn
-	agboxv1.SandboxServiceClient
+	*client.Client
 }
 
 func newDaemon(ctx context.Context, bin string) (*daemon, error) {
@@ -54,18 +51,15 @@ func (d *daemon) start(ctx context.Context) error {
 	if err := d.cmd.Start(); err != nil {
 		return err
 	}
-	// A client backs off for a second after its first attempt, which would distort the measurement; so each attempt uses a new client.
-	socket := d.home + "/run/agbox/agboxd.sock"
+	// A client backs off after a failed attempt, which would distort the measurement; so each attempt uses a new client.
 	for {
-		d.conn, err = grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-		if err != nil {
+		if d.Client, err = client.Dial(d.home + "/run/agbox/agboxd.sock"); err != nil {
 			return err
 		}
-		d.SandboxServiceClient = agboxv1.NewSandboxServiceClient(d.conn)
-		if _, err = d.Ping(ctx, &agboxv1.PingRequest{}); err == nil {
+		if _, err = d.Ping(ctx); err == nil {
 			return nil
 		}
-		_ = d.conn.Close()
+		_ = d.Close()
 		if err := wait.For(ctx, time.Millisecond); err != nil {
 			return err
 		}
@@ -73,12 +67,30 @@ func (d *daemon) start(ctx context.Context) error {
 }
 
 func (d *daemon) kill() error {
-	err := errors.Join(d.cmd.Process.Kill(), d.conn.Close())
+	err := errors.Join(d.cmd.Process.Kill(), d.Close())
 	_ = d.cmd.Wait() // never nil after a kill
 	return err
 }
 
-func (d *daemon) close() {
+// restart kills the daemon and returns the time from its start until ready returns. With lost it removes the database in between.
+func (d *daemon) restart(ctx context.Context, lost bool, ready func(context.Context) error) (time.Duration, error) {
+	if err := d.kill(); err != nil {
+		return 0, err
+	}
+	if lost {
+		if err := os.Remove(d.home + "/data/agents-sandbox/ids.db"); err != nil {
+			return 0, err
+		}
+	}
+	begin := time.Now()
+	if err := d.start(ctx); err != nil {
+		return 0, err
+	}
+	err := ready(ctx)
+	return time.Since(begin), err
+}
+
+func (d *daemon) end() {
 	instance, _ := os.ReadFile(filepath.Join(d.home, "data/agents-sandbox/instance"))
 	_ = d.kill()
 	label := "label=" + naming.Instance + "=" + strings.TrimSpace(string(instance))
@@ -92,98 +104,77 @@ func (d *daemon) close() {
 	_ = os.RemoveAll(d.home)
 }
 
-// follow reads events from a sequence until done returns true.
-func (d *daemon) follow(ctx context.Context, id string, from uint64, done func(*agboxv1.SandboxEvent) (bool, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, deadline)
-	defer cancel()
-	stream, err := d.SubscribeSandboxEvents(ctx, &agboxv1.SubscribeSandboxEventsRequest{SandboxId: id, FromSequence: from})
-	for over := false; err == nil && !over; {
-		var e *agboxv1.SandboxEvent
-		if e, err = stream.Recv(); err == nil {
-			over, err = done(e)
-		}
-	}
-	return err
-}
-
 // accepted waits for the effect of a call that was answered with err.
-func (d *daemon) accepted(ctx context.Context, err error, id string, from uint64, want agboxv1.SandboxState) error {
+func (d *daemon) accepted(ctx context.Context, err error, id string, want client.Condition) error {
 	if err != nil {
 		return err
 	}
-	return d.follow(ctx, id, from, func(e *agboxv1.SandboxEvent) (bool, error) {
-		if e.GetEventType() == agboxv1.EventType_SANDBOX_FAILED {
-			return false, fmt.Errorf("%s: %s", id, e.GetSandboxPhase().GetErrorMessage())
-		}
-		return e.GetSandboxState() == want, nil
-	})
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	_, err = d.WaitSandbox(ctx, id, want)
+	return err
 }
 
 func (d *daemon) create(ctx context.Context, id string) error {
 	_, err := d.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{SandboxId: id, CreateSpec: &agboxv1.CreateSpec{Image: image}})
-	return d.accepted(ctx, err, id, 0, agboxv1.SandboxState_SANDBOX_STATE_READY)
+	return d.accepted(ctx, err, id, client.Ready)
 }
 
 func (d *daemon) exec(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
 	e, err := d.CreateExec(ctx, &agboxv1.CreateExecRequest{SandboxId: id, Command: []string{"true"}})
 	if err != nil {
 		return err
 	}
-	return d.follow(ctx, id, 0, func(ev *agboxv1.SandboxEvent) (bool, error) {
-		if x := ev.GetExec(); x.GetExecId() != e.GetExecId() || x.GetExecState() == agboxv1.ExecState_EXEC_STATE_RUNNING {
-			return false, nil
-		}
-		if ev.GetEventType() != agboxv1.EventType_EXEC_FINISHED {
-			return false, fmt.Errorf("exec: %v", ev)
-		}
-		return true, nil
-	})
+	end, err := d.WaitExec(ctx, e.GetExecId())
+	if err == nil && end.GetState() != agboxv1.ExecState_EXEC_STATE_FINISHED {
+		err = fmt.Errorf("exec: %v", end)
+	}
+	return err
 }
 
 func (d *daemon) pause(ctx context.Context, id string) error {
-	_, err := d.PauseSandbox(ctx, &agboxv1.PauseSandboxRequest{SandboxId: id})
-	return d.accepted(ctx, err, id, 0, agboxv1.SandboxState_SANDBOX_STATE_PAUSED)
+	return d.accepted(ctx, d.PauseSandbox(ctx, id), id, client.Paused)
 }
 
 func (d *daemon) resume(ctx context.Context, id string) error {
-	sb, err := d.GetSandbox(ctx, &agboxv1.GetSandboxRequest{SandboxId: id})
-	if err == nil {
-		_, err = d.ResumeSandbox(ctx, &agboxv1.ResumeSandboxRequest{SandboxId: id})
-	}
-	return d.accepted(ctx, err, id, sb.GetSandbox().GetLastEventSequence(), agboxv1.SandboxState_SANDBOX_STATE_READY)
+	return d.accepted(ctx, d.ResumeSandbox(ctx, id), id, client.Ready)
 }
 
 func (d *daemon) stop(ctx context.Context, id string) error {
-	_, err := d.StopSandbox(ctx, &agboxv1.StopSandboxRequest{SandboxId: id})
-	return d.accepted(ctx, err, id, 0, agboxv1.SandboxState_SANDBOX_STATE_STOPPED)
+	return d.accepted(ctx, d.StopSandbox(ctx, id), id, client.Stopped)
 }
 
 func (d *daemon) remove(ctx context.Context, id string) error {
-	_, err := d.DeleteSandbox(ctx, &agboxv1.DeleteSandboxRequest{SandboxId: id})
-	return d.accepted(ctx, err, id, 0, agboxv1.SandboxState_SANDBOX_STATE_DELETED)
+	return d.accepted(ctx, d.DeleteSandbox(ctx, id), id, client.Deleted)
+}
+
+// poll waits until done returns true.
+func poll(ctx context.Context, every time.Duration, done func(context.Context) (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	for {
+		if ok, err := done(ctx); ok || err != nil {
+			return err
+		}
+		if err := wait.For(ctx, every); err != nil {
+			return err
+		}
+	}
 }
 
 // allReady waits until the daemon reports that the engine is available and all sandboxes are READY.
 func (d *daemon) allReady(ctx context.Context, want int) error {
-	ctx, cancel := context.WithTimeout(ctx, deadline)
-	defer cancel()
-	for {
-		ping, pingErr := d.Ping(ctx, &agboxv1.PingRequest{})
-		list, err := d.ListSandboxes(ctx, &agboxv1.ListSandboxesRequest{})
-		if err := errors.Join(pingErr, err); err != nil {
-			return err
-		}
+	return poll(ctx, time.Millisecond, func(ctx context.Context) (bool, error) {
+		ping, pingErr := d.Ping(ctx)
+		list, err := d.ListSandboxes(ctx, false, nil)
 		ready := 0
-		for _, sb := range list.GetSandboxes() {
+		for _, sb := range list {
 			if sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_READY {
 				ready++
 			}
 		}
-		if ping.GetEngineProblem() == "" && ready == want {
-			return nil
-		}
-		if err := wait.For(ctx, time.Millisecond); err != nil {
-			return err
-		}
-	}
+		return ping.GetEngineProblem() == "" && ready == want, errors.Join(pingErr, err)
+	})
 }

@@ -4,12 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/wait"
 )
 
@@ -26,22 +24,26 @@ const (
 
 // idle measures the cost of idle agents, and how soon a killed daemon has reconciled all of them after its restart. broken lists the broken
 // promises.
-func (m *agents) idle(ctx context.Context, boxes []string, w io.Writer) (broken []error, err error) {
-	if err := m.grow(ctx, boxes, 0, idleAgents); err != nil {
+func (d *daemon) idle(ctx context.Context, boxes []string, w io.Writer) (broken []error, err error) {
+	if err := d.grow(ctx, boxes, 0, idleAgents); err != nil {
 		return nil, err
 	}
-	used, err := m.used(ctx, idleWatch)
+	used, err := d.used(ctx, idleWatch)
 	if err != nil {
 		return nil, err
 	}
 	fmt.Fprintf(w, "%d idle agents, of a core (promised: below %.0f %%)\t%.3f %%\n", idleAgents,
 		100*mostIdle.Seconds()/idleWatch.Seconds(), 100*used.Seconds()/idleWatch.Seconds())
-	if err := m.grow(ctx, boxes, idleAgents, restartAgents); err != nil {
+	if err := d.grow(ctx, boxes, idleAgents, restartAgents); err != nil {
 		return nil, err
 	}
-	slowest, err := m.restarts(ctx)
-	if err != nil {
-		return nil, err
+	var slowest time.Duration
+	for range restartRounds {
+		took, err := d.restart(ctx, false, func(ctx context.Context) error { return d.await(ctx, restartAgents) })
+		if err != nil {
+			return nil, err
+		}
+		slowest = max(slowest, took)
 	}
 	fmt.Fprintf(w, "restart with %d agents until all have been looked at, slowest of %d (promised: below %s)\t%s\n",
 		restartAgents, restartRounds, mostRestart, slowest.Round(time.Millisecond))
@@ -52,50 +54,30 @@ func (m *agents) idle(ctx context.Context, boxes []string, w io.Writer) (broken 
 }
 
 // grow creates agents until their number is to and all are IDLE. It expects from agents at the start.
-func (m *agents) grow(ctx context.Context, boxes []string, from, to int) error {
-	if err := m.await(ctx, from); err != nil {
+func (d *daemon) grow(ctx context.Context, boxes []string, from, to int) error {
+	if err := d.await(ctx, from); err != nil {
 		return err
 	}
 	for i := from; i < to; i++ {
 		progress("agent %d of %d", i+1, to)
-		if err := m.start(ctx, boxes[i%len(boxes)], fmt.Sprintf("bench-idle-%d", i)); err != nil {
+		if err := d.addAgent(ctx, boxes[i%len(boxes)], fmt.Sprintf("bench-idle-%d", i)); err != nil {
 			return err
 		}
 	}
 	progressEnds()
-	return m.await(ctx, to)
-}
-
-// restarts kills the daemon several times and returns the longest time from a start until all agents were reconciled.
-func (m *agents) restarts(ctx context.Context) (time.Duration, error) {
-	var took []time.Duration
-	for range restartRounds {
-		if err := m.kill(); err != nil {
-			return 0, err
-		}
-		start := time.Now()
-		if err := m.daemon.start(ctx); err != nil {
-			return 0, err
-		}
-		m.AgentServiceClient = agboxv1.NewAgentServiceClient(m.conn)
-		if err := m.await(ctx, restartAgents); err != nil {
-			return 0, err
-		}
-		took = append(took, time.Since(start))
-	}
-	return slices.Max(took), nil
+	return d.await(ctx, to)
 }
 
 // used returns the CPU time of the daemon over a period without calls.
-func (m *agents) used(ctx context.Context, while time.Duration) (time.Duration, error) {
-	before, err := cpu(m.cmd.Process.Pid)
+func (d *daemon) used(ctx context.Context, while time.Duration) (time.Duration, error) {
+	before, err := cpu(d.cmd.Process.Pid)
 	if err != nil {
 		return 0, err
 	}
 	if err := wait.For(ctx, while); err != nil {
 		return 0, err
 	}
-	after, err := cpu(m.cmd.Process.Pid)
+	after, err := cpu(d.cmd.Process.Pid)
 	return after - before, err
 }
 

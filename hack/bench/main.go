@@ -47,7 +47,7 @@ func run(ctx context.Context, bin string, rounds, many int, agentsAlone bool) er
 	if err != nil {
 		return err
 	}
-	defer d.close()
+	defer d.end()
 	if !agentsAlone {
 		if err := compare(ctx, d, rounds, many); err != nil {
 			return err
@@ -86,12 +86,12 @@ func versions(ctx context.Context, bin, other string, rounds int) error {
 	if err != nil {
 		return err
 	}
-	defer d.close()
+	defer d.end()
 	o, err := newDaemon(ctx, other)
 	if err != nil {
 		return err
 	}
-	defer o.close()
+	defer o.end()
 	rows, err := lifecycle(ctx, d, o, rounds, execsOfVersions)
 	if err != nil {
 		return err
@@ -173,9 +173,15 @@ func restarts(ctx context.Context, d *daemon, b *bare, rounds, many int) ([]row,
 	progressEnds()
 	for range max(3, rounds/3) {
 		for i := range rows {
-			if err := restart(ctx, d, b, &rows[i], many, i == 1); err != nil {
+			took, err := d.restart(ctx, i == 1, func(ctx context.Context) error { return d.allReady(ctx, many) })
+			if err != nil {
 				return nil, err
 			}
+			begin := time.Now()
+			if err := b.look(ctx); err != nil {
+				return nil, err
+			}
+			rows[i].agbox, rows[i].bare = append(rows[i].agbox, took), append(rows[i].bare, time.Since(begin))
 		}
 	}
 	for _, id := range ids {
@@ -184,29 +190,4 @@ func restarts(ctx context.Context, d *daemon, b *bare, rounds, many int) ([]row,
 		}
 	}
 	return rows, nil
-}
-
-func restart(ctx context.Context, d *daemon, b *bare, r *row, many int, lost bool) error {
-	if err := d.kill(); err != nil {
-		return err
-	}
-	if lost {
-		if err := os.Remove(d.home + "/data/agents-sandbox/ids.db"); err != nil {
-			return err
-		}
-	}
-	start := time.Now()
-	if err := d.start(ctx); err != nil {
-		return err
-	}
-	if err := d.allReady(ctx, many); err != nil {
-		return err
-	}
-	r.agbox = append(r.agbox, time.Since(start))
-	start = time.Now()
-	if err := b.look(ctx); err != nil {
-		return err
-	}
-	r.bare = append(r.bare, time.Since(start))
-	return nil
 }

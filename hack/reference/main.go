@@ -3,16 +3,19 @@
 package main
 
 import (
-	"bytes"
+	_ "embed"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/template"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/internal/metrics"
 	"github.com/agbox/agbox/internal/sandboxstate"
 )
 
@@ -25,9 +28,9 @@ func main() {
 
 // page holds the data of the template.
 type page struct {
-	Metrics  []metric
+	Metrics  []metrics.Info
 	Reasons  []constant
-	Steps    []constant
+	Steps    []plan.Kind
 	Errors   []code
 	Failures []code
 	States   []sandboxstate.Info
@@ -45,28 +48,15 @@ func write(w io.Writer, root string) error {
 	if err != nil {
 		return err
 	}
-	steps, err := constantsOf(root+"/controller/plan/step.go", "Kind")
-	if err != nil {
-		return err
-	}
-	metrics, err := allMetrics()
-	if err != nil {
-		return err
-	}
-	var out bytes.Buffer
-	if err := text.Execute(&out, page{
-		Metrics: metrics, Reasons: reasons, Steps: steps, Errors: errorReasons, Failures: failureCodes,
+	return text.Execute(w, page{
+		Metrics: allMetrics(), Reasons: reasons, Steps: plan.Kinds(), Errors: errorReasons, Failures: failureCodes,
 		States: sandboxstate.All(),
 		Enums: []enum{
 			{"Exec states", values(agboxv1.ExecState(0).Descriptor(), "EXEC_STATE_")},
 			{"Agent states", values(agboxv1.AgentState(0).Descriptor(), "AGENT_STATE_")},
 			{"Events", values(agboxv1.EventType(0).Descriptor(), "")},
 		},
-	}); err != nil {
-		return err
-	}
-	_, err = w.Write(out.Bytes())
-	return err
+	})
 }
 
 // values returns the names of an enum's values without their prefix, except UNSPECIFIED.
@@ -81,57 +71,16 @@ func values(e protoreflect.EnumDescriptor, prefix string) []string {
 	return names
 }
 
+//go:embed page.md.tmpl
+var pageText string
+
 var text = template.Must(template.New("page").Funcs(template.FuncMap{"code": func(names []string) string {
 	return "`" + strings.Join(names, "`, `") + "`"
-}}).Parse(`# Reference
+}}).Parse(pageText))
 
-Generated from the code by ` + "`make generate`" + `; do not edit. Configuration keys are in [configuration.md](configuration.md), the keys of a
-manifest, and which of them change in place, in [sandbox.md](sandbox.md).
-
-## States and events
-
-A sandbox is in one of these states; agboxd refuses any other transition. Sandboxes in the states with a yes are counted in
-` + "`agboxd_sandboxes`" + `. A new sandbox is PENDING; one whose record was rebuilt starts in any of the counted states.
-
-| sandbox state | | counted | transitions |
-|---|---|---|---|
-{{range .States}}| ` + "`{{.Word}}`" + ` | {{.Meaning}} | {{if .Metric}}yes{{end}} | {{range $i, $m := .Moves}}{{if $i}}, {{end}}{{$m}}{{end}} |
-{{end}}
-{{range .Enums}}
-- {{.Title}}: {{code .Values}}
-{{- end}}
-
-## Reasons of refused calls
-
-Each refused call carries a google.rpc.ErrorInfo with the domain ` + "`agents-sandbox`" + ` and one of these reasons, or the name of its gRPC code.
-
-| reason | when |
-|---|---|
-{{range .Errors}}| ` + "`{{.Name}}`" + ` | {{.When}} |
-{{end}}
-## Codes of failures
-
-The ` + "`error_code`" + ` of a sandbox, a service or an exec that failed.
-
-| code | when |
-|---|---|
-{{range .Failures}}| ` + "`{{.Name}}`" + ` | {{.When}} |
-{{end}}
-## Metrics
-
-` + "`agboxd_*`" + ` metrics; ` + "`workqueue_*`" + ` are those of client-go.
-
-| metric | type | labels | |
-|---|---|---|---|
-{{range .Metrics}}| ` + "`{{.Name}}`" + ` | {{.Type}} | {{if .Labels}}{{code .Labels}}{{end}} | {{.Help}} |
-{{end}}
-## Steps and reasons in audit lines
-
-` + "`agbox explain`" + ` shows the same steps and reasons.
-
-Steps: {{range $i, $s := .Steps}}{{if $i}}, {{end}}` + "`{{$s.Value}}`" + `{{end}}.
-
-| reason | |
-|---|---|
-{{range .Reasons}}| ` + "`{{.Value}}`" + ` | {{.Comment}} |
-{{end}}`))
+// allMetrics returns the metrics of agboxd by name.
+func allMetrics() []metrics.Info {
+	list := slices.DeleteFunc(metrics.All(), func(m metrics.Info) bool { return !strings.HasPrefix(m.Name, "agboxd_") })
+	slices.SortFunc(list, func(a, b metrics.Info) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}

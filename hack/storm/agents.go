@@ -41,7 +41,7 @@ func answerTo(t task) string { return "answer to " + t.prompt + "." }
 // work. An agent may be deleted with its sandbox.
 func (s *storm) answers(ctx context.Context, api agboxv1.SandboxServiceClient, crew agboxv1.AgentServiceClient) {
 	byAgent := map[string][]task{}
-	for _, t := range s.book.acceptedPrompts() {
+	for _, t := range s.book.prompts {
 		byAgent[t.agent] = append(byAgent[t.agent], t)
 	}
 	for id, tasks := range byAgent {

@@ -8,7 +8,8 @@ import (
 	"sync"
 )
 
-// book holds the storm's own records: accepted objects, calls and counts. The verdict compares it with the daemon's answers.
+// book holds the storm's own records: accepted objects, calls and counts. The verdict compares it with the daemon's answers. After the
+// storm only the proxy uses it beside the verdict, and only to count.
 type book struct {
 	mu        sync.Mutex
 	counts    map[string]int
@@ -85,30 +86,10 @@ func (b *book) try(verb, id string) {
 	b.tries[id][verb]++
 }
 
-// triesOf returns a copy of the number of calls for a sandbox, by verb.
-func (b *book) triesOf(id string) map[string]int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return maps.Clone(b.tries[id])
-}
-
 func (b *book) acceptPrompt(t task) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.prompts = append(b.prompts, t)
-}
-
-func (b *book) acceptedPrompts() []task {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return slices.Clone(b.prompts)
-}
-
-// accepted returns copies.
-func (b *book) accepted() (sandboxes map[string]kind, execs map[string]string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return maps.Clone(b.sandboxes), maps.Clone(b.execs)
 }
 
 func (b *book) write(w io.Writer) {
@@ -117,10 +98,4 @@ func (b *book) write(w io.Writer) {
 	for _, what := range slices.Sorted(maps.Keys(b.counts)) {
 		fmt.Fprintf(w, "  %-48s %6d\n", what, b.counts[what])
 	}
-}
-
-func (b *book) violations() []string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return slices.Clone(b.problems)
 }

@@ -100,7 +100,7 @@ func (f *fakeCrew) GetAgentConversation(context.Context, *agboxv1.GetAgentConver
 // wantProblem fails unless the only problem in the book contains want; if want is "", there must be none.
 func (b *book) wantProblem(t *testing.T, want string) {
 	t.Helper()
-	got := b.violations()
+	got := b.problems
 	if len(got) > 1 || (len(got) == 1) != (want != "") || !strings.Contains(strings.Join(got, ""), want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -1,21 +1,18 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"net/http"
 	"regexp"
+	"slices"
+
+	"github.com/agbox/agbox/internal/host/naming"
 )
 
 // inspection matches the path of a request for one container or one network, by ID or by name.
 var inspection = regexp.MustCompile(`/containers/[^/]+/json$|/networks/[^/]+$`)
-
-// labelled decodes the labels of an object in an answer of the engine: lists and inspected networks have them at the top level, inspected
-// containers in their configuration.
-type labelled struct {
-	Labels map[string]string
-	Config struct{ Labels map[string]string }
-}
 
 // without removes the hidden objects from an answer: it shortens a list and replaces an inspection by a 404. Other answers pass unchanged.
 func (l *lossy) without(r *http.Request, resp *http.Response) (*http.Response, error) {
@@ -30,13 +27,10 @@ func (l *lossy) without(r *http.Request, resp *http.Response) (*http.Response, e
 	}
 	var hidden bool
 	if list {
-		body, hidden, err = l.shorten(body)
-	} else {
-		hidden, err = l.hides(body)
-		if hidden {
-			resp.StatusCode, resp.Status = http.StatusNotFound, ""
-			body = []byte(`{"message":"No such object, by the storm"}` + "\n")
-		}
+		body, hidden, err = l.p.shorten(body)
+	} else if hidden = l.p.denies(body); hidden {
+		resp.StatusCode, resp.Status = http.StatusNotFound, ""
+		body = []byte(`{"message":"No such object, by the storm"}` + "\n")
 	}
 	if err != nil {
 		return nil, err
@@ -48,30 +42,21 @@ func (l *lossy) without(r *http.Request, resp *http.Response) (*http.Response, e
 }
 
 // shorten returns a list without its hidden objects.
-func (l *lossy) shorten(body []byte) (rest []byte, hidden bool, err error) {
+func (p *proxy) shorten(body []byte) (rest []byte, hidden bool, err error) {
 	var all []json.RawMessage
 	if err := json.Unmarshal(body, &all); err != nil {
 		return nil, false, err
 	}
-	shown := []json.RawMessage{}
-	for _, object := range all {
-		hides, err := l.hides(object)
-		if err != nil {
-			return nil, false, err
-		}
-		if !hides {
-			shown = append(shown, object)
-		}
-	}
+	shown := slices.DeleteFunc(slices.Clone(all), func(object json.RawMessage) bool { return p.denies(object) })
 	rest, err = json.Marshal(shown)
 	return rest, len(shown) < len(all), err
 }
 
-// hides reports whether an object is hidden now.
-func (l *lossy) hides(object []byte) (bool, error) {
-	var o labelled
-	if err := json.Unmarshal(object, &o); err != nil {
-		return false, err
-	}
-	return l.p.denies(o.Labels) || l.p.denies(o.Config.Labels), nil
+// denies reports whether an object in an answer of the engine is hidden now. Such an object has one label with its sandbox's ID, in lists at
+// the top level and in inspections elsewhere; a label whose value quotes JSON has its quotes escaped.
+func (p *proxy) denies(object []byte) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, id, found := bytes.Cut(object, []byte(`"`+naming.SandboxID+`":"`))
+	return p.mode == hide && found && (p.victim == "" || bytes.HasPrefix(id, []byte(p.victim+`"`)))
 }

@@ -24,14 +24,13 @@ var clockReasons = []string{"idle_ttl", "cleanup_ttl", "stopped_gc", "timeout", 
 
 // histories checks every event of every accepted sandbox, including those deleted meanwhile.
 func (s *storm) histories(ctx context.Context, api agboxv1.SandboxServiceClient) {
-	sandboxes, _ := s.book.accepted()
-	for id := range sandboxes {
+	for id := range s.book.sandboxes {
 		events, err := history(ctx, api, id)
 		if err != nil {
 			s.book.problem("the events of %s, after %d of them: %v", id, len(events), err)
 			continue
 		}
-		for _, problem := range judgeHistory(id, events, s.book.triesOf(id), s.has(faultOutside)) {
+		for _, problem := range judgeHistory(id, events, s.book.tries[id], s.has(faultOutside)) {
 			s.book.problem("%s", problem)
 		}
 		s.book.count("histories read")

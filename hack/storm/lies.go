@@ -7,9 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/grpc/metadata"
-
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	agbox "github.com/agbox/agbox/client"
 
 	"github.com/agbox/agbox/internal/wait"
 )
@@ -22,25 +21,17 @@ const (
 )
 
 // anchor creates the anchors and waits until they are READY.
-func (s *storm) anchor(ctx context.Context, api agboxv1.SandboxServiceClient) error {
-	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, "agbox-contract", "100"), anchorTimeout)
+func (s *storm) anchor(ctx context.Context, api *agbox.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, anchorTimeout)
 	defer cancel()
 	for n := range anchors {
 		id := fmt.Sprintf("anchor-%d", n)
-		spec := &agboxv1.CreateSpec{Image: image}
-		if _, err := api.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{SandboxId: id, CreateSpec: spec}); err != nil {
+		if _, err := api.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{SandboxId: id, CreateSpec: &agboxv1.CreateSpec{Image: image}}); err != nil {
 			return fmt.Errorf("create %s: %w", id, err)
 		}
 		s.book.acceptSandbox(id, plain)
-		for {
-			resp, err := api.GetSandbox(ctx, &agboxv1.GetSandboxRequest{SandboxId: id})
-			if err != nil {
-				return fmt.Errorf("wait for %s: %w", id, err)
-			}
-			if resp.GetSandbox().GetState() == agboxv1.SandboxState_SANDBOX_STATE_READY {
-				break
-			}
-			_ = wait.For(ctx, 100*time.Millisecond)
+		if _, err := api.WaitSandbox(ctx, id, agbox.Ready); err != nil {
+			return fmt.Errorf("wait for %s: %w", id, err)
 		}
 	}
 	return nil

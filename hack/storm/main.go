@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	agbox "github.com/agbox/agbox/client"
 )
 
 func main() {
@@ -73,7 +74,7 @@ func run(ctx context.Context, duration time.Duration, seed uint64, faultList str
 	fmt.Printf("storm: seed %d, %s, faults %s, evidence in %s\n", seed, duration, strings.Join(faults, ","), home)
 	start := time.Now()
 	if s.has(faultProxy) {
-		if err := s.anchor(ctx, agboxv1.NewSandboxServiceClient(conn)); err != nil {
+		if err := s.anchor(ctx, agbox.New(conn)); err != nil {
 			return err
 		}
 	}
@@ -85,12 +86,11 @@ func run(ctx context.Context, duration time.Duration, seed uint64, faultList str
 	}
 	fmt.Printf("\nseed %d, %s in all:\n", seed, time.Since(start).Round(time.Second))
 	s.book.write(os.Stdout)
-	list := s.book.violations()
-	for _, p := range list {
+	for _, p := range s.book.problems {
 		fmt.Println("VIOLATION " + p)
 	}
-	if len(list) > 0 {
-		return fmt.Errorf("%d violations; seed %d, evidence in %s", len(list), seed, home)
+	if n := len(s.book.problems); n > 0 {
+		return fmt.Errorf("%d violations; seed %d, evidence in %s", n, seed, home)
 	}
 	fmt.Println("losses 0, violations 0")
 	return nil

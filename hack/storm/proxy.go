@@ -18,8 +18,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/agbox/agbox/internal/host/naming"
-
 	"github.com/agbox/agbox/internal/wait"
 )
 
@@ -111,14 +109,6 @@ func (p *proxy) hide(victim string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mode, p.victim = hide, victim
-}
-
-// denies reports whether objects with these labels are hidden now.
-func (p *proxy) denies(labels map[string]string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	id := labels[naming.SandboxID]
-	return p.mode == hide && id != "" && (p.victim == "" || p.victim == id)
 }
 
 // hit returns the mode if it applies to this request. hide applies to all requests.

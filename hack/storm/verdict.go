@@ -41,8 +41,7 @@ func (s *storm) judge(ctx context.Context, conn *grpc.ClientConn) error {
 	if err := s.audit(ctx, conn, "after the storm"); err != nil {
 		return err
 	}
-	sandboxes, _ := s.book.accepted()
-	for id := range sandboxes {
+	for id := range s.book.sandboxes {
 		if _, err := api.DeleteSandbox(ctx, &agboxv1.DeleteSandboxRequest{SandboxId: id}); err != nil {
 			s.book.problem("delete of %s: %v", id, err)
 		}
@@ -122,8 +121,7 @@ func (s *storm) restless(ctx context.Context, api agboxv1.SandboxServiceClient, 
 
 // outcomes checks that every accepted sandbox and exec is on record. histories checks how they got there.
 func (s *storm) outcomes(ctx context.Context, api agboxv1.SandboxServiceClient) error {
-	sandboxes, execs := s.book.accepted()
-	for id := range sandboxes {
+	for id := range s.book.sandboxes {
 		resp, err := api.GetSandbox(ctx, &agboxv1.GetSandboxRequest{SandboxId: id})
 		if err != nil {
 			s.book.count("LOST sandboxes")
@@ -136,7 +134,7 @@ func (s *storm) outcomes(ctx context.Context, api agboxv1.SandboxServiceClient) 
 			s.book.count("sandboxes FAILED: " + sb.GetErrorCode())
 		}
 	}
-	for id := range execs {
+	for id := range s.book.execs {
 		resp, err := api.GetExec(ctx, &agboxv1.GetExecRequest{ExecId: id})
 		if err != nil {
 			s.book.count("LOST execs")

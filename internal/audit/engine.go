@@ -115,18 +115,14 @@ func newEngine(host string) (*engine, error) {
 	if !ok || kind != "unix" && kind != "tcp" {
 		return nil, fmt.Errorf("engine address %q: want unix:///path or tcp://host:port", host)
 	}
-	base := "http://engine"
-	if kind == "tcp" {
-		base = "http://" + addr
-	}
-	dial := func(ctx context.Context, network, tcp string) (net.Conn, error) {
-		var d net.Dialer
-		if kind == "unix" {
-			return d.DialContext(ctx, "unix", addr)
+	base, transport := "http://"+addr, &http.Transport{}
+	if kind == "unix" {
+		base = "http://engine"
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, kind, addr)
 		}
-		return d.DialContext(ctx, network, tcp)
 	}
-	return &engine{base, &http.Client{Timeout: engineTimeout, Transport: &http.Transport{DialContext: dial}}}, nil
+	return &engine{base, &http.Client{Timeout: engineTimeout, Transport: transport}}, nil
 }
 
 func (e *engine) get(ctx context.Context, path string, query url.Values, to any) error {

@@ -217,7 +217,9 @@ var readers = map[string]readFunc{
 	"sandbox-deleted-at": number("deletion of sandbox", func(r *records, id string, n uint64) { r.sandbox(id).deletedAt = max(1, int64(n)) }),
 	"sandbox-unswept":    number("mark of unswept sandbox", func(r *records, id string, _ uint64) { r.unswept[id] = true }),
 	"sandbox-unproven":   func(r *records, _, id string, _ []byte) { r.hidden[id] = true },
-	"events:":            (*records).readEvent,
+	"events:": numbered("event of sandbox", func(r *records, id string, n uint64, m *agboxv1.SandboxEvent) {
+		r.sandbox(id).events = append(r.sandbox(id).events, event{n, m})
+	}),
 
 	"exec-ids":      number("exec ID", func(r *records, id string, _ uint64) { r.execIDs[id] = true }),
 	"exec-refs":     message("reference to exec", func(r *records, _, id string, m *storev1.ExecRef) { r.execRefs[id] = m.GetSandboxId() }),
@@ -230,13 +232,13 @@ var readers = map[string]readFunc{
 	"agent-desired":     message("intent of agent", func(r *records, _, id string, m *storev1.AgentDesired) { r.agent(id).desired = m }),
 	"agent-status":      message("status of agent", func(r *records, _, id string, m *storev1.AgentStatus) { r.agent(id).status = m }),
 	"agent-position":    message("position of agent", func(r *records, _, id string, m *storev1.AgentPosition) { r.agent(id).position = m }),
-	"agent-prompt-ids:": (*records).readPromptID,
-	"agent-prompts:":    numbered("a prompt of agent", func(a *agent, n uint64, m *storev1.AgentPrompt) { a.prompts[n] = m }),
-	"agent-transitions:": numbered("a transition of agent", func(a *agent, n uint64, m *agboxv1.AgentTransition) {
-		a.transitions = append(a.transitions, keyed[*agboxv1.AgentTransition]{n, m})
+	"agent-prompt-ids:": message("prompt ID", func(r *records, a, id string, m *storev1.AgentPromptRef) { r.agent(a).promptIDs[id] = m }),
+	"agent-prompts:":    numbered("prompt of agent", func(r *records, id string, n uint64, m *storev1.AgentPrompt) { r.agent(id).prompts[n] = m }),
+	"agent-transitions:": numbered("transition of agent", func(r *records, id string, n uint64, m *agboxv1.AgentTransition) {
+		r.agent(id).transitions = append(r.agent(id).transitions, keyed[*agboxv1.AgentTransition]{n, m})
 	}),
-	"agent-events:": numbered("an event of agent", func(a *agent, n uint64, m *agboxv1.AgentEvent) {
-		a.events = append(a.events, keyed[*agboxv1.AgentEvent]{n, m})
+	"agent-events:": numbered("event of agent", func(r *records, id string, n uint64, m *agboxv1.AgentEvent) {
+		r.agent(id).events = append(r.agent(id).events, keyed[*agboxv1.AgentEvent]{n, m})
 	}),
 }
 
@@ -246,21 +248,25 @@ func message[M any, P interface {
 	proto.Message
 }](what string, keep func(r *records, owner, id string, m P)) readFunc {
 	return func(r *records, owner, id string, v []byte) {
-		if m := P(new(M)); r.decode(what+" "+id, v, m) {
+		object := what + " " + id
+		if owner != "" {
+			object += " of " + owner
+		}
+		if m := P(new(M)); r.decode(object, v, m) {
 			keep(r, owner, id, m)
 		}
 	}
 }
 
-// numbered returns a reader of an agent's messages by number.
+// numbered returns a reader of an object's messages by number.
 func numbered[M any, P interface {
 	*M
 	proto.Message
-}](what string, keep func(a *agent, n uint64, m P)) readFunc {
+}](what string, keep func(r *records, id string, n uint64, m P)) readFunc {
 	return func(r *records, id, key string, v []byte) {
-		a, m := r.agent(id), P(new(M))
-		if r.decode(what+" "+id, v, m) {
-			keep(a, r.number("key of "+what+" "+id, key), m)
+		n, m := r.number("key of "+what+" "+id, key), P(new(M))
+		if r.decode(fmt.Sprintf("%s %s, number %d", what, id, n), v, m) {
+			keep(r, id, n, m)
 		}
 	}
 }
@@ -294,21 +300,5 @@ func (r *records) readMeta(_, key string, v []byte) {
 		r.decode("instance", v, r.instance)
 	case "rebuild":
 		r.rebuild = true
-	}
-}
-
-func (r *records) readEvent(id, key string, v []byte) {
-	m := &agboxv1.SandboxEvent{}
-	seq := r.number("key of an event of sandbox "+id, key)
-	if r.decode(fmt.Sprintf("event %d of sandbox %s", seq, id), v, m) {
-		sb := r.sandbox(id)
-		sb.events = append(sb.events, event{seq, m})
-	}
-}
-
-func (r *records) readPromptID(id, key string, v []byte) {
-	a, m := r.agent(id), &storev1.AgentPromptRef{}
-	if r.decode("prompt ID "+key+" of agent "+id, v, m) {
-		a.promptIDs[key] = m
 	}
 }

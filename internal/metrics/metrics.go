@@ -82,8 +82,13 @@ var (
 
 // New registers all metrics on reg. It panics if one of them is registered already.
 func New(reg prometheus.Registerer, sets Sets) *Metrics {
-	f := factory{reg}
-	m := &Metrics{
+	m := (&factory{reg: reg}).metrics()
+	m.zero(sets)
+	return m
+}
+
+func (f *factory) metrics() *Metrics {
+	return &Metrics{
 		passes:       f.counters("agboxd_reconcile_total", "Reconcile passes by loop and result.", "loop", "result"),
 		passSeconds:  f.histograms("agboxd_reconcile_seconds", "Time of a reconcile pass.", "loop"),
 		steps:        f.counters("agboxd_steps_total", "Executed reconcile steps by step and result.", "step", "result"),
@@ -117,8 +122,6 @@ func New(reg prometheus.Registerer, sets Sets) *Metrics {
 		clockJumps:   f.counters("agboxd_clock_jumps_total", "Jumps of the wall clock, suspends of the host, and boots with an unsynchronised clock, by kind.", "kind"),
 		clockWait:    f.gauge("agboxd_deadlines_wait_until_timestamp_seconds", "Unix time until which a clock jump defers deadlines that stop or delete; 0: deadlines are not deferred."),
 	}
-	m.zero(sets)
-	return m
 }
 
 func (m *Metrics) zero(sets Sets) {
@@ -277,87 +280,103 @@ func bit(b bool) float64 {
 	return 0
 }
 
-// LogWhole exports whether the log contains all committed changes, read when scraped.
-func LogWhole(reg prometheus.Registerer, whole func() bool) {
-	scraped(reg, "agboxd_log_complete", "1 while the log from which a lost database is rebuilt is complete.", func() float64 { return bit(whole()) })
+// Live are the numbers that are read when they are scraped.
+type Live struct {
+	// OverQuota is the number of sandboxes over their quota.
+	OverQuota func() int
+	// Vanished is the number of sandboxes that vanished from the engine together and await an operator.
+	Vanished func() int
+	// LogWhole reports whether the log contains all committed changes.
+	LogWhole func() bool
+	// Sandboxes and Agents return the numbers of all states, by the label of the state.
+	Sandboxes, Agents func() map[string]int
+	// AgentsInNeed is the number of agents that do not restart until a user starts them.
+	AgentsInNeed func() int
 }
 
-// OverQuota exports the number of sandboxes over their quota, read when scraped.
-func OverQuota(reg prometheus.Registerer, count func() int) {
-	scraped(reg, "agboxd_sandboxes_over_quota", "Sandboxes whose logs exceed artifacts.sandbox_max_bytes.", func() float64 { return float64(count()) })
+// Export registers the metrics of the numbers that are read when they are scraped.
+func Export(reg prometheus.Registerer, l Live) { (&factory{reg: reg}).export(l) }
+
+func (f *factory) export(l Live) {
+	f.scraped("agboxd_sandboxes_over_quota", "Sandboxes whose logs exceed artifacts.sandbox_max_bytes.", func() float64 { return float64(l.OverQuota()) })
+	f.scraped("agboxd_sandboxes_vanished", "Sandboxes that vanished from the engine together; they are not reconciled until `agbox engine confirm`.",
+		func() float64 { return float64(l.Vanished()) })
+	f.scraped("agboxd_log_complete", "1 while the log from which a lost database is rebuilt is complete.", func() float64 { return bit(l.LogWhole()) })
+	f.scraped("agboxd_agents_need_attention", "Agents that failed to start too often and are not restarted.", func() float64 { return float64(l.AgentsInNeed()) })
+	f.byState("agboxd_sandboxes", "Sandboxes by state.", l.Sandboxes)
+	f.byState("agboxd_agents", "Agents by state.", l.Agents)
 }
 
-// Vanished exports the number of sandboxes that vanished from the engine together and await an operator, read when scraped.
-func Vanished(reg prometheus.Registerer, count func() int) {
-	scraped(reg, "agboxd_sandboxes_vanished", "Sandboxes that vanished from the engine together; they are not reconciled until `agbox engine confirm`.",
-		func() float64 { return float64(count()) })
-}
-
-func scraped(reg prometheus.Registerer, name, help string, value func() float64) {
-	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
-}
-
-// States exports the number of sandboxes by state, read when scraped.
-func States(reg prometheus.Registerer, states []string, count func() map[string]int) {
-	reg.MustRegister(&stateCollector{
-		desc:   prometheus.NewDesc("agboxd_sandboxes", "Sandboxes by state.", []string{"state"}, nil),
-		states: states, count: count,
-	})
-}
-
-// Agents exports the number of agents by state, and of those that are no longer restarted automatically, read when scraped.
-func Agents(reg prometheus.Registerer, states []string, count func() map[string]int, attention func() int) {
-	reg.MustRegister(&stateCollector{
-		desc:   prometheus.NewDesc("agboxd_agents", "Agents by state.", []string{"state"}, nil),
-		states: states, count: count,
-	})
-	scraped(reg, "agboxd_agents_need_attention", "Agents that failed to start too often and are not restarted.", func() float64 { return float64(attention()) })
+func (f *factory) byState(name, help string, count func() map[string]int) {
+	labels := []string{"state"}
+	register(f, &stateCollector{prometheus.NewDesc(name, help, labels, nil), count}, "gauge", name, help, labels)
 }
 
 type stateCollector struct {
-	desc   *prometheus.Desc
-	states []string
-	count  func() map[string]int
+	desc  *prometheus.Desc
+	count func() map[string]int
 }
 
 func (s *stateCollector) Describe(ch chan<- *prometheus.Desc) { ch <- s.desc }
 
 func (s *stateCollector) Collect(ch chan<- prometheus.Metric) {
-	counts := s.count()
-	for _, state := range s.states {
-		ch <- prometheus.MustNewConstMetric(s.desc, prometheus.GaugeValue, float64(counts[state]), state)
+	for state, n := range s.count() {
+		ch <- prometheus.MustNewConstMetric(s.desc, prometheus.GaugeValue, float64(n), state)
 	}
 }
 
-// factory creates and registers metrics.
-type factory struct{ reg prometheus.Registerer }
+// Info describes a metric.
+type Info struct {
+	Name, Type, Help string
+	Labels           []string
+}
 
-func register[C prometheus.Collector](f factory, c C) C {
+// All describes the metrics of New and Export, in the order of their registration.
+func All() []Info {
+	f := &factory{reg: prometheus.NewRegistry()}
+	f.metrics()
+	f.export(Live{})
+	return f.made
+}
+
+// factory creates and registers metrics.
+type factory struct {
+	reg  prometheus.Registerer
+	made []Info
+}
+
+func register[C prometheus.Collector](f *factory, c C, kind, name, help string, labels []string) C {
 	f.reg.MustRegister(c)
+	f.made = append(f.made, Info{name, kind, help, labels})
 	return c
 }
 
-func (f factory) counters(name, help string, labels ...string) *prometheus.CounterVec {
-	return register(f, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels))
+func (f *factory) scraped(name, help string, value func() float64) {
+	register(f, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value), "gauge", name, help, nil)
 }
 
-func (f factory) counter(name, help string) prometheus.Counter {
-	return register(f, prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}))
+func (f *factory) counters(name, help string, labels ...string) *prometheus.CounterVec {
+	return register(f, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels), "counter", name, help, labels)
 }
 
-func (f factory) gauges(name, help string, labels ...string) *prometheus.GaugeVec {
-	return register(f, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels))
+func (f *factory) counter(name, help string) prometheus.Counter {
+	return register(f, prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}), "counter", name, help, nil)
 }
 
-func (f factory) gauge(name, help string) prometheus.Gauge {
-	return register(f, prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help}))
+func (f *factory) gauges(name, help string, labels ...string) *prometheus.GaugeVec {
+	return register(f, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels), "gauge", name, help, labels)
 }
 
-func (f factory) histograms(name, help string, labels ...string) *prometheus.HistogramVec {
+func (f *factory) gauge(name, help string) prometheus.Gauge {
+	return register(f, prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help}), "gauge", name, help, nil)
+}
+
+func (f *factory) histograms(name, help string, labels ...string) *prometheus.HistogramVec {
 	opts := prometheus.HistogramOpts{Name: name, Help: help, Buckets: seconds}
-	return register(f, prometheus.NewHistogramVec(opts, labels))
+	return register(f, prometheus.NewHistogramVec(opts, labels), "histogram", name, help, labels)
 }
 
-func (f factory) histogram(name, help string) prometheus.Histogram {
-	return register(f, prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: seconds}))
+func (f *factory) histogram(name, help string) prometheus.Histogram {
+	opts := prometheus.HistogramOpts{Name: name, Help: help, Buckets: seconds}
+	return register(f, prometheus.NewHistogram(opts), "histogram", name, help, nil)
 }

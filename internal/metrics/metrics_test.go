@@ -67,11 +67,19 @@ func TestCountersAndGauges(t *testing.T) {
 	m.EngineUp(true)
 	m.ConfigLoaded(time.Unix(2000, 0))
 	m.ConfigReloaded(fault)
-	States(reg, []string{"ready", "failed"}, func() map[string]int { return map[string]int{"ready": 3} })
-	Vanished(reg, func() int { return 4 })
+	Export(reg, Live{
+		OverQuota: func() int { return 6 }, Vanished: func() int { return 4 }, LogWhole: func() bool { return true }, AgentsInNeed: func() int { return 5 },
+		Sandboxes: func() map[string]int { return map[string]int{"ready": 3, "failed": 0} },
+		Agents:    func() map[string]int { return map[string]int{"busy": 2, "pending": 0} },
+	})
 	samples := gather(t, reg)
 	for key, want := range map[string]float64{
 		"agboxd_sandboxes_vanished{}":                    4,
+		"agboxd_sandboxes_over_quota{}":                  6,
+		"agboxd_log_complete{}":                          1,
+		"agboxd_agents_need_attention{}":                 5,
+		"agboxd_agents{state=busy}":                      2,
+		"agboxd_agents{state=pending}":                   0,
 		"agboxd_reconcile_total{loop=boxes,result=done}": 1,
 		"agboxd_reconcile_seconds{loop=boxes}":           1,
 		"agboxd_steps_total{result=error,step=jump}":     1,

@@ -12,7 +12,7 @@ type queueMetrics struct {
 	latency, work              *prometheus.HistogramVec
 }
 
-func newQueueMetrics(f factory) queueMetrics {
+func newQueueMetrics(f *factory) queueMetrics {
 	return queueMetrics{
 		depth:      f.gauges("workqueue_depth", "Keys waiting in the queue.", "name"),
 		adds:       f.counters("workqueue_adds_total", "Keys added to the queue.", "name"),

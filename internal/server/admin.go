@@ -2,8 +2,8 @@ package server
 
 import (
 	"bufio"
+	"cmp"
 	"context"
-	"errors"
 	"io"
 	"slices"
 
@@ -28,10 +28,7 @@ func (s *Server) ConfirmEngine(ctx context.Context, _ *agboxv1.ConfirmEngineRequ
 // CollectGarbage implements agbox.v1.AdminService.
 func (s *Server) CollectGarbage(ctx context.Context, req *agboxv1.CollectGarbageRequest) (*agboxv1.CollectGarbageResponse, error) {
 	items, err := s.deps.CollectGarbage(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	return &agboxv1.CollectGarbageResponse{Items: items}, nil
+	return &agboxv1.CollectGarbageResponse{Items: items}, err
 }
 
 // Explain implements agbox.v1.AdminService.
@@ -54,33 +51,27 @@ func (s *Server) Drain(ctx context.Context, req *agboxv1.DrainRequest) (*agboxv1
 	if err := validate.Drain(req).Err(); err != nil {
 		return nil, err
 	}
-	status, err := s.deps.Drainer.Drain(ctx, req)
-	if err != nil {
-		return nil, err
+	wait := s.deps.DrainWait()
+	if req.GetWait() != nil {
+		wait = req.GetWait().AsDuration()
 	}
-	return &agboxv1.DrainResponse{Status: status}, nil
+	status, err := s.deps.Drainer.Drain(ctx, store.DrainOptions{
+		Mode: cmp.Or(req.GetMode(), agboxv1.DrainMode_DRAIN_MODE_PARK), Wait: wait, Reason: cmp.Or(req.GetReason(), "drain_requested"),
+		SaveEach: req.GetSaveEach().AsDuration(), SaveAll: req.GetSaveAll().AsDuration(), Exit: req.GetExit(),
+	})
+	return &agboxv1.DrainResponse{Status: status}, err
 }
 
 // Undrain implements agbox.v1.AdminService.
 func (s *Server) Undrain(ctx context.Context, _ *agboxv1.UndrainRequest) (*agboxv1.UndrainResponse, error) {
-	err := s.deps.Drainer.Undrain(ctx)
-	var refusal *store.Refusal
-	if errors.As(err, &refusal) && refusal.Reason == reasonDrainState {
-		return &agboxv1.UndrainResponse{}, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &agboxv1.UndrainResponse{Changed: true}, nil
+	changed, err := s.deps.Drainer.Undrain(ctx)
+	return &agboxv1.UndrainResponse{Changed: changed}, err
 }
 
 // GetDrainStatus implements agbox.v1.AdminService.
 func (s *Server) GetDrainStatus(context.Context, *agboxv1.GetDrainStatusRequest) (*agboxv1.GetDrainStatusResponse, error) {
-	return &agboxv1.GetDrainStatusResponse{Status: s.deps.Drainer.Status()}, nil
+	return &agboxv1.GetDrainStatusResponse{Status: s.deps.Drainer.DrainStatus()}, nil
 }
-
-// reasonDrainState is the reason of a Drain during a drain, and of an Undrain without one.
-const reasonDrainState = "DRAIN_INVALID_STATE"
 
 // stoppingReason returns the text and the reason of the status with which streams end.
 func (s *Server) stoppingReason() (reason, message string) {

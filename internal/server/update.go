@@ -87,18 +87,11 @@ func immutable(id string, fixed validate.Errors) error {
 
 // joined is the list with commas, as far as it fits; "..." ends one that does not.
 func joined(list []string, limit int) string {
-	var b strings.Builder
-	for i, one := range list {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		if b.Len()+len(one) > limit {
-			b.WriteString("...")
-			break
-		}
-		b.WriteString(one)
+	text := strings.Join(list, ",")
+	if len(text) <= limit {
+		return text
 	}
-	return b.String()
+	return text[:strings.LastIndexByte(text[:limit+1], ',')+1] + "..."
 }
 
 // rules joins the texts of the first broken rules and counts the others.

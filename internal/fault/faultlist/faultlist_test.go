@@ -66,7 +66,7 @@ func TestAChangeOutsideOfAFailpointIsFound(t *testing.T) {
 		"after a point":               {`func a() { fault.Point(fault.Disk, "x", fault.Before); f.Sync() }`, "x", "f.Sync"},
 		"around it, of another kind":  {`func a() { fault.Around(fault.Store, "x", func() error { return os.Remove("f") }) }`, "", "os.Remove"},
 		"a method that only its loop calls": {
-			`func (b *t) a() { fault.Around(fault.Disk, "x", func() error { return b.loop() }) }; func (b *t) loop() error { return b.part() }; ` +
+			`type t struct{}; func (b *t) a() { fault.Around(fault.Disk, "x", func() error { return b.loop() }) }; func (b *t) loop() error { return b.part() }; ` +
 				`func (b *t) part() error { _, err := b.f.WriteAt(nil, 0); return err }`, "x", "",
 		},
 	} {

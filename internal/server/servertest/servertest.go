@@ -26,6 +26,7 @@ func Deps(st server.Store) server.Deps {
 		Nameless: func(string) bool { return false }, Ports: func(string) []*agboxv1.PublishedPort { return nil },
 		EngineRefuses: func(*agboxv1.CreateSpec, *storev1.Confinement) validate.Errors { return nil },
 		Rules:         func() server.Rules { return server.Rules{} }, DefaultTimeout: func() time.Duration { return 0 },
+		DrainWait:  func() time.Duration { return time.Minute },
 		Rebuilding: quiet, NoRoom: quiet, Engine: quiet,
 		Explain: func(context.Context, string) (*agboxv1.ExplainResponse, error) { return nil, errdefs.ErrUnavailable },
 		Observe: func(string, codes.Code, time.Duration) {},

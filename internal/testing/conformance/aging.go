@@ -7,11 +7,11 @@ import (
 
 // aging has what needs a daemon of its own: what becomes of paused sandboxes as time goes on, and of all of it when the
 // daemon is killed.
-func aging(t *testing.T, target Target) {
-	own(t, target, "past max_frozen the one paused longest is stopped, and stays paused", Settings{MaxFrozen: 1}, tooManyFrozen)
-	own(t, target, "what is frozen for too long is stopped, and then deleted",
+func aging(t *testing.T, c *client) {
+	own(t, c.target, "past max_frozen the one paused longest is stopped, and stays paused", Settings{MaxFrozen: 1}, tooManyFrozen)
+	own(t, c.target, "what is frozen for too long is stopped, and then deleted",
 		Settings{FreezeDuration: time.Second, StoppedGCAfter: time.Second}, frozenTooLong)
-	own(t, target, "a daemon that is killed forgets no pause and no end", Settings{}, outliveTheDaemon)
+	own(t, c.target, "a daemon that is killed forgets no pause and no end", Settings{}, outliveTheDaemon)
 }
 
 const rowDemoted = "PAUSED PAUSED reason=demoted"
@@ -41,7 +41,7 @@ func tooManyFrozen(c *client) {
 		c.Errorf("the other: %v", h)
 	}
 	before := len(c.history(first))
-	c.resume(first)
+	c.must(c.tryResume(first))
 	if h := c.await(first, ready); h.GetDemotedAt() != nil {
 		c.Errorf("resumed: %v", h)
 	}
@@ -73,11 +73,11 @@ func outliveTheDaemon(c *client) {
 			c.Errorf("was %v, is %v", was, is)
 		}
 	}
-	c.resume(frozen)
+	c.must(c.tryResume(frozen))
 	if h := c.await(frozen, ready); !h.GetDeadlineAt().AsTime().Equal(before[0].GetDeadlineAt().AsTime()) || h.GetActiveExecs() != 1 {
 		c.Errorf("resumed: %v", h)
 	}
-	c.cancel(x)
+	c.must(c.tryCancel(x))
 	c.endedIn(cancelled, x)
 	// What ran into its end while no daemon was there ends when there is one.
 	c.sets(running, after(time.Second))

@@ -40,6 +40,7 @@ const (
 type client struct {
 	testing.TB
 	agboxv1.SandboxServiceClient
+	agents agboxv1.AgentServiceClient
 	conn   *grpc.ClientConn
 	daemon Daemon
 	target Target
@@ -52,7 +53,10 @@ func newClient(t testing.TB, target Target, d Daemon) *client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	return &client{TB: t, SandboxServiceClient: agboxv1.NewSandboxServiceClient(conn), conn: conn, daemon: d, target: target}
+	return &client{
+		TB: t, SandboxServiceClient: agboxv1.NewSandboxServiceClient(conn), agents: agboxv1.NewAgentServiceClient(conn), conn: conn,
+		daemon: d, target: target,
+	}
 }
 
 // sub runs a subtest beside the others.
@@ -170,37 +174,22 @@ func (c *client) tryDelete(id string) error {
 	return accepted(c.DeleteSandbox(c.ctx(), &agboxv1.DeleteSandboxRequest{SandboxId: id}))
 }
 
-func (c *client) stop(id string) {
-	c.Helper()
-	c.must(c.tryStop(id))
-}
-
-func (c *client) resume(id string) {
-	c.Helper()
-	c.must(c.tryResume(id))
-}
-
-func (c *client) delete(id string) {
-	c.Helper()
-	c.must(c.tryDelete(id))
-}
-
-// stops, resumes and deletes also wait until it is done.
+// stops, resumes and deletes make a call and wait until it is done.
 func (c *client) stops(id string) {
 	c.Helper()
-	c.stop(id)
+	c.must(c.tryStop(id))
 	c.await(id, stopped)
 }
 
 func (c *client) resumes(id string) {
 	c.Helper()
-	c.resume(id)
+	c.must(c.tryResume(id))
 	c.await(id, ready)
 }
 
 func (c *client) deletes(id string) {
 	c.Helper()
-	c.delete(id)
+	c.must(c.tryDelete(id))
 	c.await(id, deleted)
 }
 

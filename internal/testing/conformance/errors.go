@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 
@@ -28,30 +29,37 @@ func refusals(t *testing.T, c *client) {
 	c.sub(t, "a STOPPED sandbox", func(c *client) {
 		id := c.ready()
 		c.stops(id)
-		c.refused(c.tryStop(id), notReady(id))
-		c.refused(c.tryExec(id), sandboxNotReady(id))
+		c.refusesWork(id)
 	})
 	c.sub(t, "a FAILED sandbox", func(c *client) {
 		id := c.ready()
 		c.daemon.Break(c, id, RemovePrimary)
 		c.subscribe(id, 0, false).until(agboxv1.EventType_SANDBOX_FAILED)
-		c.refused(c.tryStop(id), notReady(id))
+		c.refusesWork(id)
 		c.refused(c.tryResume(id), notStopped(id))
-		c.refused(c.tryExec(id), sandboxNotReady(id))
-		c.delete(id)
+		c.must(c.tryDelete(id))
 		c.subscribe(id, 0, false).until(agboxv1.EventType_SANDBOX_DELETED)
 	})
 	c.sub(t, "a DELETED sandbox", func(c *client) {
 		id := c.ready()
-		c.delete(id)
-		c.delete(id) // is DELETING, or DELETED already
+		c.must(c.tryDelete(id))
+		c.must(c.tryDelete(id)) // is DELETING, or DELETED already
+		c.refusesWork(id)
 		c.await(id, deleted)
-		c.delete(id)
-		c.refused(c.tryStop(id), notReady(id))
+		c.must(c.tryDelete(id))
+		c.refusesWork(id)
 		c.refused(c.tryResume(id), notStopped(id))
-		c.refused(c.tryExec(id), sandboxNotReady(id))
 	})
 	c.sub(t, "a name is unique among live sandboxes", names)
+}
+
+// refusesWork makes the calls that need a running sandbox.
+func (c *client) refusesWork(id string) {
+	c.Helper()
+	c.refused(c.tryExec(id), sandboxNotReady(id))
+	c.refused(c.tryStop(id), notReady(id))
+	c.refused(c.tryPause(id), notReady(id))
+	c.refused(errOf(c.trySet(id, after(time.Hour))), notRunning(id))
 }
 
 func (c *client) tryExec(id string) error { return c.tryExecID(id, "", "true") }
@@ -103,6 +111,10 @@ func unknownSandbox(c *client) {
 	c.refused(c.tryResume(id), sandboxNotFound(id))
 	c.refused(c.tryExec(id), sandboxNotFound(id))
 	c.refused(c.tryDelete(id), sandboxNotFound(id))
+	c.refused(c.tryPause(id), sandboxNotFound(id))
+	c.refused(errOf(c.trySet(id, after(time.Hour))), sandboxNotFound(id))
+	next := &agboxv1.UpdateSandboxRequest{SandboxId: id, CreateSpec: &spec{Image: c.target.Image}}
+	c.refused(errOf(c.UpdateSandbox(c.ctx(), next)), sandboxNotFound(id))
 	c.refused(c.subscribe(id, 0, true).ends(), sandboxNotFound(id))
 	resp, err := c.ListActiveExecs(c.ctx(), &agboxv1.ListActiveExecsRequest{SandboxId: &id})
 	if err != nil || len(resp.GetExecs()) != 0 {

@@ -21,7 +21,7 @@ const (
 )
 
 func events(t *testing.T, c *client) {
-	c.sub(t, "create, stop, resume, delete", func(c *client) {
+	c.sub(t, "create, stop, resume, delete; all of it can be read afterwards", func(c *client) {
 		id := c.ready()
 		c.stops(id)
 		c.resumes(id)
@@ -85,12 +85,14 @@ func stopUnderWay(c *client) {
 	id := c.ready()
 	x := newID()
 	c.stubborn(id, x)
-	c.stop(id)
+	c.must(c.tryStop(id))
 	if h := c.get(id); h.GetState() != ready && h.GetState() != stopped {
 		c.Errorf("state is %s", h.GetState())
 	}
-	c.stop(id)
+	c.must(c.tryStop(id))
 	c.refused(c.tryExec(id), sandboxNotReady(id))
+	c.refused(c.tryPause(id), notReady(id))
+	c.refused(errOf(c.trySet(id, after(time.Hour))), notRunning(id))
 	c.refused(c.tryResume(id), notStopped(id))
 	c.await(id, stopped)
 	c.rows(c.history(id), rowAccepted, rowPreparing, rowReady, started(x),
@@ -129,6 +131,6 @@ func (c *client) broken(damage Damage, code string) {
 	if text := list[len(list)-1].GetSandboxPhase().GetErrorMessage(); text != h.GetErrorMessage() {
 		c.Errorf("the event says %q, the handle %q", text, h.GetErrorMessage())
 	}
-	c.delete(id)
+	c.must(c.tryDelete(id))
 	c.subscribe(id, 0, false).until(agboxv1.EventType_SANDBOX_DELETED)
 }

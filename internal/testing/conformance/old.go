@@ -189,7 +189,7 @@ func (o *old) follow(id string, from uint64, last agboxv1.EventType) []*dynamicp
 func (o *old) newEvents() {
 	id := o.ready(labelled("team", "a"))
 	o.update(id, &spec{Image: o.target.Image, Labels: map[string]string{"team": "b"}}, false)
-	o.stop(id)
+	o.must(o.tryStop(id))
 	unknown := 0
 	for _, e := range o.follow(id, 0, agboxv1.EventType_SANDBOX_STOPPED) {
 		number := get(e, "event_type").Enum()

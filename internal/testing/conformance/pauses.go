@@ -26,7 +26,6 @@ func alreadyPaused(id string) refusal {
 
 func pauses(t *testing.T, c *client) {
 	c.sub(t, "pause and resume, with services", pauseAndResume)
-	c.sub(t, "a pause of what does not run", noPause)
 	c.sub(t, "a pause that is asked for twice leaves one event", pauseTwice)
 	c.sub(t, "an exec goes on where it was frozen", frozenExec)
 	c.sub(t, "an exec is refused, or wakes the sandbox up", execOnPaused)
@@ -104,20 +103,6 @@ func pauseAndResume(c *client) {
 	c.pauses(id) // again
 }
 
-func noPause(c *client) {
-	never := newID()
-	c.refused(c.tryPause(never), sandboxNotFound(never))
-	id := c.create(required(c.slow(10 * time.Second)))
-	c.refused(c.tryPause(id), notReady(id))
-	c.await(id, ready)
-	c.stop(id)
-	c.refused(c.tryPause(id), notReady(id)) // stopping, or STOPPED
-	c.await(id, stopped)
-	c.refused(c.tryPause(id), notReady(id))
-	c.deletes(id)
-	c.refused(c.tryPause(id), notReady(id))
-}
-
 func pauseTwice(c *client) {
 	id := c.ready()
 	c.must(c.tryPause(id))
@@ -154,7 +139,7 @@ func stopPaused(c *client) {
 	c.exec(id, x, "sleep", "3600")
 	c.pauses(id)
 	before := len(c.history(id))
-	c.stop(id)
+	c.must(c.tryStop(id))
 	if err := c.tryStop(id); err != nil { // done already
 		c.refused(err, notReady(id))
 		c.isState(id, stopped)

@@ -54,7 +54,7 @@ func aHandle(c *client) {
 	if h.GetSpec().GetEnvs()["A"] != "b" || h.GetSpec().GetIdleTtl().AsDuration() != time.Hour {
 		c.Errorf("spec %v", h.GetSpec())
 	}
-	c.delete(id)
+	c.must(c.tryDelete(id))
 	if h := c.await(id, deleted); h.GetImage() != c.target.Image || h.GetLabels()["team"] != "a" {
 		c.Errorf("after the delete: %v", h)
 	}

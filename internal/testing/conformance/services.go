@@ -178,6 +178,8 @@ func creating(c *client) {
 	c.refused(c.tryExec(id), sandboxNotReady(id))
 	c.refused(c.tryStop(id), notReady(id))
 	c.refused(c.tryResume(id), notStopped(id))
+	c.refused(c.tryPause(id), notReady(id))
+	c.sets(id, after(time.Hour))
 	c.deletes(id)
 	c.rows(c.history(id), rowAccepted, rowPreparing, rowToDelete, rowDeleted)
 }
@@ -186,8 +188,8 @@ func resuming(c *client) {
 	id := c.ready(required(c.slow(10 * time.Second)))
 	c.stops(id)
 	before := len(c.history(id))
-	c.resume(id)
-	c.resume(id) // under way already
+	c.must(c.tryResume(id))
+	c.must(c.tryResume(id)) // under way already
 	if h := c.get(id); h.GetState() != pending {
 		c.Errorf("%v", h)
 	}

@@ -78,18 +78,12 @@ func Run(t *testing.T, target Target) {
 		{"timeouts", timeouts},
 		{"agents", agents},
 		{"an old client", oldClient},
+		{"history", history},
+		{"aging", aging},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			t.Parallel()
 			group.run(t, newClient(t, target, d))
 		})
 	}
-	t.Run("history", func(t *testing.T) {
-		t.Parallel()
-		history(t, target)
-	})
-	t.Run("aging", func(t *testing.T) {
-		t.Parallel()
-		aging(t, target)
-	})
 }

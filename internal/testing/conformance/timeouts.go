@@ -30,7 +30,6 @@ func timeouts(t *testing.T, c *client) {
 		}
 	})
 	c.sub(t, "an end that is moved", moveTheEnd)
-	c.sub(t, "what has no end that could be moved", noEnd)
 	c.sub(t, "times that are refused", badTimes)
 	c.sub(t, "nothing ends while it is paused, and a resume starts over", func(c *client) {
 		id, witness := c.paused(lasting(time.Hour, "delete")), c.ready()
@@ -40,7 +39,7 @@ func timeouts(t *testing.T, c *client) {
 		if h := c.get(id); h.GetState() != paused || h.GetDeadlineAt().AsTime().After(time.Now()) {
 			c.Errorf("%v", h)
 		}
-		c.resume(id)
+		c.must(c.tryResume(id))
 		h := c.await(id, ready)
 		if end := h.GetDeadlineAt().AsTime(); end.Before(time.Now().Add(time.Hour - time.Minute)) {
 			c.Errorf("it ends at %v", end)
@@ -49,7 +48,7 @@ func timeouts(t *testing.T, c *client) {
 	c.sub(t, "what is set while paused holds after the resume", func(c *client) {
 		id := c.paused(lasting(2*time.Hour, ""))
 		end := c.sets(id, after(time.Hour)).GetDeadlineAt()
-		c.resume(id)
+		c.must(c.tryResume(id))
 		if h := c.await(id, ready); !h.GetDeadlineAt().AsTime().Equal(end.AsTime()) {
 			c.Errorf("was to end at %v, ends at %v", end.AsTime(), h.GetDeadlineAt().AsTime())
 		}
@@ -155,23 +154,6 @@ func moveTheEnd(c *client) {
 	if len(ends) != 4 || ends[0] != "TIMEOUT_SET - 0s" || ends[1] != "TIMEOUT_SET - 1m0s" || ends[2] != "TIMEOUT_SET - 0s" {
 		c.Errorf("events: %q", ends)
 	}
-}
-
-func noEnd(c *client) {
-	try := func(id string) error { _, err := c.trySet(id, after(time.Hour)); return err }
-	never := newID()
-	c.refused(try(never), sandboxNotFound(never))
-	id := c.create(required(c.slow(10 * time.Second)))
-	c.must(try(id)) // not yet READY
-	c.await(id, ready)
-	c.stop(id)
-	c.refused(try(id), notRunning(id))
-	c.await(id, stopped)
-	c.refused(try(id), notRunning(id))
-	c.delete(id)
-	c.refused(try(id), notRunning(id))
-	c.await(id, deleted)
-	c.refused(try(id), notRunning(id))
 }
 
 func badTimes(c *client) {

@@ -52,11 +52,6 @@ func updates(t *testing.T, c *client) {
 			c.Errorf("%v", h)
 		}
 	})
-	c.sub(t, "a sandbox that never was", func(c *client) {
-		id := newID()
-		_, err := c.UpdateSandbox(c.ctx(), &agboxv1.UpdateSandboxRequest{SandboxId: id, CreateSpec: &spec{Image: c.target.Image}})
-		c.refused(err, sandboxNotFound(id))
-	})
 }
 
 // mainProcesses has the rows of spec.command.
@@ -76,7 +71,7 @@ func mainProcesses(t *testing.T, c *client) {
 		if h := c.get(id); h.GetRestarts() == 0 || h.GetErrorCode() != "" {
 			c.Errorf("%v", h)
 		}
-		c.stop(id)
+		c.must(c.tryStop(id))
 		c.await(id, stopped) // a requested stop beats the policy
 	})
 	c.sub(t, "it is stopped and resumed with the sandbox", func(c *client) {
