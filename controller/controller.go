@@ -160,6 +160,7 @@ func (c *Controller) newLoop(name string) *queue.Loop {
 func (c *Controller) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	c.execs.Adopt()
+	c.agents.EnqueueAll()
 	wg.Go(func() { c.link.Run(ctx) })
 	wg.Go(func() { c.resyncLoop(ctx) })
 	wg.Go(func() { c.execs.Watch(ctx) })
@@ -171,10 +172,7 @@ func (c *Controller) Run(ctx context.Context) {
 	wg.Go(func() { c.execLoop.Run(ctx, c.execs.Reconcile) })
 	wg.Go(func() { c.agents.Watch(ctx) })
 	wg.Go(func() { c.drainLoop.Run(ctx, c.ReconcileDrain) })
-	wg.Go(func() {
-		c.agents.Hydrate(ctx) // before any pass decides about an agent
-		c.agentLoop.Run(ctx, c.agents.Reconcile)
-	})
+	wg.Go(func() { c.agentLoop.Run(ctx, c.agents.Reconcile) })
 	wg.Wait()
 	c.sandboxes.Wait()
 }
