@@ -91,12 +91,17 @@ func (p *pass) once(ctx context.Context, s plan.Step) error {
 	}
 	p.o.Metrics.Step(string(s.Kind), err)
 	if s.Kind.OnEngine() && !s.Kind.InBackground() {
-		auditlog.Write(p.log, p.rec.ID, s, p.objectOf(s), time.Since(begun), err)
-	}
-	if err == nil && s.Reason == plan.BecauseOrphan && !s.Kind.InBackground() {
-		p.o.Metrics.OrphanRemoved()
+		p.audit(s, p.objectOf(s), begun, err)
 	}
 	return err
+}
+
+// audit writes the audit line of a step that acts on the engine, and counts a removed orphan.
+func (p *pass) audit(s plan.Step, object string, begun time.Time, err error) {
+	auditlog.Write(p.log, p.rec.ID, s, object, time.Since(begun), err)
+	if err == nil && s.Reason == plan.BecauseOrphan {
+		p.o.Metrics.OrphanRemoved()
+	}
 }
 
 func (p *pass) objectOf(s plan.Step) string {
@@ -166,9 +171,23 @@ func (p *pass) audited(s plan.Step, object string, fn func(context.Context) erro
 	return func(ctx context.Context) error {
 		begun := time.Now()
 		err := fn(ctx)
-		auditlog.Write(p.log, p.rec.ID, s, object, time.Since(begun), err)
+		p.audit(s, object, begun, err)
 		return err
 	}
+}
+
+// background runs a step of an object as a background operation and waits up to d for its end. It returns the error of an earlier run that
+// no pass has seen. While the operation runs, it returns a waitingError that says what is waited for.
+func (p *pass) background(ctx context.Context, s plan.Step, object string, d time.Duration, what string, fn func(context.Context) error) error {
+	key := operation(p.rec.ID, s.Kind, object)
+	ended, err := p.ops.Outcome(key)
+	if !ended {
+		ended, err = p.ops.Start(ctx, key, d, fn)
+	}
+	if !ended {
+		return &waitingError{what}
+	}
+	return err
 }
 
 const (

@@ -39,7 +39,7 @@ func (p pool) do(ctx context.Context, fn func() error) error {
 // with those of other sandboxes.
 func (p *pass) removeFiles(ctx context.Context, s plan.Step, slice func(sandboxID string) error) error {
 	id := p.rec.ID
-	ended, err := p.ops.Await(ctx, operation(id, s.Kind, ""), removePatience, func(ctx context.Context) error {
+	return p.background(ctx, s, "", removePatience, removing(0), func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, removalLimit)
 		defer cancel()
 		removed := 0
@@ -55,10 +55,6 @@ func (p *pass) removeFiles(ctx context.Context, s plan.Step, slice func(sandboxI
 		}
 		return nil // the next pass continues
 	})
-	if err == nil && !ended {
-		return &waitingError{removing(0)}
-	}
-	return err
 }
 
 func removing(files int) string {
@@ -70,19 +66,11 @@ func removing(files int) string {
 
 // removeContainer makes the engine kill and remove a container, which takes minutes if its writable layer has very many files.
 func (p *pass) removeContainer(ctx context.Context, s plan.Step) error {
-	ended, err := p.ops.Await(ctx, operation(p.rec.ID, s.Kind, s.ID), removePatience, func(ctx context.Context) error {
+	return p.background(ctx, s, s.ID, removePatience, "removing a container", func(ctx context.Context) error {
 		return p.removals.containers.do(ctx, func() error {
-			err := p.audited(s, s.ID, func(ctx context.Context) error { return p.o.Engine.RemoveContainer(ctx, s.ID) })(ctx)
-			if err == nil && s.Reason == plan.BecauseOrphan {
-				p.o.Metrics.OrphanRemoved()
-			}
-			return err
+			return p.audited(s, s.ID, func(ctx context.Context) error { return p.o.Engine.RemoveContainer(ctx, s.ID) })(ctx)
 		})
 	})
-	if err == nil && !ended {
-		return &waitingError{"removing a container"}
-	}
-	return err
 }
 
 // removals are the pools of removals; they use no workers of the queues.

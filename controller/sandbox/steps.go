@@ -206,12 +206,7 @@ func (p *pass) updateLimits(ctx context.Context, s plan.Step) error {
 }
 
 func (p *pass) stop(ctx context.Context, s plan.Step) error {
-	key := operation(p.rec.ID, plan.StopContainer, s.ID)
-	if _, err := p.ops.Outcome(key); err != nil {
-		return err
-	}
-	p.ops.Start(ctx, key, p.audited(s, s.ID, func(ctx context.Context) error {
+	return p.background(ctx, s, s.ID, 0, "stopping", p.audited(s, s.ID, func(ctx context.Context) error {
 		return p.o.Engine.StopContainer(ctx, s.ID, p.set.StopGrace)
 	}))
-	return &waitingError{"stopping"}
 }
