@@ -142,7 +142,7 @@ func recordOf(a store.Agent, at clock.Reading) agentplan.Record {
 		Attempts: a.Status.GetAttempts(), LastStart: at.Began(clock.FromNanos(a.Status.GetLastStartAt())),
 		ReadyAt: clock.FromNanos(a.Status.GetReadyAt()), ChangedAt: clock.FromNanos(a.Status.GetStateChangedAt()),
 		NeedsAttention: a.Status.GetNeedsAttention(), Parked: a.Status.GetParked(),
-		ReadyIsProcess: a.Spec.GetReady() == "process", Restart: agentplan.RestartPolicy(a.Spec.GetRestartPolicy()),
+		ReadyIsProcess: a.Spec.GetReady() == "process", Restart: plan.RestartPolicy(a.Spec.GetRestartPolicy()),
 		StartTimeout: startTimeout(a.Spec), Queued: a.Queued > 0,
 		Nudged: wasNudged(a) || isFrozen(a), Interrupted: interrupted(a), Resumes: a.Status.GetRung() == agboxv1.AgentRung_AGENT_RUNG_NATIVE,
 	}

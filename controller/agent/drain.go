@@ -80,25 +80,24 @@ func (d *Drainer) DrainStatus() *agboxv1.DrainStatus {
 
 // BusyAgents returns the IDs of the agents in a turn, sorted.
 func (d *Drainer) BusyAgents() []string {
-	return slices.Sorted(d.agentsIn(context.Background(), agboxv1.AgentState_AGENT_STATE_BUSY))
+	return slices.Sorted(d.agentsIn(context.Background(), func(s agboxv1.AgentState) bool { return s == agboxv1.AgentState_AGENT_STATE_BUSY }))
 }
 
-// anyIn reports whether a live agent is in one of the given states. It reads no more agents than it needs: each end of a process adds the
-// key of the drain.
-func (d *Drainer) anyIn(ctx context.Context, states ...agboxv1.AgentState) bool {
-	for range d.agentsIn(ctx, states...) {
+// anyAlive reports whether an agent has a process. It reads no more agents than it needs: each end of a process adds the key of the drain.
+func (d *Drainer) anyAlive(ctx context.Context) bool {
+	for range d.agentsIn(ctx, agentplan.Lives) {
 		return true
 	}
 	return false
 }
 
-// agentsIn returns the live agents in one of the given states, unordered. It leaves out agents in a paused sandbox: they lose nothing, and their
+// agentsIn returns the agents whose state is, unordered. It leaves out agents in a paused sandbox: they lose nothing, and their
 // processes cannot react to a nudge.
-func (d *Drainer) agentsIn(ctx context.Context, states ...agboxv1.AgentState) iter.Seq[string] {
+func (d *Drainer) agentsIn(ctx context.Context, is func(agboxv1.AgentState) bool) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, id := range d.cfg.Store.LiveAgentIDs() {
 			a, err := d.cfg.Store.Agent(ctx, id)
-			if err != nil || !slices.Contains(states, a.Status.GetState()) {
+			if err != nil || !is(a.Status.GetState()) {
 				continue
 			}
 			sb, err := d.store.Sandbox(ctx, a.SandboxID)
@@ -132,7 +131,7 @@ func (d *Drainer) ReconcileDrain(ctx context.Context, _ string) (queue.Result, e
 	at := d.cfg.Clock.Read()
 	next, left := agentplan.Drain{
 		Mode: rec.GetMode(), Phase: rec.GetPhase(), WaitLeft: waitLeft(rec, at), SaveLeft: saveLeft(rec, at),
-		Alive: d.anyIn(ctx, agboxv1.AgentState_AGENT_STATE_STARTING, agboxv1.AgentState_AGENT_STATE_IDLE, agboxv1.AgentState_AGENT_STATE_BUSY),
+		Alive: d.anyAlive(ctx),
 	}.Next()
 	if next == rec.GetPhase() {
 		return queue.Result{Next: left}, nil

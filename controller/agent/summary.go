@@ -22,15 +22,6 @@ const (
 	maxSummary = 64 << 10
 )
 
-// summaryTurn is one line of the input of a summary command.
-type summaryTurn struct {
-	Role        string    `json:"role"`
-	Content     string    `json:"content"`
-	PromptID    string    `json:"prompt_id,omitempty"`
-	Interrupted bool      `json:"interrupted,omitempty"`
-	At          time.Time `json:"at"`
-}
-
 // observeSummary checks whether the older turns must be summarized before the next prompt, and reads the result. If the summary fails, the
 // digest takes its place.
 func (v *Observation) observeSummary(ctx context.Context) error {
@@ -79,8 +70,7 @@ func (v *Observation) olderTurns(ctx context.Context) ([]byte, error) {
 	enc := json.NewEncoder(&lines)
 	policy := v.a.Spec.GetContext()
 	for _, t := range conversation.Older(conversation.Reconstruct(events), conversation.Checkpoint(events), policy) {
-		err := enc.Encode(summaryTurn{Role: t.Role, Content: t.Content, PromptID: t.PromptID, Interrupted: t.Interrupted, At: t.At})
-		if err != nil {
+		if err := enc.Encode(t); err != nil {
 			return nil, fmt.Errorf("encode a turn: %w", err)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/agbox/agbox/controller/agentplan"
 	"github.com/agbox/agbox/controller/clock"
 	"github.com/agbox/agbox/controller/message"
+	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/store"
 )
 
@@ -96,7 +97,7 @@ func (e *agentExplanation) waiting() string {
 		return "no verdict: " + e.redact(message.Of(e.blind))
 	case e.plan.Waiting == "" && e.plan.Kind == agentplan.Wait && e.ended() && agentWanted(e.a) == "run":
 		return fmt.Sprintf("its process has ended, and its restart_policy (%s) does not start it again; `agbox agent start` does",
-			cmp.Or(e.a.Spec.GetRestartPolicy(), string(agentplan.RestartOnFailure)))
+			cmp.Or(e.a.Spec.GetRestartPolicy(), string(plan.RestartOnFailure)))
 	}
 	return e.redact(e.plan.Waiting)
 }

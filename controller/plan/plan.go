@@ -104,10 +104,10 @@ type Service struct {
 // Limits are the limits of a container that can change in place; 0: no limit.
 type Limits struct{ NanoCPUs, MemoryBytes, Pids int64 }
 
-// RestartPolicy says whether a container that ended on its own is restarted.
+// RestartPolicy says whether a container, or the process of an agent, that ended on its own is restarted.
 type RestartPolicy string
 
-// The policies. The empty one is RestartNever.
+// The policies. The empty one is RestartNever for a container, and RestartOnFailure for an agent.
 const (
 	RestartNever     RestartPolicy = "never"
 	RestartOnFailure RestartPolicy = "on-failure"
