@@ -9,7 +9,6 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/agent/conversation"
 	"github.com/agbox/agbox/internal/agent/dialect"
-	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/store"
 )
 
@@ -82,18 +81,8 @@ func (p *pass) deliver(ctx context.Context) error {
 			return err
 		}
 	}
-	if p.prompt != nil && p.noteGiven() {
-		p.r.cfg.Metrics.AgentPrompted()
-	}
 	p.r.scratch.Change(p.a.ID, func(s *memory) { s.delivered = p.message() })
 	return nil
-}
-
-// noteGiven records that the prompt was delivered, and reports whether that is new.
-func (p *pass) noteGiven() (news bool) {
-	key := execid.ForAgent(p.prompt.GetPromptId(), p.prompt.GetIncarnation())
-	p.r.scratch.Change(p.a.ID, func(s *memory) { news, s.given = s.given != key, key })
-	return news
 }
 
 func (p *pass) deliverPrompt(ctx context.Context) error {

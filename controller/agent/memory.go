@@ -16,9 +16,8 @@ type memory struct {
 	// status is what the agent waits for. verified: a pass has judged it since the start.
 	status   string
 	verified bool
-	// delivered identifies everything that was written to its inbox; see Observation.message. given is the newest prompt that was counted
-	// as given.
-	delivered, given string
+	// delivered identifies everything that was written to its inbox; see Observation.message.
+	delivered string
 	// alive is the newest exec of the agent that was observed running, started the newest that this daemon has started.
 	alive, started string
 	// transitions is how many of its transitions are counted. Those before counting started belong to an earlier daemon.
@@ -81,6 +80,9 @@ func (r *Reconciler) countTransitions(ctx context.Context, a store.Agent) {
 
 func (r *Reconciler) countTransition(before, tr *agboxv1.AgentTransition) {
 	r.cfg.Metrics.AgentChanged(triggerWord(tr.GetTrigger()))
+	if tr.GetTrigger() == agboxv1.AgentTrigger_AGENT_TRIGGER_PROMPT_RECEIVED {
+		r.cfg.Metrics.AgentPrompted()
+	}
 	if before != nil && tr.GetTrigger() == agboxv1.AgentTrigger_AGENT_TRIGGER_RESULT_RECEIVED {
 		r.cfg.Metrics.AgentAnswered(tr.GetOccurredAt().AsTime().Sub(before.GetOccurredAt().AsTime()))
 	}
