@@ -160,7 +160,7 @@ func (c *Controller) newLoop(name string) *queue.Loop {
 func (c *Controller) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	c.execs.Adopt()
-	c.agents.EnqueueAll()
+	c.askResync()
 	wg.Go(func() { c.link.Run(ctx) })
 	wg.Go(func() { c.resyncLoop(ctx) })
 	wg.Go(func() { c.execs.Watch(ctx) })
@@ -259,11 +259,8 @@ func (c *Controller) SameEngine(ctx context.Context, run *storev1.EngineRun) err
 }
 
 // AdoptRecords adopts records that entered the store in other ways than by its clients, as the start of the daemon does: it watches
-// journals and enqueues everything. It ends the waits for a pending rebuild.
+// journals and asks for a resync. It ends the waits for a pending rebuild.
 func (c *Controller) AdoptRecords() {
 	c.execs.Adopt()
-	for _, id := range c.sandboxes.Parked() {
-		c.sandboxLoop.Add(id)
-	}
 	c.askResync()
 }

@@ -33,26 +33,19 @@ func (c *Controller) reconnects(id string) bool {
 	return err == nil && c.reader.RecordOf(sb).Runs() && c.sandboxLoop.Tries(id) == 0
 }
 
-// engineReturned resets every backoff, because most were caused by the engine, and asks for a resync. It enqueues sandboxes parked while
-// the engine was away in any case.
+// engineReturned resets the backoff of every sandbox, because most were caused by the engine, and asks for a resync. That enqueues the
+// sandboxes whose status still says that they wait for the engine.
 func (c *Controller) engineReturned() {
 	for _, id := range c.cfg.Store.LiveIDs() {
 		c.sandboxLoop.Forget(id)
-	}
-	for _, id := range c.sandboxes.Parked() {
-		c.sandboxLoop.Add(id)
 	}
 	c.askResync()
 }
 
 // RoomReturned requeues every key that may have failed because the disk was full, and resets its backoff.
 func (c *Controller) RoomReturned() {
-	for _, id := range c.cfg.Store.LiveIDs() {
-		c.sandboxLoop.Forget(id)
-	}
-	c.execs.RetryAll()
-	c.agents.EnqueueAll()
-	c.askResync()
+	c.execs.ForgetFailures()
+	c.engineReturned()
 }
 
 func (c *Controller) askResync() {
@@ -86,7 +79,7 @@ func (c *Controller) resyncLoop(ctx context.Context) {
 	}
 }
 
-// resyncRetry is the delay before an interrupted resync is retried: parked passes rely on it.
+// resyncRetry is the delay before an interrupted resync is retried: passes that found no engine rely on it.
 const resyncRetry = 2 * time.Second
 
 // resync observes everything with two engine calls and enqueues what is not as wanted. It catches every lost event, and at the start it is

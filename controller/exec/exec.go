@@ -219,14 +219,13 @@ func (r *Reconciler) makeRoom(err error) error {
 	return err
 }
 
-// Adopt watches the journals that an earlier daemon left, and enqueues its execs.
+// Adopt watches the journals that an earlier daemon left.
 func (r *Reconciler) Adopt() {
 	for _, id := range r.cfg.Store.LiveIDs() {
 		if err := r.cfg.Files.AddWatch(id); err != nil && !errdefs.IsNotFound(err) {
 			r.cfg.Logger.Warn("exec journals are not watched; resyncs look at them", "sandbox_id", id, "err", err)
 		}
 	}
-	r.EnqueueAll()
 }
 
 // EnqueueAll enqueues all execs without a recorded end.
@@ -239,11 +238,10 @@ func (r *Reconciler) EnqueueOf(sandboxID string) {
 	}
 }
 
-// RetryAll resets the backoff of all execs without a recorded end, and enqueues them.
-func (r *Reconciler) RetryAll() {
+// ForgetFailures resets the backoff of all execs without a recorded end.
+func (r *Reconciler) ForgetFailures() {
 	for _, id := range r.cfg.Store.ActiveExecs("") {
 		r.cfg.Queue.Forget(id)
-		r.cfg.Queue.Add(id)
 	}
 }
 

@@ -117,10 +117,8 @@ func (e *explanation) observe(ctx context.Context) (seen bool) {
 	if e.link.Problem != "" {
 		return false
 	}
-	v := sandbox.View{Record: &e.rec, Sandbox: e.sb, At: e.at}
-	saw, err := e.reader.Observe(ctx, v, e.o.RunOf(e.link.Info))
-	e.world, e.blind = saw.World, err
-	if e.blind != nil {
+	v := sandbox.View{Record: e.rec, Sandbox: e.sb, At: e.at}
+	if e.world, _, e.blind = e.reader.Observe(ctx, v, e.o.RunOf(e.link.Info)); e.blind != nil {
 		return false
 	}
 	e.plan = e.reader.Decide(e.rec, e.sb, e.world, e.at)

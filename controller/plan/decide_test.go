@@ -131,12 +131,12 @@ func TestDecide(t *testing.T) {
 		}, "FAILED(CONTAINER_OOM)"},
 		{"killed from outside after an exec had met the OOM killer: died", func(s *scene) {
 			s.w.Containers[0] = primary("exited")
-			s.w.Containers[0].ExitCode, s.w.Containers[0].OOMKilled, s.r.ExecOOM = 137, true, true
+			s.w.Containers[0].ExitCode, s.w.Containers[0].OOMKilled, s.w.ExecOOM = 137, true, true
 			s.w.Containers[0].KilledOutside = true
 		}, "FAILED(CONTAINER_DIED)"},
 		{"killed after an exec had met the OOM killer, nobody knows by whom: failed with OOM", func(s *scene) {
 			s.w.Containers[0] = primary("exited")
-			s.w.Containers[0].ExitCode, s.w.Containers[0].OOMKilled, s.r.ExecOOM = 137, true, true
+			s.w.Containers[0].ExitCode, s.w.Containers[0].OOMKilled, s.w.ExecOOM = 137, true, true
 		}, "FAILED(CONTAINER_OOM)"},
 		{"killed from outside, and the OOM flag is no exec's: failed with OOM", func(s *scene) {
 			s.w.Containers[0] = primary("exited")

@@ -45,8 +45,6 @@ type Record struct {
 	Turns  int
 	// Leaving is the number of agents that outlive the sandbox and have not left it yet.
 	Leaving int
-	// ExecOOM: the OOM killer ended an exec of this run. The engine's sticky flag cannot distinguish that.
-	ExecOOM bool
 	// IdleSince is zero unless the sandbox is READY without an active exec.
 	IdleSince time.Time
 	// DeadlineAt is when on_timeout applies; zero: never. It applies only while the sandbox runs.
@@ -149,6 +147,8 @@ type World struct {
 	LookAgain time.Duration
 	// Terminated: PID 1 of the primary got a TERM in its present or last run.
 	Terminated bool
+	// ExecOOM: the OOM killer ended an exec of this run. The engine's sticky flag cannot distinguish that.
+	ExecOOM bool
 	// Stopping are the IDs of the containers that the engine is stopping now.
 	Stopping []string
 }

@@ -78,7 +78,7 @@ func (b *bringUp) ended() Plan {
 	}
 	wait, ok := backOff(b.r.Wanted.Restart, primary, b.progress.GetRestarts(), b.now)
 	if !ok {
-		code, text := death(primary, b.r.ExecOOM, "the primary container")
+		code, text := death(primary, b.w.ExecOOM, "the primary container")
 		return b.fail(code, text)
 	}
 	if wait > 0 {

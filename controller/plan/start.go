@@ -120,7 +120,7 @@ func (b *bringUp) primary() (p Plan, up bool) {
 	case c == nil, c.neverStarted(), !c.Alive() && !b.progress.GetPrimaryStarted():
 		b.p.add(Step{Kind: StartContainer, ID: id, Reason: b.reason})
 	case !c.Alive():
-		_, text := death(*c, b.r.ExecOOM, "the primary container")
+		_, text := death(*c, b.w.ExecOOM, "the primary container")
 		return b.fail(FailureCode(b.r), text), false
 	}
 	if b.r.Wanted.Main && !b.progress.GetPrimaryStarted() {

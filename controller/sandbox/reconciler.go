@@ -178,14 +178,3 @@ func (r *Reconciler) Status(sandboxID string) string {
 func (r *Reconciler) Recorded(sandboxID string) (status string) {
 	return r.scratch.Get(sandboxID).status
 }
-
-// Parked returns the sandboxes whose pass found no usable engine, and clears the list.
-func (r *Reconciler) Parked() (ids []string) {
-	r.scratch.ChangeAll(func(id string, m *memory) {
-		if m.parked {
-			ids = append(ids, id)
-			m.parked = false
-		}
-	})
-	return ids
-}
