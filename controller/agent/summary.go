@@ -62,7 +62,7 @@ func (v *Observation) readSummary() error {
 
 // olderTurns returns the turns that the context would contain as a digest, as JSON lines.
 func (v *Observation) olderTurns(ctx context.Context) ([]byte, error) {
-	events, err := eventsThrough(ctx, v.o.store, v.a.ID, v.a.Status.GetLastSequence())
+	events, err := v.events(ctx)
 	if err != nil {
 		return nil, err
 	}
