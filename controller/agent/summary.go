@@ -40,18 +40,16 @@ func (v *Observation) observeSummary(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("look at its summary command: %w", err)
 	case end == helperDone:
-		return v.readSummary()
+		return v.readSummary(h.request.ExecID)
 	case end != helperRuns && end != helperAbsent:
 		return nil
 	}
-	execID, _ := h.name(v.o.store.InstanceID())
 	v.older, err = v.olderTurns(ctx)
-	v.World.Summarizing = len(v.older) > 0 || v.memory().waited(execID) > 0
+	v.World.Summarizing = len(v.older) > 0 || v.memory().waited(h.request.ExecID) > 0
 	return err
 }
 
-func (v *Observation) readSummary() error {
-	execID, _ := v.summaryHelper().name(v.o.store.InstanceID())
+func (v *Observation) readSummary(execID string) error {
 	text, err := v.o.files.Tail(v.a.SandboxID, execID, false, maxSummary)
 	if err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("read its summary: %w", err)
