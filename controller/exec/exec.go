@@ -126,13 +126,18 @@ func (r *Reconciler) act(ctx context.Context, ex store.Exec, rec plan.Record, sb
 	case plan.ExecCancel:
 		return queue.Result{Next: p.Next}, r.makeRoom(r.cfg.Files.Cancel(ex.SandboxID, ex.ID, ex.Desired.GetNonce()))
 	case plan.ExecRecordEnd:
-		return queue.Result{}, r.recordEnd(ctx, ex, rec, EndOf(p.Outcome, status.Journal, want))
+		end := p.End
+		if end == nil {
+			end = execend.Of(status.Journal, want.SandboxEnding || want.CancelRequested)
+		}
+		end.StartedAt = status.Journal.StartedAtNanos
+		return queue.Result{}, r.recordEnd(ctx, ex, end)
 	}
 	return queue.Result{Next: p.Next}, nil
 }
 
 // recordEnd removes the request before it records the end: after that no pass over the exec does anything.
-func (r *Reconciler) recordEnd(ctx context.Context, ex store.Exec, rec plan.Record, end *storev1.ExecEnd) error {
+func (r *Reconciler) recordEnd(ctx context.Context, ex store.Exec, end *storev1.ExecEnd) error {
 	if err := r.cfg.Files.Forget(ex.SandboxID, ex.ID); err != nil {
 		return fmt.Errorf("remove the request: %w", err)
 	}
@@ -142,27 +147,19 @@ func (r *Reconciler) recordEnd(ctx context.Context, ex store.Exec, rec plan.Reco
 	r.cfg.Metrics.LogDropped(end.GetStdoutDroppedBytes() + end.GetStderrDroppedBytes())
 	r.cfg.Logger.Info("exec ended", "sandbox_id", ex.SandboxID, "exec_id", ex.ID,
 		"state", agboxv1.ExecState(end.GetState()).String(), "error_code", end.GetErrorCode())
-	if !rec.Runs() {
-		r.cfg.Sandboxes.Add(ex.SandboxID) // a stop or a delete may wait for this
-		return nil
-	}
-	return r.scheduleIdle(ctx, ex.SandboxID)
+	r.enqueueSandbox(ctx, ex.SandboxID)
+	return nil
 }
 
-// scheduleIdle enqueues the sandbox for the time when its idle TTL may have passed. The end of an exec costs no pass over its sandbox now.
-func (r *Reconciler) scheduleIdle(ctx context.Context, sandboxID string) error {
-	sb, err := r.cfg.Store.Sandbox(ctx, sandboxID)
-	if err != nil {
-		return fmt.Errorf("load record: %w", err)
+// enqueueSandbox enqueues the sandbox of an ended exec: at once if a stop or a delete may wait for the end, else for the time when the idle
+// TTL may have passed. So the end of an exec of a running sandbox costs no pass over the sandbox now.
+func (r *Reconciler) enqueueSandbox(ctx context.Context, id string) {
+	sb, err := r.cfg.Store.Sandbox(ctx, id)
+	if err != nil || sb.State != agboxv1.SandboxState_SANDBOX_STATE_READY || sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_RUN {
+		r.cfg.Sandboxes.Add(id)
+	} else if ttl := r.cfg.IdleTTL(sb); ttl > 0 && len(sb.ActiveExecs) == 0 {
+		r.cfg.Sandboxes.AddAfter(id, ttl)
 	}
-	if sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_RUN {
-		r.cfg.Sandboxes.Add(sandboxID) // its stop was requested during this pass
-		return nil
-	}
-	if ttl := r.cfg.IdleTTL(sb); ttl > 0 && len(sb.ActiveExecs) == 0 {
-		r.cfg.Sandboxes.AddAfter(sandboxID, ttl)
-	}
-	return nil
 }
 
 func (r *Reconciler) request(ex store.Exec, spec *agboxv1.CreateSpec) execjournal.Request {
@@ -200,14 +197,6 @@ func recordOf(ex store.Exec, rec plan.Record) plan.ExecRecord {
 		SandboxEnding: rec.Standing == plan.Gone || rec.Standing == plan.Unswept || rec.Desired == storev1.RunState_RUN_STATE_STOP ||
 			rec.Desired == storev1.RunState_RUN_STATE_DELETE,
 	}
-}
-
-// EndOf returns the terminal record of an exec: that of the outcome if it has a state, else the end that the journal says.
-func EndOf(o plan.Outcome, j execjournal.Journal, want plan.ExecRecord) *storev1.ExecEnd {
-	if o.State != agboxv1.ExecState_EXEC_STATE_UNSPECIFIED {
-		return &storev1.ExecEnd{State: int32(o.State), ErrorCode: o.Code, ErrorMessage: o.Message, StartedAt: j.StartedAtNanos}
-	}
-	return execend.Of(j, want.SandboxEnding || want.CancelRequested)
 }
 
 // makeRoom frees disk space if err says that there was none to end an exec, and returns err. The pass is retried with backoff: with an

@@ -144,10 +144,7 @@ func desiredWord(rec plan.Record, sb store.Sandbox) string {
 	if rec.Standing == plan.Gone || rec.Standing == plan.Unswept {
 		return "delete"
 	}
-	return map[storev1.RunState]string{
-		storev1.RunState_RUN_STATE_RUN: "run", storev1.RunState_RUN_STATE_STOP: "stop",
-		storev1.RunState_RUN_STATE_PAUSE: "pause", storev1.RunState_RUN_STATE_DELETE: "delete",
-	}[sb.Desired.GetRunState()]
+	return strings.ToLower(word(sb.Desired.GetRunState()))
 }
 
 // waiting returns why nothing happens now.
