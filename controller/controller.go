@@ -6,14 +6,10 @@ package controller
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/containerd/errdefs"
-	"google.golang.org/protobuf/proto"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -248,14 +244,7 @@ func (c *Controller) EngineRun() (*storev1.EngineRun, dockerx.Info) {
 // SameEngine checks with the engine that it is ours and has not restarted since EngineRun returned run: then its answers in between can be
 // trusted. Errors: ErrUnavailable and others; they cannot.
 func (c *Controller) SameEngine(ctx context.Context, run *storev1.EngineRun) error {
-	info, err := c.cfg.Engine.Info(ctx)
-	if err != nil {
-		return err
-	}
-	if !proto.Equal(c.link.RunOf(info), run) {
-		return fmt.Errorf("the engine was restarted while it was looked at: %w", errdefs.ErrUnavailable)
-	}
-	return c.link.CheckMarker(ctx)
+	return c.link.CheckSame(ctx, run)
 }
 
 // AdoptRecords adopts records that entered the store in other ways than by its clients, as the start of the daemon does: it watches
