@@ -20,9 +20,6 @@ const (
 	helperLook = time.Second
 	// InterruptGrace is how long a turn may still run after an interrupt before its process is ended.
 	InterruptGrace = 5 * time.Second
-	// ParkGrace is the total time that a sandbox waits for its agents before it stops, apart from a process that ignores TERM. It is part
-	// of the contract.
-	ParkGrace = 30 * time.Second
 )
 
 // Decide returns what to do for one agent.

@@ -17,6 +17,9 @@ const (
 	lifeRetry = 10 * time.Second
 	// stopMargin is added to the cancel grace; after both a stop no longer waits for its execs to record their ends.
 	stopMargin = 30 * time.Second
+	// ParkGrace is the total time that a sandbox waits for its agents before it stops, for turns and for saving their work, apart from a
+	// process that ignores TERM. It is part of the contract.
+	ParkGrace = 30 * time.Second
 )
 
 // Decide returns what to do for one sandbox.
@@ -200,7 +203,7 @@ const waitsForTurns = "waiting for agents to finish"
 // stopPatience is how long a stop waits for its execs to record their ends, and for agents to finish.
 func (pol Policy) stopPatience(r Record) time.Duration {
 	if r.Agents {
-		return pol.ParkGrace + pol.CancelGrace + stopMargin
+		return ParkGrace + pol.CancelGrace + stopMargin
 	}
 	return pol.CancelGrace + stopMargin
 }

@@ -179,7 +179,7 @@ func (p *pass) audited(s plan.Step, object string, fn func(context.Context) erro
 // background runs a step of an object as a background operation and waits up to d for its end. It returns the error of an earlier run that
 // no pass has seen. While the operation runs, it returns a waitingError that says what is waited for.
 func (p *pass) background(ctx context.Context, s plan.Step, object string, d time.Duration, what string, fn func(context.Context) error) error {
-	key := operation(p.rec.ID, s.Kind, object)
+	key := queue.Operation[plan.Kind]{ID: p.rec.ID, Kind: s.Kind, Subject: object}
 	ended, err := p.ops.Outcome(key)
 	if !ended {
 		ended, err = p.ops.Start(ctx, key, d, fn)

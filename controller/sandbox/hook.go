@@ -84,7 +84,7 @@ func (r *Reader) observeHook(v View, w *plan.World) error {
 		h.Memory = ": " + plan.OutOfMemory(j.OOMLimitBytes)
 	}
 	if h.Since = r.o.Hook(rec.ID).since(index); h.Since.IsZero() && h.Phase == execphase.Running {
-		h.Since = r.o.Now()
+		h.Since = v.At.Now
 	}
 	if h.Phase == execphase.Ended && (h.ExitCode != 0 || h.Cancelled) {
 		h.Output = message.Redact(r.hookOutput(sb.ID, execid.ForHook(index)), hook.Service.GetEnvs(), sb.Spec.GetEnvs())

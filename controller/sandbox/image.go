@@ -32,7 +32,7 @@ func ImageOf(spec *agboxv1.CreateSpec, service string) (ref, policy string) {
 // ensureImage finds the image or pulls it in the background. The engine port shares concurrent pulls of one image.
 func (p *pass) ensureImage(ctx context.Context, s plan.Step) error {
 	ref, policy := ImageOf(p.sb.Spec, s.Service)
-	key := operation(p.rec.ID, plan.EnsureImage, ref)
+	key := queue.Operation[plan.Kind]{ID: p.rec.ID, Kind: s.Kind, Subject: ref}
 	if slices.Contains(p.ops.Subjects(p.rec.ID, plan.EnsureImage), ref) {
 		return &waitingError{"pulling image " + ref} // also if the image is present by now: the end of the pull records an event
 	}

@@ -75,10 +75,6 @@ type readerOptions struct {
 	// Settings returns the settings of the next pass. Started is when the daemon started.
 	Settings func() Settings
 	Started  time.Time
-	// ParkGrace is how long the stop of a sandbox waits for its agents.
-	ParkGrace time.Duration
-	// Now is the clock that the wait for a hook is measured by.
-	Now func() time.Time
 
 	// Tries returns how many times in a row the key of a sandbox was requeued with backoff.
 	Tries func(sandboxID string) int
@@ -196,12 +192,8 @@ func (r *Reader) Decide(rec plan.Record, sb store.Sandbox, w plan.World, l clock
 // Policy returns what the configuration and the spec prescribe for a sandbox.
 func (r *Reader) Policy(sb store.Sandbox, l clock.Reading) plan.Policy {
 	s := r.o.Settings()
-	return plan.Policy{
-		IdleTTL: IdleTTL(sb, s), CleanupTTL: s.CleanupTTL, HookTimeout: s.HookTimeout, CancelGrace: s.CancelGrace,
-		Started: r.o.Started, FailInterruptedCreate: s.FailInterruptedCreate, FailOnEngineDeath: s.FailOnEngineDeath,
-		ParkGrace: r.o.ParkGrace, KeepOrphans: s.KeepOrphans, FreezeDuration: s.FreezeDuration, StoppedGCAfter: s.StoppedGCAfter,
-		AwakeSince: l.Awake, Hold: l.Hold,
-	}
+	s.IdleTTL = IdleTTL(sb, s)
+	return plan.Policy{Settings: s, Started: r.o.Started, AwakeSince: l.Awake, Hold: l.Hold}
 }
 
 // Timeout returns how long a sandbox may run after it became READY; 0: forever.

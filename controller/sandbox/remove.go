@@ -14,9 +14,9 @@ const (
 	// removePatience is how long a pass waits for a removal: an ordinary one ends within it and needs no second pass, and a long one does
 	// not block a worker.
 	removePatience = time.Second
-	// fileRemovals is how many file trees are removed concurrently after each has had its first slice; containerRemovals is the same for
-	// containers.
-	fileRemovals, containerRemovals = 2, 8
+	// maxFileRemovals is how many file trees are removed concurrently after each has had its first slice; maxContainerRemovals is the same
+	// for containers.
+	maxFileRemovals, maxContainerRemovals = 2, 8
 	// removalLimit bounds one operation; the next pass starts another, which has less left to remove.
 	removalLimit = 5 * time.Minute
 )
@@ -51,7 +51,7 @@ func (p *pass) removeFiles(ctx context.Context, s plan.Step, slice func(sandboxI
 			}
 			removed += unfinished.Removed
 			p.scratch.setStatus(id, removing(removed))
-			err = p.removals.files.do(ctx, func() error { return slice(id) })
+			err = p.fileRemovals.do(ctx, func() error { return slice(id) })
 		}
 		return nil // the next pass continues
 	})
@@ -67,11 +67,8 @@ func removing(files int) string {
 // removeContainer makes the engine kill and remove a container, which takes minutes if its writable layer has very many files.
 func (p *pass) removeContainer(ctx context.Context, s plan.Step) error {
 	return p.background(ctx, s, s.ID, removePatience, "removing a container", func(ctx context.Context) error {
-		return p.removals.containers.do(ctx, func() error {
+		return p.containerRemovals.do(ctx, func() error {
 			return p.audited(s, s.ID, func(ctx context.Context) error { return p.o.Engine.RemoveContainer(ctx, s.ID) })(ctx)
 		})
 	})
 }
-
-// removals are the pools of removals; they use no workers of the queues.
-type removals struct{ files, containers pool }
