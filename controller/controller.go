@@ -208,6 +208,7 @@ func (c *Controller) committed(sandboxID, execID string) {
 		return
 	}
 	c.sandboxLoop.Add(sandboxID)
+	c.execs.EnqueueOf(sandboxID) // also while a pass over the sandbox waits for an engine that hangs
 	c.agents.EnqueueOf(sandboxID)
 	c.EnqueueDrain()
 }

@@ -69,8 +69,7 @@ func (r *Reconciler) remember(id string, hook *plan.Hook, ports []*agboxv1.Publi
 	}
 }
 
-// beforeEngine does what must not wait for an engine that hangs: it enqueues the execs of a sandbox that should not run, and cancels
-// operations that are no longer wanted, with their errors.
+// beforeEngine does what must not wait for an engine that hangs: it cancels operations that are no longer wanted, with their errors.
 func (r *Reconciler) beforeEngine(rec plan.Record) {
 	if rec.Standing != plan.Live || rec.Desired != storev1.RunState_RUN_STATE_RUN || rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED {
 		r.ops.Drop(rec.ID, plan.EnsureImage, plan.CopyFiles)
@@ -79,12 +78,9 @@ func (r *Reconciler) beforeEngine(rec plan.Record) {
 	if ended(rec) {
 		r.ops.Drop(rec.ID, plan.StopContainer)
 	}
-	switch {
-	case rec.Standing != plan.Live:
+	if rec.Standing != plan.Live {
 		r.scratch.Forget(rec.ID)
 		r.o.Absences.Forget(rec.ID, rec.Objects)
-	case rec.ActiveExecs > 0 && !rec.Runs():
-		r.o.EnqueueExecs(rec.ID)
 	}
 }
 
@@ -125,7 +121,7 @@ func (r *Reconciler) carryOut(ctx context.Context, rec plan.Record, sb store.San
 	}
 	if len(p.After.Events) > 0 {
 		r.scratch.setStatus(rec.ID, "")
-		r.changedState(rec, p.After.Events)
+		r.boundFrozen(p.After.Events)
 	}
 	waits, err := ps.actAside(ctx, p.Asides)
 	if err != nil {
@@ -134,16 +130,10 @@ func (r *Reconciler) carryOut(ctx context.Context, rec plan.Record, sb store.San
 	return queue.Result{Next: p.Next, Pending: waits}, nil
 }
 
-// changedState enqueues what waits for the sandbox's new state: its own execs, and, if more sandboxes are frozen than allowed, the ones
-// frozen for longest.
-func (r *Reconciler) changedState(rec plan.Record, events []*agboxv1.SandboxEvent) {
+// boundFrozen enqueues the sandboxes frozen for longest when another one was frozen and more are frozen than allowed.
+func (r *Reconciler) boundFrozen(events []*agboxv1.SandboxEvent) {
 	for _, e := range events {
-		switch e.GetSandboxState() {
-		case agboxv1.SandboxState_SANDBOX_STATE_READY, agboxv1.SandboxState_SANDBOX_STATE_FAILED:
-			if rec.ActiveExecs > 0 {
-				r.o.EnqueueExecs(rec.ID)
-			}
-		case agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
+		if e.GetSandboxState() == agboxv1.SandboxState_SANDBOX_STATE_PAUSED {
 			for _, id := range r.reader.TooLongFrozen() {
 				r.o.Queue.Add(id)
 			}
