@@ -3,6 +3,7 @@
 package exec
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -178,13 +179,11 @@ func (r *Reconciler) request(ex store.Exec, spec *agboxv1.CreateSpec) execjourna
 }
 
 func logLimitAction(spec *agboxv1.CreateSpec, kill bool) string {
-	switch {
-	case spec.GetOnLogLimit() != "":
-		return spec.GetOnLogLimit()
-	case kill:
-		return execjournal.LogLimitKill
+	action := execjournal.LogLimitDrop
+	if kill {
+		action = execjournal.LogLimitKill
 	}
-	return execjournal.LogLimitDrop
+	return cmp.Or(spec.GetOnLogLimit(), action)
 }
 
 func recordOf(ex store.Exec, rec plan.Record) plan.ExecRecord {

@@ -223,10 +223,10 @@ func (p *pass) hopeless(s plan.Step, err error, service string, patience int) bo
 	switch {
 	case s.Kind == plan.EnsureImage:
 		return refused || errdefs.IsNotFound(err) || errdefs.IsFailedPrecondition(err)
-	case p.rec.Runs():
-		return (refused || unclassified(err)) && p.scratch.odd(p.rec.ID, service) > patience
+	case refused && !p.rec.Runs():
+		return true
 	}
-	return refused || unclassified(err) && p.scratch.odd(p.rec.ID, service) > patience
+	return (refused || unclassified(err)) && p.scratch.odd(p.rec.ID, service) > patience
 }
 
 // making reports whether a step is part of starting a container of a live sandbox.

@@ -62,8 +62,8 @@ func (r *Reader) Observe(ctx context.Context, v View, run *storev1.EngineRun) (w
 	}
 	if len(w.Containers) > 0 {
 		ports, err = r.examineContainers(ctx, v, &w)
-	} else {
-		err = r.examineAbsence(ctx, run, goes)
+	} else if err = r.checkEngine(ctx, run, goes); err != nil {
+		err = fmt.Errorf("make sure of the engine: %w", err)
 	}
 	if err != nil {
 		return w, ports, err
@@ -73,19 +73,14 @@ func (r *Reader) Observe(ctx context.Context, v View, run *storev1.EngineRun) (w
 	}, &w)
 }
 
-// examineAbsence checks, when the engine shows no object of a sandbox, that the engine is ours: it may have been replaced since the link
-// was last checked. On another engine nothing may be judged missing or removed. If the sandbox is to be deleted, the engine must also have the
+// checkEngine checks, when the engine shows no container of a sandbox, that the engine is ours: it may have been replaced since the link was
+// last checked. On another engine nothing may be judged missing or removed. If the sandbox is to be deleted, the engine must also have the
 // recorded storage driver and data root, and not have restarted since run.
-func (r *Reader) examineAbsence(ctx context.Context, run *storev1.EngineRun, deleted bool) (err error) {
+func (r *Reader) checkEngine(ctx context.Context, run *storev1.EngineRun, deleted bool) error {
 	if deleted {
-		err = r.o.Link.CheckSame(ctx, run)
-	} else {
-		err = r.o.Link.CheckMarker(ctx)
+		return r.o.Link.CheckSame(ctx, run)
 	}
-	if err != nil {
-		return fmt.Errorf("make sure of the engine: %w", err)
-	}
-	return nil
+	return r.o.Link.CheckMarker(ctx)
 }
 
 // examineContainers inspects each container: the engine sends the event of an end before its lists show the end, and this pass may be the
@@ -137,24 +132,16 @@ func (r *Reader) examineDeath(ctx context.Context, w *plan.World) error {
 		return fmt.Errorf("the engine was restarted while it was looked at: %w", errdefs.ErrUnavailable)
 	}
 	for _, ct := range w.Containers {
-		if err := r.confirmEnd(ctx, ct); err != nil {
+		if !ct.Ended() {
+			continue
+		}
+		d, err := r.o.Engine.InspectContainer(ctx, ct.ID) // a second time: the first answer may predate its present run
+		if err != nil && !errdefs.IsNotFound(err) {
 			return err
 		}
-	}
-	return nil
-}
-
-// confirmEnd inspects an ended container a second time: the first answer may predate its present run.
-func (r *Reader) confirmEnd(ctx context.Context, ct plan.Container) error {
-	if !ct.Ended() {
-		return nil
-	}
-	d, err := r.o.Engine.InspectContainer(ctx, ct.ID)
-	if err != nil && !errdefs.IsNotFound(err) {
-		return err
-	}
-	if err != nil || owned.Container(d.Container).Alive() || !d.StartedAt.Equal(ct.StartedAt) {
-		return fmt.Errorf("two looks at container %s do not agree: %w", ct.Name, errdefs.ErrUnavailable)
+		if err != nil || owned.Container(d.Container).Alive() || !d.StartedAt.Equal(ct.StartedAt) {
+			return fmt.Errorf("two looks at container %s do not agree: %w", ct.Name, errdefs.ErrUnavailable)
+		}
 	}
 	return nil
 }

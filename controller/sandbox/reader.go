@@ -125,7 +125,8 @@ func (r *Reader) Record(ctx context.Context, id string) (plan.Record, store.Sand
 		return plan.Record{}, sb, fmt.Errorf("load record: %w", err)
 	}
 	rec := r.RecordOf(sb)
-	rec.OverFrozen, rec.Tries = r.overFrozen(sb), r.o.Tries(id)
+	rec.OverFrozen = sb.State == agboxv1.SandboxState_SANDBOX_STATE_PAUSED && slices.Contains(r.TooLongFrozen(), id)
+	rec.Tries = r.o.Tries(id)
 	rec.Turns = r.o.Turns(ctx, rec)
 	if rec.Agents && rec.Desired == storev1.RunState_RUN_STATE_DELETE {
 		if rec.Leaving, err = r.o.Store.Leaving(ctx, id); err != nil {
@@ -148,11 +149,6 @@ func (r *Reader) RecordOf(sb store.Sandbox) plan.Record {
 		DeadlineAt: clock.FromNanos(sb.Desired.GetDeadlineAt()), DemotedAt: clock.FromNanos(sb.Desired.GetDemotedAt()),
 		Agents: len(sb.Agents) > 0,
 	}
-}
-
-// overFrozen reports whether TooLongFrozen includes sb.
-func (r *Reader) overFrozen(sb store.Sandbox) bool {
-	return sb.State == agboxv1.SandboxState_SANDBOX_STATE_PAUSED && slices.Contains(r.TooLongFrozen(), sb.ID)
 }
 
 // TooLongFrozen returns the sandboxes frozen for longest, as many as exceed pause.max_frozen.

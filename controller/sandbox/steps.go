@@ -49,7 +49,7 @@ func (p *pass) run(ctx context.Context, s plan.Step) error {
 		p.o.EnqueueAgents(id)
 		return nil
 	case plan.UpdateLimits:
-		return p.updateLimits(ctx, s)
+		return p.o.Engine.UpdateContainer(ctx, s.ID, dockerx.Limits(s.Limits))
 	case plan.StopContainer:
 		return p.stop(ctx, s)
 	case plan.PauseContainer:
@@ -193,16 +193,6 @@ func (p *pass) start(ctx context.Context, s plan.Step) error {
 	}
 	p.scratch.addPorts(p.rec.ID, s.Service, PortsOf(plan.Container{Service: s.Service}, d))
 	return nil
-}
-
-func (p *pass) updateLimits(ctx context.Context, s plan.Step) error {
-	want := p.rec.Wanted.Limits
-	for _, svc := range p.rec.Wanted.Services {
-		if svc.Name == s.Service && s.Service != "" {
-			want = svc.Limits
-		}
-	}
-	return p.o.Engine.UpdateContainer(ctx, s.ID, dockerx.Limits(want))
 }
 
 func (p *pass) stop(ctx context.Context, s plan.Step) error {
