@@ -116,6 +116,7 @@ func (b *bringUp) primary() (p Plan, up bool) {
 		return b.copies(id), false
 	case c == nil, c.neverStarted(), !c.Alive() && !b.progress.GetPrimaryStarted():
 		b.p.add(Step{Kind: StartContainer, ID: id, Reason: b.reason})
+		b.progress.Released = false // each start takes the release back
 	case !c.Alive():
 		_, text := death(*c, b.w.ExecOOM, "the primary container")
 		return b.fail(FailureCode(b.r), text), false
