@@ -161,7 +161,7 @@ func (c *Controller) Run(ctx context.Context) {
 	wg.Go(func() { c.resyncLoop(ctx) })
 	wg.Go(func() { c.execs.Watch(ctx) })
 	wg.Go(func() {
-		c.clock.Watch(ctx, clock.Watcher{Store: c.cfg.Store, Changed: c.wakeAll, Metrics: c.cfg.Metrics, Logger: c.log})
+		c.clock.Watch(ctx, clock.Watcher{Store: c.cfg.Store, Changed: c.askResync, Metrics: c.cfg.Metrics, Logger: c.log})
 	})
 	wg.Go(func() { c.quotas.Run(ctx) })
 	wg.Go(func() { c.sandboxLoop.Run(ctx, c.sandboxes.Reconcile) })
@@ -211,12 +211,6 @@ func (c *Controller) committed(sandboxID, execID string) {
 	c.execs.EnqueueOf(sandboxID) // also while a pass over the sandbox waits for an engine that hangs
 	c.agents.EnqueueOf(sandboxID)
 	c.EnqueueDrain()
-}
-
-func (c *Controller) wakeAll() {
-	for _, id := range c.cfg.Store.LiveIDs() {
-		c.sandboxLoop.Add(id)
-	}
 }
 
 // ClockWarning returns in one sentence until when deadlines wait, and why; empty: they do not wait.

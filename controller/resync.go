@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/agbox/agbox/controller/clock"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/naming"
@@ -102,12 +101,13 @@ func (c *Controller) resync(ctx context.Context) error {
 	l, unknown := c.clock.Read(), 0
 	for id, w := range worlds {
 		w.Run = run
-		p, err := c.glance(ctx, id, w, l)
+		p, rec, sb, err := c.reader.Glance(ctx, id, w, l)
+		inspects := p.InDoubt || c.absences.HasConfirmation(id) || rec.Runs() && c.sandboxes.PortsUnseen(id, sb.Spec) // as only a pass does
 		switch {
 		case p.Unknown:
 			unknown++
 			c.log.Warn("Docker holds objects of a sandbox that this store never knew, or deleted while the engine hid them; keeping them", "sandbox_id", id)
-		case err != nil, !p.Idle(), c.sandboxes.Recorded(id) != p.Waiting:
+		case err != nil, inspects, !p.Idle(), c.sandboxes.Recorded(id) != p.Waiting:
 			c.sandboxLoop.Add(id) // its own pass reports what is wrong, or that nothing is any more
 		case p.Next > 0:
 			c.sandboxLoop.AddAfter(id, p.Next)
@@ -115,21 +115,6 @@ func (c *Controller) resync(ctx context.Context) error {
 	}
 	c.cfg.Metrics.Resynced(l.Now, unknown)
 	return nil
-}
-
-// glance decides from the lists alone. Next is short if only a pass can find out more.
-func (c *Controller) glance(ctx context.Context, id string, w *plan.World, l clock.Reading) (plan.Plan, error) {
-	p, rec, sb, err := c.reader.Glance(ctx, id, w, l)
-	if err != nil {
-		return plan.Plan{}, err
-	}
-	if p.InDoubt || c.absences.HasConfirmation(id) {
-		p.Next = time.Nanosecond // only a pass inspects objects, or removes the confirmation from the record
-	}
-	if rec.Runs() && c.sandboxes.PortsUnseen(id, sb.Spec) {
-		p.Next = time.Nanosecond // only a pass inspects ports
-	}
-	return p, nil
 }
 
 // purgeBatch bounds how many histories one resync purges.
