@@ -64,9 +64,9 @@ func (c *Controller) newExecs() *exec.Reconciler {
 	})
 }
 
-func (c *Controller) execLimits(sandboxID string) exec.Limits {
+func (c *Controller) execLimits(sandboxID string) plan.ExecLimits {
 	s := c.inForce()
-	return exec.Limits{
+	return plan.ExecLimits{
 		LogBytes: c.quotas.LogLimit(sandboxID, s.LogLimit), AgentLogBytes: s.LogLimit, KillAtLogLimit: s.KillAtLogLimit, CancelGrace: s.CancelGrace,
 	}
 }
@@ -90,13 +90,8 @@ func (c *Controller) newAgents() *agent.Reconciler {
 			return c.reader.Record(ctx, id)
 		}, InDoubt: func(id string) bool { return c.absences.Doubts(id) },
 		Queue: c.agentLoop, EnqueueSandbox: c.sandboxLoop.Add,
-		Limits: c.agentLimits, NoRoom: c.cfg.NoRoom, Watch: c.cfg.WatchAgents, Logger: c.log, Metrics: c.cfg.Metrics,
+		Limits: c.execLimits, NoRoom: c.cfg.NoRoom, Watch: c.cfg.WatchAgents, Logger: c.log, Metrics: c.cfg.Metrics,
 	})
-}
-
-func (c *Controller) agentLimits(sandboxID string) agent.Limits {
-	s := c.inForce()
-	return agent.Limits{LogBytes: s.LogLimit, OutboxBytes: c.quotas.LogLimit(sandboxID, s.LogLimit), CancelGrace: s.CancelGrace}
 }
 
 // AgentStatus returns in one sentence what an agent waits for; unverified: no pass has judged it since the daemon started.

@@ -38,7 +38,7 @@ type Options struct {
 	// EnqueueSandbox adds the key of a sandbox.
 	EnqueueSandbox func(sandboxID string)
 	// Limits returns the limits of a command that runs in a sandbox for an agent.
-	Limits func(sandboxID string) Limits
+	Limits func(sandboxID string) plan.ExecLimits
 	// NoRoom returns why the disk is full, in one sentence, or "". It must not block.
 	NoRoom func() string
 	// Watch calls notify whenever an agent may have printed something, until ctx ends; see Files.AddAgentWatch. An empty execID means any
@@ -47,14 +47,6 @@ type Options struct {
 
 	Logger  *slog.Logger
 	Metrics *metrics.Metrics
-}
-
-// Limits bound a command that runs in a sandbox for an agent.
-type Limits struct {
-	// LogBytes bounds each log, OutboxBytes the outbox; 0: no bound.
-	LogBytes, OutboxBytes int64
-	// CancelGrace is the time between TERM and KILL.
-	CancelGrace time.Duration
 }
 
 // Reconciler makes passes over agents. Its memory is derived state.

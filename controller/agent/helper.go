@@ -109,8 +109,8 @@ func (r *Reconciler) startHelper(h helper) error {
 			s.helpers[q.ExecID] = time.Now()
 		}
 	})
-	q.LogLimitBytes, q.LogLimitAction = limits.LogBytes, execjournal.LogLimitDrop
-	q.OutboxLimitBytes = limits.OutboxBytes
+	q.LogLimitBytes, q.LogLimitAction = limits.AgentLogBytes, execjournal.LogLimitDrop
+	q.OutboxLimitBytes = limits.LogBytes
 	q.CancelGraceMillis = limits.CancelGrace.Milliseconds()
 	if len(h.stdin) > 0 {
 		if _, err := r.cfg.Files.AppendInbox(h.sandboxID, q.ExecID, 0, h.stdin); err != nil {

@@ -35,7 +35,7 @@ type Options struct {
 	// is not a process of an agent.
 	TurnLeft func(ctx context.Context, execID string, rec plan.Record) time.Duration
 	// Limits returns the limits of an exec of a sandbox that starts now.
-	Limits func(sandboxID string) Limits
+	Limits func(sandboxID string) plan.ExecLimits
 	// IdleTTL returns how long a sandbox may be idle before it is stopped; 0: forever.
 	IdleTTL func(sb store.Sandbox) time.Duration
 	// MakeRoom frees disk space for a step that ends an exec and failed for lack of it. It must not block for long. Nil: there is none to
@@ -51,17 +51,6 @@ type Options struct {
 
 	Logger  *slog.Logger
 	Metrics *metrics.Metrics
-}
-
-// Limits bound an exec.
-type Limits struct {
-	// LogBytes bounds each log of a command and the outbox of an agent's process, AgentLogBytes each log of an agent's process; 0: no
-	// bound.
-	LogBytes, AgentLogBytes int64
-	// KillAtLogLimit ends a command at that bound unless its sandbox's spec says otherwise; false: further output is dropped.
-	KillAtLogLimit bool
-	// CancelGrace is the time between TERM and KILL.
-	CancelGrace time.Duration
 }
 
 // Store is the part of the store that a Reconciler uses.

@@ -32,6 +32,17 @@ type ExecRecord struct {
 	TakenByDeath bool
 }
 
+// ExecLimits bound an exec that starts now.
+type ExecLimits struct {
+	// LogBytes bounds each log of a command of a user, and each outbox; AgentLogBytes bounds each log of a process or of a helper command of
+	// an agent; 0: no bound.
+	LogBytes, AgentLogBytes int64
+	// KillAtLogLimit ends a command at that bound unless its sandbox's spec says otherwise; false: further output is dropped.
+	KillAtLogLimit bool
+	// CancelGrace is the time between TERM and KILL.
+	CancelGrace time.Duration
+}
+
 // ExecAction is the next action for an exec.
 type ExecAction string
 
