@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/agbox/agbox/controller/queue"
 	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/internal/wait"
 )
@@ -19,17 +20,10 @@ const (
 
 // Watch enqueues agents that print something, until ctx ends. While inotify does not watch their output, it polls.
 func (r *Reconciler) Watch(ctx context.Context) {
-	if r.cfg.Watch == nil {
-		return
-	}
-	for ctx.Err() == nil {
-		err := r.cfg.Watch(ctx, r.printed)
-		if ctx.Err() != nil {
-			return
-		}
+	queue.Watch(ctx, r.cfg.Watch, r.printed, func(err error) {
 		r.cfg.Logger.Error("inotify is unavailable; polling the output of agents", "err", err)
 		r.poll(ctx)
-	}
+	})
 }
 
 // poll enqueues all agents periodically for watchRetry; then Watch tries to set up the watch again.

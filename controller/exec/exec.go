@@ -227,20 +227,12 @@ const watchRetry = 5 * time.Second
 
 // Watch enqueues execs whose journals change, until ctx ends. Without a watch, the next resync enqueues them.
 func (r *Reconciler) Watch(ctx context.Context) {
-	if r.cfg.Watch == nil {
-		return
-	}
-	for ctx.Err() == nil {
-		err := r.cfg.Watch(ctx, r.changed)
-		if ctx.Err() != nil {
-			return
-		}
+	queue.Watch(ctx, r.cfg.Watch, r.changed, func(err error) {
 		r.cfg.Logger.Error("exec journals are not watched", "err", err)
-		if wait.For(ctx, watchRetry) != nil {
-			return
+		if wait.For(ctx, watchRetry) == nil {
+			r.EnqueueAll()
 		}
-		r.EnqueueAll()
-	}
+	})
 }
 
 func (r *Reconciler) changed(sandboxID, execID string) {
