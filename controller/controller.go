@@ -152,21 +152,19 @@ func (c *Controller) newLoop(name string) *queue.Loop {
 func (c *Controller) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	c.execs.Adopt()
+	c.askResync()
 	wg.Go(func() { c.link.Run(ctx) })
 	wg.Go(func() { c.resyncLoop(ctx) })
 	wg.Go(func() { c.execs.Watch(ctx) })
 	wg.Go(func() {
-		c.clock.Watch(ctx, clock.Watcher{Store: c.cfg.Store, Changed: c.wakeAll, Metrics: c.cfg.Metrics, Logger: c.log})
+		c.clock.Watch(ctx, clock.Watcher{Store: c.cfg.Store, Changed: c.askResync, Metrics: c.cfg.Metrics, Logger: c.log})
 	})
 	wg.Go(func() { c.quotas.Run(ctx) })
 	wg.Go(func() { c.sandboxLoop.Run(ctx, c.sandboxes.Reconcile) })
 	wg.Go(func() { c.execLoop.Run(ctx, c.execs.Reconcile) })
 	wg.Go(func() { c.agents.Watch(ctx) })
 	wg.Go(func() { c.drainLoop.Run(ctx, c.ReconcileDrain) })
-	wg.Go(func() {
-		c.agents.Hydrate(ctx) // before any pass decides about an agent
-		c.agentLoop.Run(ctx, c.agents.Reconcile)
-	})
+	wg.Go(func() { c.agentLoop.Run(ctx, c.agents.Reconcile) })
 	wg.Wait()
 	c.sandboxes.Wait()
 }
@@ -209,15 +207,10 @@ func (c *Controller) committed(change store.Change) {
 		return
 	default:
 		c.sandboxLoop.Add(change.SandboxID)
+		c.execs.EnqueueOf(change.SandboxID) // also while a pass over the sandbox waits for an engine that hangs
 		c.agents.EnqueueOf(change.SandboxID)
 	}
 	c.EnqueueDrain()
-}
-
-func (c *Controller) wakeAll() {
-	for _, id := range c.cfg.Store.LiveIDs() {
-		c.sandboxLoop.Add(id)
-	}
 }
 
 // ClockWarning returns in one sentence until when deadlines wait, and why; empty: they do not wait.
@@ -250,11 +243,8 @@ func (c *Controller) SameEngine(ctx context.Context, run *storev1.EngineRun) err
 }
 
 // AdoptRecords adopts records that entered the store in other ways than by its clients, as the start of the daemon does: it watches
-// journals and enqueues everything. It ends the waits for a pending rebuild.
+// journals and asks for a resync. It ends the waits for a pending rebuild.
 func (c *Controller) AdoptRecords() {
 	c.execs.Adopt()
-	for _, id := range c.sandboxes.Parked() {
-		c.sandboxLoop.Add(id)
-	}
 	c.askResync()
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/agbox/agbox/controller/clock"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/naming"
@@ -33,26 +32,19 @@ func (c *Controller) reconnects(id string) bool {
 	return err == nil && c.reader.RecordOf(sb).Runs() && c.sandboxLoop.Tries(id) == 0
 }
 
-// engineReturned resets every backoff, because most were caused by the engine, and asks for a resync. It enqueues sandboxes parked while
-// the engine was away in any case.
+// engineReturned resets the backoff of every sandbox, because most were caused by the engine, and asks for a resync. That enqueues the
+// sandboxes whose status still says that they wait for the engine.
 func (c *Controller) engineReturned() {
 	for _, id := range c.cfg.Store.LiveIDs() {
 		c.sandboxLoop.Forget(id)
-	}
-	for _, id := range c.sandboxes.Parked() {
-		c.sandboxLoop.Add(id)
 	}
 	c.askResync()
 }
 
 // RoomReturned requeues every key that may have failed because the disk was full, and resets its backoff.
 func (c *Controller) RoomReturned() {
-	for _, id := range c.cfg.Store.LiveIDs() {
-		c.sandboxLoop.Forget(id)
-	}
-	c.execs.RetryAll()
-	c.agents.EnqueueAll()
-	c.askResync()
+	c.execs.ForgetFailures()
+	c.engineReturned()
 }
 
 func (c *Controller) askResync() {
@@ -86,7 +78,7 @@ func (c *Controller) resyncLoop(ctx context.Context) {
 	}
 }
 
-// resyncRetry is the delay before an interrupted resync is retried: parked passes rely on it.
+// resyncRetry is the delay before an interrupted resync is retried: passes that found no engine rely on it.
 const resyncRetry = 2 * time.Second
 
 // resync observes everything with two engine calls and enqueues what is not as wanted. It catches every lost event, and at the start it is
@@ -109,12 +101,13 @@ func (c *Controller) resync(ctx context.Context) error {
 	l, unknown := c.clock.Read(), 0
 	for id, w := range worlds {
 		w.Run = run
-		p, err := c.glance(ctx, id, w, l)
+		p, rec, sb, err := c.reader.Glance(ctx, id, w, l)
+		inspects := p.InDoubt || c.absences.HasConfirmation(id) || rec.Runs() && c.sandboxes.PortsUnseen(id, sb.Spec) // as only a pass does
 		switch {
 		case p.Unknown:
 			unknown++
 			c.log.Warn("Docker holds objects of a sandbox that this store never knew, or deleted while the engine hid them; keeping them", "sandbox_id", id)
-		case err != nil, !p.Idle(), c.sandboxes.Recorded(id) != p.Waiting:
+		case err != nil, inspects, !p.Idle(), c.sandboxes.Recorded(id) != p.Waiting:
 			c.sandboxLoop.Add(id) // its own pass reports what is wrong, or that nothing is any more
 		case p.Next > 0:
 			c.sandboxLoop.AddAfter(id, p.Next)
@@ -122,21 +115,6 @@ func (c *Controller) resync(ctx context.Context) error {
 	}
 	c.cfg.Metrics.Resynced(l.Now, unknown)
 	return nil
-}
-
-// glance decides from the lists alone. Next is short if only a pass can find out more.
-func (c *Controller) glance(ctx context.Context, id string, w *plan.World, l clock.Reading) (plan.Plan, error) {
-	p, rec, sb, err := c.reader.Glance(ctx, id, w, l)
-	if err != nil {
-		return plan.Plan{}, err
-	}
-	if p.InDoubt || c.absences.HasConfirmation(id) {
-		p.Next = time.Nanosecond // only a pass inspects objects, or removes the confirmation from the record
-	}
-	if rec.Runs() && c.sandboxes.PortsUnseen(id, sb.Spec) {
-		p.Next = time.Nanosecond // only a pass inspects ports
-	}
-	return p, nil
 }
 
 // purgeBatch bounds how many histories one resync purges.

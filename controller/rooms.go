@@ -8,7 +8,6 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/controller/agent"
-	"github.com/agbox/agbox/controller/agentplan"
 	"github.com/agbox/agbox/controller/exec"
 	"github.com/agbox/agbox/controller/inspect"
 	"github.com/agbox/agbox/controller/plan"
@@ -17,7 +16,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// Settings is the part of the configuration that may change while the controller runs.
+// Settings are those of package plan.
 type Settings = sandbox.Settings
 
 // SetSettings replaces the settings: the next pass over each sandbox uses them, and a resync is requested.
@@ -33,7 +32,7 @@ func (c *Controller) inForce() Settings { return *c.settings.Load() }
 func (c *Controller) newSandboxes() *sandbox.Reconciler {
 	return sandbox.New(sandbox.Options{
 		Store: c.cfg.Store, Engine: c.cfg.Engine, Objects: c.objects, Files: c.cfg.Execs, Link: c.link, Absences: c.absences, Clock: c.clock,
-		Queue: c.sandboxLoop, Settings: c.inForce, Started: c.started, ParkGrace: agentplan.ParkGrace, Turns: c.agents.Observer().Turns,
+		Queue: c.sandboxLoop, Settings: c.inForce, Started: c.started, Turns: c.agents.Observer().Turns,
 		EnqueueExecs: func(id string) { c.execs.EnqueueOf(id) }, EnqueueAgents: c.agents.EnqueueOf, NoRoom: c.cfg.NoRoom,
 		Host: c.cfg.Host, Logger: c.log, Metrics: c.cfg.Metrics,
 	})
@@ -65,9 +64,9 @@ func (c *Controller) newExecs() *exec.Reconciler {
 	})
 }
 
-func (c *Controller) execLimits(sandboxID string) exec.Limits {
+func (c *Controller) execLimits(sandboxID string) plan.ExecLimits {
 	s := c.inForce()
-	return exec.Limits{
+	return plan.ExecLimits{
 		LogBytes: c.quotas.LogLimit(sandboxID, s.LogLimit), AgentLogBytes: s.LogLimit, KillAtLogLimit: s.KillAtLogLimit, CancelGrace: s.CancelGrace,
 	}
 }
@@ -91,13 +90,8 @@ func (c *Controller) newAgents() *agent.Reconciler {
 			return c.reader.Record(ctx, id)
 		}, InDoubt: func(id string) bool { return c.absences.Doubts(id) },
 		Queue: c.agentLoop, EnqueueSandbox: c.sandboxLoop.Add,
-		Limits: c.agentLimits, NoRoom: c.cfg.NoRoom, Watch: c.cfg.WatchAgents, Logger: c.log, Metrics: c.cfg.Metrics,
+		Limits: c.execLimits, NoRoom: c.cfg.NoRoom, Watch: c.cfg.WatchAgents, Logger: c.log, Metrics: c.cfg.Metrics,
 	})
-}
-
-func (c *Controller) agentLimits(sandboxID string) agent.Limits {
-	s := c.inForce()
-	return agent.Limits{LogBytes: s.LogLimit, OutboxBytes: c.quotas.LogLimit(sandboxID, s.LogLimit), CancelGrace: s.CancelGrace}
 }
 
 // AgentStatus returns in one sentence what an agent waits for; unverified: no pass has judged it since the daemon started.

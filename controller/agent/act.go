@@ -9,6 +9,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/google/uuid"
 
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/agentplan"
 	"github.com/agbox/agbox/controller/clock"
@@ -63,7 +64,7 @@ func (p *pass) act(ctx context.Context, decision agentplan.Plan) error {
 	case agentplan.Claim:
 		return p.claim(ctx)
 	case agentplan.Deliver:
-		return p.deliver(ctx)
+		return p.deliver()
 	case agentplan.Transition:
 		return p.transition(ctx, decision)
 	case agentplan.End:
@@ -96,27 +97,31 @@ func (p *pass) act(ctx context.Context, decision agentplan.Plan) error {
 	return fmt.Errorf("unknown step %s", decision.Kind)
 }
 
-// read records the events of the observed output and the position after it, in one transaction.
+// read ingests the observed output.
 func (p *pass) read(ctx context.Context) error {
-	var out []store.AgentOutput
+	var out []dialect.Output
 	decoder := dialect.Open(format(p.a.Spec), p.Position.GetDecoder())
-	add := func(list []dialect.Output) {
-		for _, o := range list {
-			out = append(out, store.AgentOutput(o))
-		}
-	}
 	for _, l := range p.unread {
-		add(decoder.Line(l.src, l.data))
+		out = append(out, decoder.Line(l.src, l.data)...)
 	}
 	if p.end {
-		add(decoder.End())
+		out = append(out, decoder.End()...)
 	}
 	p.next.Decoder, p.next.Ended = decoder.State(), p.end
-	err := p.r.cfg.Store.Ingest(ctx, p.a.ID, p.a.Status.GetIncarnation(), p.Position, p.next, out)
+	err := p.ingest(ctx, p.next, out)
 	if err == nil && p.end {
 		p.wakeStop()
 	}
 	return err
+}
+
+// ingest records decoded output and the position after it, in one transaction.
+func (p *pass) ingest(ctx context.Context, next *storev1.AgentPosition, list []dialect.Output) error {
+	var out []store.AgentOutput
+	for _, o := range list {
+		out = append(out, store.AgentOutput(o))
+	}
+	return p.r.cfg.Store.Ingest(ctx, p.a.ID, p.a.Status.GetIncarnation(), p.Position, next, out)
 }
 
 func (p *pass) move(ctx context.Context) error {

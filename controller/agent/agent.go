@@ -38,7 +38,7 @@ type Options struct {
 	// EnqueueSandbox adds the key of a sandbox.
 	EnqueueSandbox func(sandboxID string)
 	// Limits returns the limits of a command that runs in a sandbox for an agent.
-	Limits func(sandboxID string) Limits
+	Limits func(sandboxID string) plan.ExecLimits
 	// NoRoom returns why the disk is full, in one sentence, or "". It must not block.
 	NoRoom func() string
 	// Watch calls notify whenever an agent may have printed something, until ctx ends; see Files.AddAgentWatch. An empty execID means any
@@ -47,14 +47,6 @@ type Options struct {
 
 	Logger  *slog.Logger
 	Metrics *metrics.Metrics
-}
-
-// Limits bound a command that runs in a sandbox for an agent.
-type Limits struct {
-	// LogBytes bounds each log, OutboxBytes the outbox; 0: no bound.
-	LogBytes, OutboxBytes int64
-	// CancelGrace is the time between TERM and KILL.
-	CancelGrace time.Duration
 }
 
 // Reconciler makes passes over agents. Its memory is derived state.
@@ -142,7 +134,7 @@ func recordOf(a store.Agent, at clock.Reading) agentplan.Record {
 		Attempts: a.Status.GetAttempts(), LastStart: at.Began(clock.FromNanos(a.Status.GetLastStartAt())),
 		ReadyAt: clock.FromNanos(a.Status.GetReadyAt()), ChangedAt: clock.FromNanos(a.Status.GetStateChangedAt()),
 		NeedsAttention: a.Status.GetNeedsAttention(), Parked: a.Status.GetParked(),
-		ReadyIsProcess: a.Spec.GetReady() == "process", Restart: agentplan.RestartPolicy(a.Spec.GetRestartPolicy()),
+		ReadyIsProcess: a.Spec.GetReady() == "process", Restart: plan.RestartPolicy(a.Spec.GetRestartPolicy()),
 		StartTimeout: startTimeout(a.Spec), Queued: a.Queued > 0,
 		Nudged: wasNudged(a) || isFrozen(a), Interrupted: interrupted(a), Resumes: a.Status.GetRung() == agboxv1.AgentRung_AGENT_RUNG_NATIVE,
 	}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
@@ -9,7 +10,6 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/agent/conversation"
 	"github.com/agbox/agbox/internal/agent/dialect"
-	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/store"
 )
 
@@ -26,7 +26,7 @@ func (p *pass) claim(ctx context.Context) error {
 	}
 	claim := store.Claim{InboxOffset: size}
 	if p.givesPast(size) {
-		if claim.Past, err = p.past(ctx, p.a.Status.GetLastSequence(), p.summary); err != nil {
+		if claim.Past, err = p.past(ctx); err != nil {
 			return err
 		}
 	}
@@ -38,11 +38,7 @@ func (p *pass) claim(ctx context.Context) error {
 func (p *pass) closeMessage(ctx context.Context, decoder []byte, list []dialect.Output) (err error) {
 	next := proto.CloneOf(p.Position)
 	next.Decoder = decoder
-	var out []store.AgentOutput
-	for _, o := range list {
-		out = append(out, store.AgentOutput(o))
-	}
-	if err := p.r.cfg.Store.Ingest(ctx, p.a.ID, p.a.Status.GetIncarnation(), p.Position, next, out); err != nil {
+	if err := p.ingest(ctx, next, list); err != nil {
 		return err
 	}
 	p.Position = next
@@ -71,36 +67,25 @@ func (p *pass) write(offset int64, data []byte) error {
 }
 
 // deliver writes what the inbox lacks: its first bytes, the claimed prompt, and then a nudge or an interrupt.
-func (p *pass) deliver(ctx context.Context) error {
+func (p *pass) deliver() error {
 	if p.a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_STARTING {
 		if err := p.write(0, p.first()); err != nil {
 			return err
 		}
 	}
 	if p.prompt != nil {
-		if err := p.deliverPrompt(ctx); err != nil {
+		if err := p.deliverPrompt(); err != nil {
 			return err
 		}
-	}
-	if p.prompt != nil && p.noteGiven() {
-		p.r.cfg.Metrics.AgentPrompted()
 	}
 	p.r.scratch.Change(p.a.ID, func(s *memory) { s.delivered = p.message() })
 	return nil
 }
 
-// noteGiven records that the prompt was delivered, and reports whether that is new.
-func (p *pass) noteGiven() (news bool) {
-	key := execid.ForAgent(p.prompt.GetPromptId(), p.prompt.GetIncarnation())
-	p.r.scratch.Change(p.a.ID, func(s *memory) { news, s.given = s.given != key, key })
-	return news
-}
-
-func (p *pass) deliverPrompt(ctx context.Context) error {
-	line, err := p.promptLine(ctx)
-	if err != nil {
-		return err
-	}
+// deliverPrompt writes the prompt in the agent's format, with the past if it was claimed with one.
+func (p *pass) deliverPrompt() error {
+	text := conversation.WithContext(p.prompt.GetPast(), p.prompt.GetText())
+	line := dialect.Prompt(format(p.a.Spec), p.prompt.GetPromptId(), text)
 	if err := p.write(p.prompt.GetInboxOffset(), line); err != nil {
 		return err
 	}
@@ -133,48 +118,30 @@ func (p *pass) writeAfter(offset int64, data, other []byte) error {
 	return p.write(offset+int64(len(other)), data)
 }
 
-// promptLine returns the prompt in the agent's format, with the past if it was claimed with one.
-func (p *pass) promptLine(ctx context.Context) ([]byte, error) {
-	past := p.prompt.GetPast()
-	//nolint:staticcheck // claimed by an older daemon
-	if through, summary := p.prompt.GetContextThrough(), p.prompt.GetSummary(); through > 0 {
-		var err error
-		if past, err = p.past(ctx, through, summary); err != nil {
-			return nil, err
-		}
-	}
-	text := conversation.WithContext(past, p.prompt.GetText())
-	return dialect.Prompt(format(p.a.Spec), p.prompt.GetPromptId(), text), nil
-}
-
-// past returns the context of everything up to an event, with a summary of the older turns unless that is empty.
-func (p *pass) past(ctx context.Context, through uint64, summary string) (string, error) {
-	events, err := eventsThrough(ctx, p.r.cfg.Store, p.a.ID, through)
+// past returns the context of all recorded events.
+func (p *pass) past(ctx context.Context) (string, error) {
+	events, err := p.events(ctx)
 	if err != nil {
 		return "", err
 	}
-	policy := p.a.Spec.GetContext()
-	return conversation.Context(conversation.Reconstruct(events), conversation.Checkpoint(events), policy, summary), nil
+	return conversation.Context(conversation.Reconstruct(events), conversation.Checkpoint(events), p.a.Spec.GetContext(), p.summary), nil
 }
 
 // eventBatch is the number of events per read.
 const eventBatch = 256
 
-func eventsThrough(ctx context.Context, s Reader, id string, through uint64) (all []*agboxv1.AgentEvent, err error) {
-	for after := uint64(0); after < through; {
-		batch, err := s.AgentEvents(ctx, id, after, eventBatch)
+// events returns the events of the agent, as of its record.
+func (v *Observation) events(ctx context.Context) (all []*agboxv1.AgentEvent, err error) {
+	last := v.a.Status.GetLastSequence()
+	for after := uint64(0); after < last; after = all[len(all)-1].GetSequence() {
+		batch, err := v.o.store.AgentEvents(ctx, v.a.ID, after, eventBatch)
 		if err != nil {
 			return nil, err
 		}
 		if len(batch) == 0 {
 			break
 		}
-		for _, e := range batch {
-			if e.GetSequence() <= through {
-				all = append(all, e)
-			}
-		}
-		after = batch[len(batch)-1].GetSequence()
+		all = append(all, batch...)
 	}
-	return all, nil
+	return slices.DeleteFunc(all, func(e *agboxv1.AgentEvent) bool { return e.GetSequence() > last }), nil
 }

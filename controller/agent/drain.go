@@ -23,7 +23,6 @@ const DrainKey = "drain"
 
 // Drainer advances a drain from phase to phase. The store holds the drain and its phase, and the passes over agents park them.
 type Drainer struct {
-	cfg     Options // those of the Reconciler
 	agents  *Reconciler
 	store   DrainStore
 	queue   *queue.Loop
@@ -33,7 +32,7 @@ type Drainer struct {
 // NewDrainer returns a Drainer for the agents of r, whose queue q has the key DrainKey. It calls drained once or more when a drain is
 // DONE, with the exit that its caller requested; drained must not block, and may be nil.
 func NewDrainer(r *Reconciler, s DrainStore, q *queue.Loop, drained func(exit bool)) *Drainer {
-	return &Drainer{cfg: r.cfg, agents: r, store: s, queue: q, drained: drained}
+	return &Drainer{agents: r, store: s, queue: q, drained: drained}
 }
 
 // Drain closes the gates and starts to park agents, or only closes the gates, by mode. It returns once that is recorded.
@@ -41,16 +40,16 @@ func (d *Drainer) Drain(ctx context.Context, o store.DrainOptions) (*agboxv1.Dra
 	if _, err := d.store.BeginDrain(ctx, o); err != nil {
 		return nil, err
 	}
-	d.cfg.Metrics.Drained(agboxv1.DrainPhase_DRAIN_PHASE_WAITING.String())
+	d.agents.cfg.Metrics.Drained(agboxv1.DrainPhase_DRAIN_PHASE_WAITING.String())
 	d.queue.Add(DrainKey)
 	d.agents.EnqueueAll()
-	d.cfg.Logger.Warn("draining", "mode", o.Mode.String(), "reason", o.Reason)
+	d.agents.cfg.Logger.Warn("draining", "mode", o.Mode.String(), "reason", o.Reason)
 	return d.DrainStatus(), nil
 }
 
 // SaveNow stops waiting for agents in a turn: their work is saved now. Without a drain that waits for agents it does nothing.
 func (d *Drainer) SaveNow(ctx context.Context) error {
-	rec := d.cfg.Store.Drain()
+	rec := d.agents.cfg.Store.Drain()
 	if rec.GetMode() != agboxv1.DrainMode_DRAIN_MODE_PARK || rec.GetPhase() != agboxv1.DrainPhase_DRAIN_PHASE_WAITING {
 		return nil
 	}
@@ -66,7 +65,7 @@ func (d *Drainer) Undrain(ctx context.Context) (changed bool, err error) {
 
 // DrainStatus returns the phase and the progress of a drain.
 func (d *Drainer) DrainStatus() *agboxv1.DrainStatus {
-	rec := d.cfg.Store.Drain()
+	rec := d.agents.cfg.Store.Drain()
 	if rec == nil {
 		return &agboxv1.DrainStatus{}
 	}
@@ -80,25 +79,24 @@ func (d *Drainer) DrainStatus() *agboxv1.DrainStatus {
 
 // BusyAgents returns the IDs of the agents in a turn, sorted.
 func (d *Drainer) BusyAgents() []string {
-	return slices.Sorted(d.agentsIn(context.Background(), agboxv1.AgentState_AGENT_STATE_BUSY))
+	return slices.Sorted(d.agentsIn(context.Background(), func(s agboxv1.AgentState) bool { return s == agboxv1.AgentState_AGENT_STATE_BUSY }))
 }
 
-// anyIn reports whether a live agent is in one of the given states. It reads no more agents than it needs: each end of a process adds the
-// key of the drain.
-func (d *Drainer) anyIn(ctx context.Context, states ...agboxv1.AgentState) bool {
-	for range d.agentsIn(ctx, states...) {
+// anyAlive reports whether an agent has a process. It reads no more agents than it needs: each end of a process adds the key of the drain.
+func (d *Drainer) anyAlive(ctx context.Context) bool {
+	for range d.agentsIn(ctx, agentplan.Lives) {
 		return true
 	}
 	return false
 }
 
-// agentsIn returns the live agents in one of the given states, unordered. It leaves out agents in a paused sandbox: they lose nothing, and their
+// agentsIn returns the agents whose state is, unordered. It leaves out agents in a paused sandbox: they lose nothing, and their
 // processes cannot react to a nudge.
-func (d *Drainer) agentsIn(ctx context.Context, states ...agboxv1.AgentState) iter.Seq[string] {
+func (d *Drainer) agentsIn(ctx context.Context, is func(agboxv1.AgentState) bool) iter.Seq[string] {
 	return func(yield func(string) bool) {
-		for _, id := range d.cfg.Store.LiveAgentIDs() {
-			a, err := d.cfg.Store.Agent(ctx, id)
-			if err != nil || !slices.Contains(states, a.Status.GetState()) {
+		for _, id := range d.agents.cfg.Store.LiveAgentIDs() {
+			a, err := d.agents.cfg.Store.Agent(ctx, id)
+			if err != nil || !is(a.Status.GetState()) {
 				continue
 			}
 			sb, err := d.store.Sandbox(ctx, a.SandboxID)
@@ -112,14 +110,14 @@ func (d *Drainer) agentsIn(ctx context.Context, states ...agboxv1.AgentState) it
 
 // EnqueueDrain enqueues the drain, if there is one: the state of an agent or of a sandbox has changed.
 func (d *Drainer) EnqueueDrain() {
-	if d.cfg.Store.Drain() != nil {
+	if d.agents.cfg.Store.Drain() != nil {
 		d.queue.Add(DrainKey)
 	}
 }
 
 // ReconcileDrain makes one pass over the drain.
 func (d *Drainer) ReconcileDrain(ctx context.Context, _ string) (queue.Result, error) {
-	rec := d.cfg.Store.Drain()
+	rec := d.agents.cfg.Store.Drain()
 	if rec == nil {
 		return queue.Result{}, nil
 	}
@@ -129,10 +127,10 @@ func (d *Drainer) ReconcileDrain(ctx context.Context, _ string) (queue.Result, e
 		}
 		return queue.Result{}, nil
 	}
-	at := d.cfg.Clock.Read()
+	at := d.agents.cfg.Clock.Read()
 	next, left := agentplan.Drain{
 		Mode: rec.GetMode(), Phase: rec.GetPhase(), WaitLeft: waitLeft(rec, at), SaveLeft: saveLeft(rec, at),
-		Alive: d.anyIn(ctx, agboxv1.AgentState_AGENT_STATE_STARTING, agboxv1.AgentState_AGENT_STATE_IDLE, agboxv1.AgentState_AGENT_STATE_BUSY),
+		Alive: d.anyAlive(ctx),
 	}.Next()
 	if next == rec.GetPhase() {
 		return queue.Result{Next: left}, nil
@@ -165,8 +163,8 @@ func (d *Drainer) enterPhase(ctx context.Context, rec *storev1.DrainRecord, next
 	}
 	d.queue.Add(DrainKey)
 	if changed {
-		d.cfg.Logger.Info("drain goes on", "phase", next.String(), "mode", rec.GetMode().String())
-		d.cfg.Metrics.Drained(next.String())
+		d.agents.cfg.Logger.Info("drain goes on", "phase", next.String(), "mode", rec.GetMode().String())
+		d.agents.cfg.Metrics.Drained(next.String())
 	}
 	return nil
 }

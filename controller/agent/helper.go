@@ -14,12 +14,10 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// helper is a command that the daemon runs in a sandbox for one of its agents, once per key. A later daemon finds it by that key, without a
-// record of its own.
+// helper is a command that the daemon runs in a sandbox for one of its agents, once per incarnation. A later daemon computes the same exec
+// ID, so it finds the command without a record of its own.
 type helper struct {
 	agentID, sandboxID string
-	purpose            execid.Purpose
-	key                string
 	limit              time.Duration // since this daemon started to wait for it
 	request            execjournal.Request
 	stdin              []byte // with request.Inbox
@@ -38,12 +36,6 @@ const (
 	helperNowhere // its sandbox no longer has files
 )
 
-// name returns the helper's exec ID and its nonce, which a container cannot know: the store's UUID is not visible there.
-func (h helper) name(instanceID string) (execID, nonce string) {
-	sum := sha256.Sum256([]byte(instanceID + " " + string(h.purpose) + h.key))
-	return execid.ForHelper(h.purpose, h.key), hex.EncodeToString(sum[:16])
-}
-
 // settledHelper is a helper whose outcome is known and whose files need cleanup.
 type settledHelper struct {
 	helper
@@ -53,25 +45,28 @@ type settledHelper struct {
 	failed *execjournal.Journal
 }
 
-// helper returns a helper command of the newest incarnation, which runs once per incarnation.
+// helper returns a helper command of the newest incarnation. A container cannot know its nonce: the store's UUID is not visible there.
 func (v *Observation) helper(purpose execid.Purpose, command []string, limit time.Duration) helper {
+	sum := sha256.Sum256([]byte(v.o.store.InstanceID() + " " + string(purpose) + v.ExecID))
 	return helper{
-		agentID: v.a.ID, sandboxID: v.a.SandboxID, purpose: purpose, key: v.ExecID, limit: limit,
-		request: execjournal.Request{Command: command, Cwd: v.a.Spec.GetWorkingDir(), Env: environment(v.a, v.a.Status.GetIncarnation())},
+		agentID: v.a.ID, sandboxID: v.a.SandboxID, limit: limit,
+		request: execjournal.Request{
+			ExecID: execid.ForHelper(purpose, v.ExecID), Nonce: hex.EncodeToString(sum[:16]),
+			Command: command, Cwd: v.a.Spec.GetWorkingDir(), Env: environment(v.a, v.a.Status.GetIncarnation()),
+		},
 	}
 }
 
 // observeEnd reads the state of a helper, and leaves the settling to the pass.
 func (v *Observation) observeEnd(h helper) (helperEnd, error) {
-	execID, nonce := h.name(v.o.store.InstanceID())
-	status, err := v.o.files.Status(h.sandboxID, execID, nonce)
+	status, err := v.o.files.Status(h.sandboxID, h.request.ExecID, h.request.Nonce)
 	if errdefs.IsNotFound(err) {
 		return helperNowhere, nil
 	}
 	if err != nil {
 		return helperRuns, err
 	}
-	end, settled, waited := helperFailed, settledHelper{helper: h}, v.memory().waited(execID)
+	end, settled, waited := helperFailed, settledHelper{helper: h}, v.memory().waited(h.request.ExecID)
 	switch j := status.Journal; {
 	case status.Phase == execphase.Ended && j.ExitCode == 0 && j.ErrorCode == "":
 		end = helperDone
@@ -96,57 +91,51 @@ func (r *Reconciler) settle(s settledHelper) error {
 	if s.late {
 		return r.endHelper(s.helper)
 	}
-	execID, _ := s.name(r.cfg.Store.InstanceID())
 	if j := s.failed; j != nil {
-		r.cfg.Logger.Warn("a command for an agent failed", "sandbox_id", s.sandboxID, "exec_id", execID, "exit_code", j.ExitCode, "reason", j.Error)
+		r.cfg.Logger.Warn("a command for an agent failed", "sandbox_id", s.sandboxID, "exec_id", s.request.ExecID,
+			"exit_code", j.ExitCode, "reason", j.Error)
 	}
-	return r.cfg.Files.Forget(s.sandboxID, execID)
+	return r.cfg.Files.Forget(s.sandboxID, s.request.ExecID)
 }
 
 // startHelper requests the command. It may be repeated.
 func (r *Reconciler) startHelper(h helper) error {
-	execID, nonce := h.name(r.cfg.Store.InstanceID())
+	limits, q := r.cfg.Limits(h.sandboxID), h.request
 	r.scratch.Change(h.agentID, func(s *memory) {
 		if s.helpers == nil {
 			s.helpers = map[string]time.Time{}
 		}
-		if s.helpers[execID].IsZero() {
-			s.helpers[execID] = time.Now()
+		if s.helpers[q.ExecID].IsZero() {
+			s.helpers[q.ExecID] = time.Now()
 		}
 	})
-	limits, q := r.cfg.Limits(h.sandboxID), h.request
-	q.ExecID, q.Nonce = execID, nonce
-	q.LogLimitBytes, q.LogLimitAction = limits.LogBytes, execjournal.LogLimitDrop
-	q.OutboxLimitBytes = limits.OutboxBytes
+	q.LogLimitBytes, q.LogLimitAction = limits.AgentLogBytes, execjournal.LogLimitDrop
+	q.OutboxLimitBytes = limits.LogBytes
 	q.CancelGraceMillis = limits.CancelGrace.Milliseconds()
+	if len(h.stdin) > 0 {
+		if _, err := r.cfg.Files.AppendInbox(h.sandboxID, q.ExecID, 0, h.stdin); err != nil {
+			return err
+		}
+	}
 	if q.Inbox {
-		if err := r.feedHelper(h.sandboxID, execID, h.stdin); err != nil {
+		if err := r.cfg.Files.CloseInbox(h.sandboxID, q.ExecID); err != nil {
 			return err
 		}
 	}
 	return r.cfg.Files.Start(h.sandboxID, q)
 }
 
-func (r *Reconciler) feedHelper(sandboxID, execID string, stdin []byte) error {
-	if len(stdin) > 0 {
-		if _, err := r.cfg.Files.AppendInbox(sandboxID, execID, 0, stdin); err != nil {
-			return err
-		}
-	}
-	return r.cfg.Files.CloseInbox(sandboxID, execID)
-}
-
 // endHelper cancels a command, and closes its journal so that it never starts if it has not.
 func (r *Reconciler) endHelper(h helper) error {
-	execID, nonce := h.name(r.cfg.Store.InstanceID())
-	r.cfg.Logger.Warn("a command for an agent took too long", "sandbox_id", h.sandboxID, "exec_id", execID)
-	err := r.cfg.Files.Cancel(h.sandboxID, execID, nonce)
+	q := h.request
+	r.cfg.Logger.Warn("a command for an agent took too long", "sandbox_id", h.sandboxID, "exec_id", q.ExecID)
+	err := r.cfg.Files.Cancel(h.sandboxID, q.ExecID, q.Nonce)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // its sandbox no longer has files, and none must be created
 	}
 	if err != nil {
 		return err
 	}
-	_, err = r.cfg.Files.Close(h.sandboxID, execID, nonce, "it took too long")
+	_, err = r.cfg.Files.Close(h.sandboxID, q.ExecID, q.Nonce, "it took too long")
 	return err
 }

@@ -16,9 +16,8 @@ type memory struct {
 	// status is what the agent waits for. verified: a pass has judged it since the start.
 	status   string
 	verified bool
-	// delivered identifies everything that was written to its inbox; see Observation.message. given is the newest prompt that was counted
-	// as given.
-	delivered, given string
+	// delivered identifies everything that was written to its inbox; see Observation.message.
+	delivered string
 	// alive is the newest exec of the agent that was observed running, started the newest that this daemon has started.
 	alive, started string
 	// transitions is how many of its transitions are counted. Those before counting started belong to an earlier daemon.
@@ -62,35 +61,34 @@ func triggerWord(t agboxv1.AgentTrigger) string {
 // countTransitions counts the transitions of an agent since the last pass, from all sources. Those before the first pass belong to an
 // earlier daemon.
 func (r *Reconciler) countTransitions(ctx context.Context, a store.Agent) {
-	last, known := r.counted(a.ID, a.Status.GetTransitions())
-	if !known || last >= a.Status.GetTransitions() {
+	now := a.Status.GetTransitions()
+	last := now
+	r.scratch.Change(a.ID, func(s *memory) {
+		if s.counting {
+			last = s.transitions
+		}
+		s.transitions, s.counting = now, true
+	})
+	if last == now {
 		return
 	}
 	list, err := r.cfg.Store.Transitions(ctx, a.ID, max(last, 1)-1, 0)
 	if err != nil {
 		return // the metric misses them
 	}
-	var before *agboxv1.AgentTransition
-	for _, tr := range list {
+	for i, tr := range list {
 		if tr.GetNumber() > last {
-			r.countTransition(before, tr)
+			r.countTransition(list[:i], tr)
 		}
-		before = tr
 	}
 }
 
-func (r *Reconciler) countTransition(before, tr *agboxv1.AgentTransition) {
+func (r *Reconciler) countTransition(before []*agboxv1.AgentTransition, tr *agboxv1.AgentTransition) {
 	r.cfg.Metrics.AgentChanged(triggerWord(tr.GetTrigger()))
-	if before != nil && tr.GetTrigger() == agboxv1.AgentTrigger_AGENT_TRIGGER_RESULT_RECEIVED {
-		r.cfg.Metrics.AgentAnswered(tr.GetOccurredAt().AsTime().Sub(before.GetOccurredAt().AsTime()))
+	switch n := len(before); {
+	case tr.GetTrigger() == agboxv1.AgentTrigger_AGENT_TRIGGER_PROMPT_RECEIVED:
+		r.cfg.Metrics.AgentPrompted()
+	case tr.GetTrigger() == agboxv1.AgentTrigger_AGENT_TRIGGER_RESULT_RECEIVED && n > 0:
+		r.cfg.Metrics.AgentAnswered(tr.GetOccurredAt().AsTime().Sub(before[n-1].GetOccurredAt().AsTime()))
 	}
-}
-
-// counted records that n transitions of an agent are counted, and returns the count before; not known: this daemon has counted none.
-func (r *Reconciler) counted(id string, n uint64) (before uint64, known bool) {
-	r.scratch.Change(id, func(s *memory) {
-		before, known = s.transitions, s.counting
-		s.transitions, s.counting = n, true
-	})
-	return before, known
 }

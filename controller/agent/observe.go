@@ -127,7 +127,6 @@ func execOf(a store.Agent) string {
 
 func (v *Observation) observeSandbox() {
 	rec := v.Sandbox
-	word := enum.Word(rec.State)
 	if v.World.SandboxUp = rec.Standing == plan.Live && rec.Runs() && !v.o.inDoubt(rec.ID); v.World.SandboxUp {
 		v.World.UpSince = v.at.Began(rec.StateChangedAt)
 	}
@@ -136,13 +135,14 @@ func (v *Observation) observeSandbox() {
 	v.World.Frozen = rec.Standing == plan.Live && isAsleep(rec.Desired, rec.State)
 	v.World.SandboxWaits = sandboxWaits(rec)
 	if v.World.SandboxGone {
-		v.World.SandboxWaits = v.homeless(word)
+		v.World.SandboxWaits = v.homeless()
 	}
 }
 
 // homeless says what an agent whose sandbox is gone waits for. The end of a delete adds no keys of agents, so a sandbox counts as deleted
 // from the request on.
-func (v *Observation) homeless(word string) string {
+func (v *Observation) homeless() string {
+	word := enum.Word(v.Sandbox.State)
 	switch {
 	case v.Sandbox.Standing == plan.NeverReserved: // the sandbox was lost with the database, the agent was not
 		word = "not on record"

@@ -14,9 +14,9 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// turnGrace bounds a turn when its sandbox stops, including the interrupt before its end. Then its work is saved, within agentplan.ParkGrace.
+// turnGrace bounds a turn when its sandbox stops, including the interrupt before its end. Then its work is saved, within plan.ParkGrace.
 // It is part of the contract.
-const turnGrace = agentplan.ParkGrace - stopSave
+const turnGrace = plan.ParkGrace - stopSave
 
 // isAsleep reports whether a sandbox is frozen, or about to be.
 func isAsleep(desired storev1.RunState, state agboxv1.SandboxState) bool {

@@ -40,7 +40,7 @@ git push -q --no-verify origin HEAD || git push -q --no-verify origin "HEAD:refs
 // observeSave observes the save of a turn that was cut off for a drain or for the end of its sandbox. A save that has started goes on also
 // if a later daemon finds it, the drain is undone meanwhile, or a stop or the delete of the agent is requested.
 func (v *Observation) observeSave() error {
-	if !recordOf(v.a, v.at).Lives() || v.World.Process != agentplan.Ended || !v.World.Cancelled {
+	if !agentplan.Lives(v.a.Status.GetState()) || v.World.Process != agentplan.Ended || !v.World.Cancelled {
 		return nil
 	}
 	end, err := v.observeEnd(v.saveHelper())

@@ -22,15 +22,6 @@ const (
 	maxSummary = 64 << 10
 )
 
-// summaryTurn is one line of the input of a summary command.
-type summaryTurn struct {
-	Role        string    `json:"role"`
-	Content     string    `json:"content"`
-	PromptID    string    `json:"prompt_id,omitempty"`
-	Interrupted bool      `json:"interrupted,omitempty"`
-	At          time.Time `json:"at"`
-}
-
 // observeSummary checks whether the older turns must be summarized before the next prompt, and reads the result. If the summary fails, the
 // digest takes its place.
 func (v *Observation) observeSummary(ctx context.Context) error {
@@ -49,18 +40,16 @@ func (v *Observation) observeSummary(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("look at its summary command: %w", err)
 	case end == helperDone:
-		return v.readSummary()
+		return v.readSummary(h.request.ExecID)
 	case end != helperRuns && end != helperAbsent:
 		return nil
 	}
-	execID, _ := h.name(v.o.store.InstanceID())
 	v.older, err = v.olderTurns(ctx)
-	v.World.Summarizing = len(v.older) > 0 || v.memory().waited(execID) > 0
+	v.World.Summarizing = len(v.older) > 0 || v.memory().waited(h.request.ExecID) > 0
 	return err
 }
 
-func (v *Observation) readSummary() error {
-	execID, _ := v.summaryHelper().name(v.o.store.InstanceID())
+func (v *Observation) readSummary(execID string) error {
 	text, err := v.o.files.Tail(v.a.SandboxID, execID, false, maxSummary)
 	if err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("read its summary: %w", err)
@@ -71,7 +60,7 @@ func (v *Observation) readSummary() error {
 
 // olderTurns returns the turns that the context would contain as a digest, as JSON lines.
 func (v *Observation) olderTurns(ctx context.Context) ([]byte, error) {
-	events, err := eventsThrough(ctx, v.o.store, v.a.ID, v.a.Status.GetLastSequence())
+	events, err := v.events(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -79,8 +68,7 @@ func (v *Observation) olderTurns(ctx context.Context) ([]byte, error) {
 	enc := json.NewEncoder(&lines)
 	policy := v.a.Spec.GetContext()
 	for _, t := range conversation.Older(conversation.Reconstruct(events), conversation.Checkpoint(events), policy) {
-		err := enc.Encode(summaryTurn{Role: t.Role, Content: t.Content, PromptID: t.PromptID, Interrupted: t.Interrupted, At: t.At})
-		if err != nil {
+		if err := enc.Encode(t); err != nil {
 			return nil, fmt.Errorf("encode a turn: %w", err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/agbox/agbox/controller/queue"
 	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/internal/wait"
 )
@@ -15,23 +16,14 @@ const (
 	pollAtOnce   = 20
 	// watchRetry is the delay before a lost watch is set up again.
 	watchRetry = 5 * time.Second
-	// backlogReads bounds the reads of one agent's backlog before the other agents have their turn.
-	backlogReads = 64
 )
 
 // Watch enqueues agents that print something, until ctx ends. While inotify does not watch their output, it polls.
 func (r *Reconciler) Watch(ctx context.Context) {
-	if r.cfg.Watch == nil {
-		return
-	}
-	for ctx.Err() == nil {
-		err := r.cfg.Watch(ctx, r.printed)
-		if ctx.Err() != nil {
-			return
-		}
+	queue.Watch(ctx, r.cfg.Watch, r.printed, func(err error) {
 		r.cfg.Logger.Error("inotify is unavailable; polling the output of agents", "err", err)
 		r.poll(ctx)
-	}
+	})
 }
 
 // poll enqueues all agents periodically for watchRetry; then Watch tries to set up the watch again.
@@ -75,38 +67,4 @@ func (r *Reconciler) EnqueueExec(execID string) {
 	if id, _, ok := execid.OfAgent(execID); ok {
 		r.cfg.Queue.Add(id)
 	}
-}
-
-// Hydrate records the output that the agents printed while no daemon ran, before any pass decides, and enqueues all agents. Unreadable
-// output of one agent does not stop Hydrate: the agent's own pass reports why.
-func (r *Reconciler) Hydrate(ctx context.Context) {
-	if r.cfg.Store.RebuildPending() {
-		return // the end of the rebuild adds the keys
-	}
-	for _, id := range r.cfg.Store.LiveAgentIDs() {
-		if err := r.readBacklog(ctx, id); err != nil && ctx.Err() == nil {
-			r.cfg.Logger.Warn("the output of an agent is not read yet", "agent_id", id, "err", err)
-		}
-		if ctx.Err() != nil {
-			return
-		}
-	}
-	r.EnqueueAll()
-}
-
-func (r *Reconciler) readBacklog(ctx context.Context, id string) error {
-	for range backlogReads {
-		a, err := r.cfg.Store.Agent(ctx, id)
-		if err != nil || a.Corrupt || a.Status.GetIncarnation() == 0 {
-			return err
-		}
-		p, err := r.observe(ctx, a, r.cfg.Clock.Read())
-		if err != nil || !p.World.Unread || r.cfg.NoRoom() != "" {
-			return err
-		}
-		if err := p.read(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -28,11 +28,7 @@ var escapes = regexp.MustCompile("\x1b\\[[0-9;:?]*[ -/]*[@-~]")
 
 // observeWords records the last stderr line of a process that ended on its own, until its exit is classified.
 func (v *Observation) observeWords(envs map[string]string) {
-	switch v.a.Status.GetState() {
-	case agboxv1.AgentState_AGENT_STATE_STOPPED, agboxv1.AgentState_AGENT_STATE_FAILED:
-		return
-	}
-	if v.World.Process == agentplan.Ended && !v.World.Cancelled {
+	if agentplan.Lives(v.a.Status.GetState()) && v.World.Process == agentplan.Ended && !v.World.Cancelled {
 		v.World.Words = v.lastWords(envs)
 	}
 }

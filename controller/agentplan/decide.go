@@ -6,6 +6,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/internal/backoff"
 )
 
@@ -19,9 +20,6 @@ const (
 	helperLook = time.Second
 	// InterruptGrace is how long a turn may still run after an interrupt before its process is ended.
 	InterruptGrace = 5 * time.Second
-	// ParkGrace is the total time that a sandbox waits for its agents before it stops, apart from a process that ignores TERM. It is part
-	// of the contract.
-	ParkGrace = 30 * time.Second
 )
 
 // Decide returns what to do for one agent.
@@ -52,25 +50,25 @@ func Decide(r Record, w World, now time.Time) Plan {
 		return Plan{Kind: Read}
 	case r.Run == storev1.AgentRun_AGENT_RUN_DELETE && !w.InTurn:
 		return remove(w)
-	case r.Lives() && (w.Process == Ended || w.Process == NoProcess):
+	case Lives(r.State) && (w.Process == Ended || w.Process == NoProcess):
 		return ended(r, w, now)
-	case !r.Lives() && (w.Process == Alive || w.Process == Waiting):
+	case !Lives(r.State) && (w.Process == Alive || w.Process == Waiting):
 		return w.end("ending a process that should be gone")
-	case !r.Lives() && w.Destination != "":
+	case !Lives(r.State) && w.Destination != "":
 		return Plan{Kind: Move}
 	case r.Run == storev1.AgentRun_AGENT_RUN_STOP:
 		return stop(r, w)
-	case r.Lives() && w.endsNow(r):
+	case Lives(r.State) && w.endsNow(r):
 		return w.end("parking")
 	case w.Destination != "" && r.State != agboxv1.AgentState_AGENT_STATE_BUSY && w.Finishing == 0:
 		return w.end("moving to another sandbox")
-	case r.Lives() && w.Process == Alive && w.Found:
+	case Lives(r.State) && w.Process == Alive && w.Found:
 		return Plan{Kind: Adopt}
 	case w.Nudge:
 		return Plan{Kind: Nudge}
 	case r.State == agboxv1.AgentState_AGENT_STATE_BUSY && w.TurnEnds && w.TurnLeft <= InterruptGrace && !r.Interrupted:
 		return Plan{Kind: Freeze}
-	case r.Lives() && w.Undelivered:
+	case Lives(r.State) && w.Undelivered:
 		return Plan{Kind: Deliver}
 	}
 	switch r.State {
@@ -117,9 +115,9 @@ func untilNext(left time.Duration) time.Duration {
 	return left
 }
 
-// Lives reports whether the record says that the agent has a process.
-func (r Record) Lives() bool {
-	switch r.State {
+// Lives reports whether an agent in this state has a process, as far as its record says.
+func Lives(s agboxv1.AgentState) bool {
+	switch s {
 	case agboxv1.AgentState_AGENT_STATE_STARTING, agboxv1.AgentState_AGENT_STATE_IDLE, agboxv1.AgentState_AGENT_STATE_BUSY:
 		return true
 	}
@@ -232,9 +230,9 @@ func (r Record) pause() (d time.Duration, ok bool) {
 	switch {
 	case r.State == agboxv1.AgentState_AGENT_STATE_PENDING, r.Parked:
 		return 0, true
-	case r.Restart == RestartNever:
+	case r.Restart == plan.RestartNever:
 		return 0, false
-	case r.State == agboxv1.AgentState_AGENT_STATE_STOPPED && r.Restart != RestartAlways:
+	case r.State == agboxv1.AgentState_AGENT_STATE_STOPPED && r.Restart != plan.RestartAlways:
 		return 0, false
 	}
 	return backOff.After(r.attempts(r.ChangedAt)), true

@@ -10,6 +10,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/plan"
 )
 
 const (
@@ -149,7 +150,7 @@ func TestDecide(t *testing.T) {
 		}, "transition PROCESS_CRASHED"},
 		{"a policy that restarts nothing needs no attention", idleState, func(s *scene) {
 			ends(1)(s)
-			s.r.Attempts, s.r.Restart = MaxAttempts, RestartNever
+			s.r.Attempts, s.r.Restart = MaxAttempts, plan.RestartNever
 		}, "transition PROCESS_CRASHED"},
 
 		{"a drain parks an idle one", idleState, func(s *scene) { s.w.Draining, s.w.Parking = true, true }, "end"},
@@ -219,15 +220,15 @@ func TestDecide(t *testing.T) {
 		{"failed: started again after a pause", failedState, func(s *scene) { s.r.ChangedAt = now }, "wait next:1s"},
 		{"failed: the pause is over", failedState, nil, "spawn attempt:2"},
 		{"failed for the third time", failedState, func(s *scene) { s.r.Attempts, s.r.ChangedAt = 3, now }, "wait next:4s"},
-		{"failed, and not to be started again", failedState, func(s *scene) { s.r.Restart = RestartNever }, "wait"},
+		{"failed, and not to be started again", failedState, func(s *scene) { s.r.Restart = plan.RestartNever }, "wait"},
 		{"failed too often", failedState, func(s *scene) { s.r.NeedsAttention = true }, "wait"},
 		{"failed after it was well for long", failedState, func(s *scene) { s.r.Attempts, s.r.ReadyAt = 4, s.r.ChangedAt.Add(-HealthyAfter) }, "spawn attempt:1"},
 		{"failed, its sandbox is not up", failedState, down, "wait"},
 		{"failed, draining", failedState, func(s *scene) { s.w.Draining = true }, "wait"},
 		{"failed in a future that is none: the clock was set back", failedState, func(s *scene) { s.r.ChangedAt = now.Add(time.Hour) }, "spawn attempt:1"},
 		{"ended by itself with 0: stays", stoppedState, nil, "wait"},
-		{"ended by itself with 0, always", stoppedState, func(s *scene) { s.r.Restart = RestartAlways }, "spawn attempt:2"},
-		{"parked: comes back at once", stoppedState, func(s *scene) { s.r.Parked, s.r.ChangedAt, s.r.Restart = true, now, RestartNever }, "spawn attempt:1"},
+		{"ended by itself with 0, always", stoppedState, func(s *scene) { s.r.Restart = plan.RestartAlways }, "spawn attempt:2"},
+		{"parked: comes back at once", stoppedState, func(s *scene) { s.r.Parked, s.r.ChangedAt, s.r.Restart = true, now, plan.RestartNever }, "spawn attempt:1"},
 
 		{"delete: end the process", busyState, func(s *scene) { s.r.Run = del }, "end"},
 		{"delete with its sandbox: a turn has a while", busyState, func(s *scene) { s.r.Run = del; ending(s) }, "wait next:15s"},

@@ -6,6 +6,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/plan"
 )
 
 // ended judges the end of a process that the record says is alive. All its output has been ingested, so a result that it printed counts.
@@ -81,7 +82,7 @@ func (r Record) crashed(why string, now time.Time) Plan {
 }
 
 func (r Record) attention(p Plan, now time.Time) Plan {
-	if r.Restart != RestartNever && r.attempts(now) >= MaxAttempts {
+	if r.Restart != plan.RestartNever && r.attempts(now) >= MaxAttempts {
 		p.NeedsAttention = true
 		p.Reason += fmt.Sprintf("; %d attempts in a row came to nothing, it is not started again by itself", MaxAttempts)
 	}

@@ -7,6 +7,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/plan"
 )
 
 // Record is the store's knowledge of an agent.
@@ -28,8 +29,9 @@ type Record struct {
 	Parked bool
 	// ReadyIsProcess: it is ready as soon as its process has started.
 	ReadyIsProcess bool
-	Restart        RestartPolicy
-	StartTimeout   time.Duration
+	// Restart says whether a process that ended on its own is restarted; the empty policy is RestartOnFailure.
+	Restart      plan.RestartPolicy
+	StartTimeout time.Duration
 	// Interrupted: an interrupt of its turn is recorded.
 	Interrupted bool
 	// Queued: a prompt is ready to be claimed.
@@ -40,16 +42,6 @@ type Record struct {
 	// process: this one could receive the same prompt twice.
 	Nudged bool
 }
-
-// RestartPolicy says whether a process that ended on its own is restarted.
-type RestartPolicy string
-
-// The policies. The empty one is RestartOnFailure.
-const (
-	RestartNever     RestartPolicy = "never"
-	RestartOnFailure RestartPolicy = "on-failure"
-	RestartAlways    RestartPolicy = "always"
-)
 
 // Process is the observed state of the newest incarnation.
 type Process int

@@ -3,6 +3,7 @@
 package exec
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,7 +35,7 @@ type Options struct {
 	// is not a process of an agent.
 	TurnLeft func(ctx context.Context, execID string, rec plan.Record) time.Duration
 	// Limits returns the limits of an exec of a sandbox that starts now.
-	Limits func(sandboxID string) Limits
+	Limits func(sandboxID string) plan.ExecLimits
 	// IdleTTL returns how long a sandbox may be idle before it is stopped; 0: forever.
 	IdleTTL func(sb store.Sandbox) time.Duration
 	// MakeRoom frees disk space for a step that ends an exec and failed for lack of it. It must not block for long. Nil: there is none to
@@ -50,17 +51,6 @@ type Options struct {
 
 	Logger  *slog.Logger
 	Metrics *metrics.Metrics
-}
-
-// Limits bound an exec.
-type Limits struct {
-	// LogBytes bounds each log of a command and the outbox of an agent's process, AgentLogBytes each log of an agent's process; 0: no
-	// bound.
-	LogBytes, AgentLogBytes int64
-	// KillAtLogLimit ends a command at that bound unless its sandbox's spec says otherwise; false: further output is dropped.
-	KillAtLogLimit bool
-	// CancelGrace is the time between TERM and KILL.
-	CancelGrace time.Duration
 }
 
 // Store is the part of the store that a Reconciler uses.
@@ -126,13 +116,18 @@ func (r *Reconciler) act(ctx context.Context, ex store.Exec, rec plan.Record, sb
 	case plan.ExecCancel:
 		return queue.Result{Next: p.Next}, r.makeRoom(r.cfg.Files.Cancel(ex.SandboxID, ex.ID, ex.Desired.GetNonce()))
 	case plan.ExecRecordEnd:
-		return queue.Result{}, r.recordEnd(ctx, ex, rec, EndOf(p.Outcome, status.Journal, want))
+		end := p.End
+		if end == nil {
+			end = execend.Of(status.Journal, want.SandboxEnding || want.CancelRequested)
+		}
+		end.StartedAt = status.Journal.StartedAtNanos
+		return queue.Result{}, r.recordEnd(ctx, ex, end)
 	}
 	return queue.Result{Next: p.Next}, nil
 }
 
 // recordEnd removes the request before it records the end: after that no pass over the exec does anything.
-func (r *Reconciler) recordEnd(ctx context.Context, ex store.Exec, rec plan.Record, end *storev1.ExecEnd) error {
+func (r *Reconciler) recordEnd(ctx context.Context, ex store.Exec, end *storev1.ExecEnd) error {
 	if err := r.cfg.Files.Forget(ex.SandboxID, ex.ID); err != nil {
 		return fmt.Errorf("remove the request: %w", err)
 	}
@@ -142,27 +137,19 @@ func (r *Reconciler) recordEnd(ctx context.Context, ex store.Exec, rec plan.Reco
 	r.cfg.Metrics.LogDropped(end.GetStdoutDroppedBytes() + end.GetStderrDroppedBytes())
 	r.cfg.Logger.Info("exec ended", "sandbox_id", ex.SandboxID, "exec_id", ex.ID,
 		"state", agboxv1.ExecState(end.GetState()).String(), "error_code", end.GetErrorCode())
-	if !rec.Runs() {
-		r.cfg.Sandboxes.Add(ex.SandboxID) // a stop or a delete may wait for this
-		return nil
-	}
-	return r.scheduleIdle(ctx, ex.SandboxID)
+	r.enqueueSandbox(ctx, ex.SandboxID)
+	return nil
 }
 
-// scheduleIdle enqueues the sandbox for the time when its idle TTL may have passed. The end of an exec costs no pass over its sandbox now.
-func (r *Reconciler) scheduleIdle(ctx context.Context, sandboxID string) error {
-	sb, err := r.cfg.Store.Sandbox(ctx, sandboxID)
-	if err != nil {
-		return fmt.Errorf("load record: %w", err)
+// enqueueSandbox enqueues the sandbox of an ended exec: at once if a stop or a delete may wait for the end, else for the time when the idle
+// TTL may have passed. So the end of an exec of a running sandbox costs no pass over the sandbox now.
+func (r *Reconciler) enqueueSandbox(ctx context.Context, id string) {
+	sb, err := r.cfg.Store.Sandbox(ctx, id)
+	if err != nil || sb.State != agboxv1.SandboxState_SANDBOX_STATE_READY || sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_RUN {
+		r.cfg.Sandboxes.Add(id)
+	} else if ttl := r.cfg.IdleTTL(sb); ttl > 0 && len(sb.ActiveExecs) == 0 {
+		r.cfg.Sandboxes.AddAfter(id, ttl)
 	}
-	if sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_RUN {
-		r.cfg.Sandboxes.Add(sandboxID) // its stop was requested during this pass
-		return nil
-	}
-	if ttl := r.cfg.IdleTTL(sb); ttl > 0 && len(sb.ActiveExecs) == 0 {
-		r.cfg.Sandboxes.AddAfter(sandboxID, ttl)
-	}
-	return nil
 }
 
 func (r *Reconciler) request(ex store.Exec, spec *agboxv1.CreateSpec) execjournal.Request {
@@ -181,13 +168,11 @@ func (r *Reconciler) request(ex store.Exec, spec *agboxv1.CreateSpec) execjourna
 }
 
 func logLimitAction(spec *agboxv1.CreateSpec, kill bool) string {
-	switch {
-	case spec.GetOnLogLimit() != "":
-		return spec.GetOnLogLimit()
-	case kill:
-		return execjournal.LogLimitKill
+	action := execjournal.LogLimitDrop
+	if kill {
+		action = execjournal.LogLimitKill
 	}
-	return execjournal.LogLimitDrop
+	return cmp.Or(spec.GetOnLogLimit(), action)
 }
 
 func recordOf(ex store.Exec, rec plan.Record) plan.ExecRecord {
@@ -202,14 +187,6 @@ func recordOf(ex store.Exec, rec plan.Record) plan.ExecRecord {
 	}
 }
 
-// EndOf returns the terminal record of an exec: that of the outcome if it has a state, else the end that the journal says.
-func EndOf(o plan.Outcome, j execjournal.Journal, want plan.ExecRecord) *storev1.ExecEnd {
-	if o.State != agboxv1.ExecState_EXEC_STATE_UNSPECIFIED {
-		return &storev1.ExecEnd{State: int32(o.State), ErrorCode: o.Code, ErrorMessage: o.Message, StartedAt: j.StartedAtNanos}
-	}
-	return execend.Of(j, want.SandboxEnding || want.CancelRequested)
-}
-
 // makeRoom frees disk space if err says that there was none to end an exec, and returns err. The pass is retried with backoff: with an
 // exhausted quota on btrfs, even the forms of a cancel and a fence that need no block fail.
 func (r *Reconciler) makeRoom(err error) error {
@@ -219,14 +196,13 @@ func (r *Reconciler) makeRoom(err error) error {
 	return err
 }
 
-// Adopt watches the journals that an earlier daemon left, and enqueues its execs.
+// Adopt watches the journals that an earlier daemon left.
 func (r *Reconciler) Adopt() {
 	for _, id := range r.cfg.Store.LiveIDs() {
 		if err := r.cfg.Files.AddWatch(id); err != nil && !errdefs.IsNotFound(err) {
 			r.cfg.Logger.Warn("exec journals are not watched; resyncs look at them", "sandbox_id", id, "err", err)
 		}
 	}
-	r.EnqueueAll()
 }
 
 // EnqueueAll enqueues all execs without a recorded end.
@@ -239,11 +215,10 @@ func (r *Reconciler) EnqueueOf(sandboxID string) {
 	}
 }
 
-// RetryAll resets the backoff of all execs without a recorded end, and enqueues them.
-func (r *Reconciler) RetryAll() {
+// ForgetFailures resets the backoff of all execs without a recorded end.
+func (r *Reconciler) ForgetFailures() {
 	for _, id := range r.cfg.Store.ActiveExecs("") {
 		r.cfg.Queue.Forget(id)
-		r.cfg.Queue.Add(id)
 	}
 }
 
@@ -252,20 +227,12 @@ const watchRetry = 5 * time.Second
 
 // Watch enqueues execs whose journals change, until ctx ends. Without a watch, the next resync enqueues them.
 func (r *Reconciler) Watch(ctx context.Context) {
-	if r.cfg.Watch == nil {
-		return
-	}
-	for ctx.Err() == nil {
-		err := r.cfg.Watch(ctx, r.changed)
-		if ctx.Err() != nil {
-			return
-		}
+	queue.Watch(ctx, r.cfg.Watch, r.changed, func(err error) {
 		r.cfg.Logger.Error("exec journals are not watched", "err", err)
-		if wait.For(ctx, watchRetry) != nil {
-			return
+		if wait.For(ctx, watchRetry) == nil {
+			r.EnqueueAll()
 		}
-		r.EnqueueAll()
-	}
+	})
 }
 
 func (r *Reconciler) changed(sandboxID, execID string) {

@@ -17,6 +17,7 @@ import (
 	"github.com/agbox/agbox/controller/agentplan"
 	"github.com/agbox/agbox/controller/clock"
 	"github.com/agbox/agbox/controller/message"
+	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/store"
 )
 
@@ -64,27 +65,11 @@ func (e *agentExplanation) observe(ctx context.Context) {
 
 func (e *agentExplanation) response() *agboxv1.ExplainResponse {
 	r := answer(e.o.AgentQueue, e.a.ID, e.o.Engine(), e.redact)
-	r.Desired, r.AgentState, r.Observed, r.Waiting = agentWanted(e.a), agentWord(e.a.Status.GetState()), e.observed(), e.waiting()
+	r.Desired, r.AgentState, r.Observed, r.Waiting = strings.ToLower(word(e.a.Desired.GetRun())), word(e.a.Status.GetState()), e.observed(), e.waiting()
 	if e.blind == nil {
 		r.Differences, r.NextSteps, r.Deadlines = e.differences(), e.nextSteps(), e.deadlines()
 	}
 	return r
-}
-
-// agentWanted returns the word for the desired state; empty: the record has none.
-func agentWanted(a store.Agent) string {
-	if a.Desired == nil {
-		return ""
-	}
-	return strings.ToLower(enum.Word(a.Desired.GetRun()))
-}
-
-// agentWord returns the word for a state; empty: the record has none.
-func agentWord(s agboxv1.AgentState) string {
-	if s == agboxv1.AgentState_AGENT_STATE_UNSPECIFIED {
-		return ""
-	}
-	return enum.Word(s)
 }
 
 // waiting returns why nothing happens now.
@@ -94,9 +79,9 @@ func (e *agentExplanation) waiting() string {
 		return "its stored record does not decode, so it is left alone; see the daemon's log"
 	case e.blind != nil:
 		return "no verdict: " + e.redact(message.Of(e.blind))
-	case e.plan.Waiting == "" && e.plan.Kind == agentplan.Wait && e.ended() && agentWanted(e.a) == "run":
+	case e.plan.Waiting == "" && e.plan.Kind == agentplan.Wait && e.ended() && e.a.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_RUN:
 		return fmt.Sprintf("its process has ended, and its restart_policy (%s) does not start it again; `agbox agent start` does",
-			cmp.Or(e.a.Spec.GetRestartPolicy(), string(agentplan.RestartOnFailure)))
+			cmp.Or(e.a.Spec.GetRestartPolicy(), string(plan.RestartOnFailure)))
 	}
 	return e.redact(e.plan.Waiting)
 }
@@ -201,11 +186,11 @@ func (e *agentExplanation) differences() (lines []string) {
 		add("it is still there")
 	case storev1.AgentRun_AGENT_RUN_STOP:
 		if st.GetState() != agboxv1.AgentState_AGENT_STATE_STOPPED {
-			add("the state is %s, not STOPPED", agentWord(st.GetState()))
+			add("the state is %s, not STOPPED", word(st.GetState()))
 		}
 	default:
 		if !up {
-			add("the state is %s, not IDLE or BUSY", agentWord(st.GetState()))
+			add("the state is %s, not IDLE or BUSY", word(st.GetState()))
 		}
 	}
 	if st.GetNeedsAttention() {

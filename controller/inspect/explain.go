@@ -117,10 +117,8 @@ func (e *explanation) observe(ctx context.Context) (seen bool) {
 	if e.link.Problem != "" {
 		return false
 	}
-	v := sandbox.View{Record: &e.rec, Sandbox: e.sb, At: e.at}
-	saw, err := e.reader.Observe(ctx, v, e.o.RunOf(e.link.Info))
-	e.world, e.blind = saw.World, err
-	if e.blind != nil {
+	v := sandbox.View{Record: e.rec, Sandbox: e.sb, At: e.at}
+	if e.world, _, e.blind = e.reader.Observe(ctx, v, e.o.RunOf(e.link.Info)); e.blind != nil {
 		return false
 	}
 	e.plan = e.reader.Decide(e.rec, e.sb, e.world, e.at)
@@ -146,10 +144,7 @@ func desiredWord(rec plan.Record, sb store.Sandbox) string {
 	if rec.Standing == plan.Gone || rec.Standing == plan.Unswept {
 		return "delete"
 	}
-	return map[storev1.RunState]string{
-		storev1.RunState_RUN_STATE_RUN: "run", storev1.RunState_RUN_STATE_STOP: "stop",
-		storev1.RunState_RUN_STATE_PAUSE: "pause", storev1.RunState_RUN_STATE_DELETE: "delete",
-	}[sb.Desired.GetRunState()]
+	return strings.ToLower(word(sb.Desired.GetRunState()))
 }
 
 // waiting returns why nothing happens now.

@@ -19,18 +19,14 @@ func (l *Lister) garbageDirs(ctx context.Context) ([]*agboxv1.GarbageItem, error
 	if err != nil {
 		return nil, err
 	}
-	foreign, ids, err := l.usersOfDirs(ctx)
-	if err != nil {
-		return nil, err
-	}
+	var ids []string
 	for _, d := range dirs {
 		ids = append(ids, d.SandboxID)
 	}
-	known, err := l.knownIDs(ctx, true)
+	owners, foreign, err := l.owners(ctx, ids...)
 	if err != nil {
 		return nil, err
 	}
-	owners := byRunName(append(ids, known...))
 	var garbage []*agboxv1.GarbageItem
 	for _, d := range dirs {
 		id := d.SandboxID
@@ -66,7 +62,11 @@ func (l *Lister) judgeDir(ctx context.Context, id string) (reason string, unknow
 // stillGarbageDir judges the directory again, and checks that no container of any daemon has it mounted.
 func (l *Lister) stillGarbageDir(ctx context.Context, g *agboxv1.GarbageItem) error {
 	if g.GetSandboxId() == "" {
-		return l.stillNobodys(ctx, g.GetName())
+		owners, _, err := l.owners(ctx)
+		if err == nil && owners[g.GetName()] != "" {
+			err = errKept
+		}
+		return err
 	}
 	reason, unknown, err := l.judgeDir(ctx, g.GetSandboxId())
 	if err != nil {
@@ -85,30 +85,14 @@ func (l *Lister) stillGarbageDir(ctx context.Context, g *agboxv1.GarbageItem) er
 	return nil
 }
 
-// stillNobodys judges again a directory whose sandbox is unknown.
-func (l *Lister) stillNobodys(ctx context.Context, runName string) error {
-	_, ids, err := l.usersOfDirs(ctx)
-	if err != nil {
-		return err
-	}
-	known, err := l.knownIDs(ctx, false)
-	if err != nil {
-		return err
-	}
-	if owner := byRunName(append(ids, known...))[runName]; owner != "" {
-		return errKept
-	}
-	return nil
-}
-
-// usersOfDirs returns the sandboxes that containers of all daemons on this engine name, and which of them have a container that is not
-// ours.
-func (l *Lister) usersOfDirs(ctx context.Context) (foreign map[string]bool, ids []string, err error) {
+// owners returns the sandboxes with the given IDs, those that containers of all daemons on this engine name, and those on record, deleted ones
+// included: by the names of their run directories. foreign has those with a container that is not ours.
+func (l *Lister) owners(ctx context.Context, ids ...string) (owners map[string]string, foreign map[string]bool, err error) {
 	containers, err := l.Containers(ctx, map[string]string{naming.SandboxID: ""})
 	if err != nil {
 		return nil, nil, fmt.Errorf("list containers: %w", err)
 	}
-	foreign = map[string]bool{}
+	owners, foreign = map[string]string{}, map[string]bool{}
 	for _, ct := range containers {
 		id := ct.Labels[naming.SandboxID]
 		ids = append(ids, id)
@@ -116,31 +100,21 @@ func (l *Lister) usersOfDirs(ctx context.Context) (foreign map[string]bool, ids 
 			foreign[id] = true
 		}
 	}
-	return foreign, ids, nil
-}
-
-// knownIDs returns all sandboxes in memory, including damaged ones, and if deleted is set the deleted ones that are not purged.
-func (l *Lister) knownIDs(ctx context.Context, deleted bool) (ids []string, err error) {
 	// A read of the file waits until commits are in memory.
 	if _, err := l.Records.Reserved(ctx, ""); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	list, err := l.Records.List(ctx, store.Filter{IncludeDeleted: deleted})
+	list, err := l.Records.List(ctx, store.Filter{IncludeDeleted: true})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, sb := range list {
 		ids = append(ids, sb.ID)
 	}
-	return ids, nil
-}
-
-func byRunName(ids []string) map[string]string {
-	owners := map[string]string{}
 	for _, id := range ids {
 		if id != "" {
 			owners[execjournal.RunName(id)] = id
 		}
 	}
-	return owners
+	return owners, foreign, nil
 }

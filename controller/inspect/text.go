@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/protobuf/reflect/protoreflect"
+
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/enum"
 	"github.com/agbox/agbox/controller/message"
@@ -161,6 +163,14 @@ func shortID(id string) string {
 		return id
 	}
 	return id[:n]
+}
+
+// word returns the word for the value of an enum; empty for UNSPECIFIED.
+func word(v protoreflect.Enum) string {
+	if v.Number() == 0 {
+		return ""
+	}
+	return enum.Word(v)
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -17,6 +17,9 @@ const (
 	lifeRetry = 10 * time.Second
 	// stopMargin is added to the cancel grace; after both a stop no longer waits for its execs to record their ends.
 	stopMargin = 30 * time.Second
+	// ParkGrace is the total time that a sandbox waits for its agents before it stops, for turns and for saving their work, apart from a
+	// process that ignores TERM. It is part of the contract.
+	ParkGrace = 30 * time.Second
 )
 
 // Decide returns what to do for one sandbox.
@@ -100,13 +103,12 @@ func sweep(w World, p Policy) Plan {
 func remove(r Record, w World, pol Policy, now time.Time) Plan {
 	p := Plan{Waiting: "deleting"}
 	mine, _ := split(r, w)
-	patience := pol.stopPatience(r)
+	var patience time.Duration // other execs than those of agents in a turn are not waited for
 	if r.Turns > 0 {
-		if p.awaitExecs(r, mine, min(pol.Began(r.RequestedAt, now).Add(patience).Sub(now), patience), BecauseDelete) {
-			return p
-		}
-	} else if r.ActiveExecs > 0 {
-		p.add(Step{Kind: CancelExecs, Reason: BecauseDelete})
+		patience = pol.stopPatience(r, now)
+	}
+	if p.awaitExecs(r, mine, patience, BecauseDelete) {
+		return p
 	}
 	keep := r.deletedByMistake(w)
 	if !keep {
@@ -174,7 +176,7 @@ func (p Plan) cleanup(r Record, pol Policy, now time.Time) Plan {
 func stop(r Record, w World, pol Policy, now time.Time) Plan {
 	mine, extra := split(r, w)
 	p := Plan{Steps: extra, Waiting: "stopping"}
-	if p.awaitExecs(r, mine, pol.Began(r.RequestedAt, now).Add(pol.stopPatience(r)).Sub(now), stopReason(r)) {
+	if p.awaitExecs(r, mine, pol.stopPatience(r, now), stopReason(r)) {
 		return p
 	}
 	if mine.primary == nil {
@@ -197,12 +199,13 @@ func stop(r Record, w World, pol Policy, now time.Time) Plan {
 // waitsForTurns is the status of a sandbox whose stop or delete waits for agents to finish their turns.
 const waitsForTurns = "waiting for agents to finish"
 
-// stopPatience is how long a stop waits for its execs to record their ends, and for agents to finish.
-func (pol Policy) stopPatience(r Record) time.Duration {
+// stopPatience is how much longer a stop waits for its execs to record their ends, and for agents to finish.
+func (pol Policy) stopPatience(r Record, now time.Time) time.Duration {
+	patience := pol.CancelGrace + stopMargin
 	if r.Agents {
-		return pol.ParkGrace + pol.CancelGrace + stopMargin
+		patience += ParkGrace
 	}
-	return pol.CancelGrace + stopMargin
+	return min(pol.Began(r.RequestedAt, now).Add(patience).Sub(now), patience)
 }
 
 func stopReason(r Record) Reason {

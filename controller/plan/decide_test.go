@@ -47,7 +47,7 @@ func healthy() scene {
 			Networks:   []Network{{ID: "n1", Created: now.Add(-time.Hour)}},
 			Containers: []Container{primary("running")},
 		},
-		p: Policy{IdleTTL: 30 * time.Minute, CancelGrace: 10 * time.Second, Started: now.Add(-2 * time.Hour)},
+		p: Policy{Settings: Settings{IdleTTL: 30 * time.Minute, CancelGrace: 10 * time.Second}, Started: now.Add(-2 * time.Hour)},
 	}
 }
 
@@ -131,12 +131,12 @@ func TestDecide(t *testing.T) {
 		}, "FAILED(CONTAINER_OOM)"},
 		{"killed from outside after an exec had met the OOM killer: died", func(s *scene) {
 			s.w.Containers[0] = primary("exited")
-			s.w.Containers[0].ExitCode, s.w.Containers[0].OOMKilled, s.r.ExecOOM = 137, true, true
+			s.w.Containers[0].ExitCode, s.w.Containers[0].OOMKilled, s.w.ExecOOM = 137, true, true
 			s.w.Containers[0].KilledOutside = true
 		}, "FAILED(CONTAINER_DIED)"},
 		{"killed after an exec had met the OOM killer, nobody knows by whom: failed with OOM", func(s *scene) {
 			s.w.Containers[0] = primary("exited")
-			s.w.Containers[0].ExitCode, s.w.Containers[0].OOMKilled, s.r.ExecOOM = 137, true, true
+			s.w.Containers[0].ExitCode, s.w.Containers[0].OOMKilled, s.w.ExecOOM = 137, true, true
 		}, "FAILED(CONTAINER_OOM)"},
 		{"killed from outside, and the OOM flag is no exec's: failed with OOM", func(s *scene) {
 			s.w.Containers[0] = primary("exited")
@@ -266,12 +266,12 @@ func TestDecide(t *testing.T) {
 		}, "cancel-execs stop-container:c1"},
 		{"stop with an agent in a turn: it has longer", func(s *scene) {
 			stopping(s)
-			s.r.Agents, s.r.Turns, s.r.ActiveExecs, s.p.ParkGrace = true, 1, 1, time.Minute
-		}, "cancel-execs next:1m40s"},
+			s.r.Agents, s.r.Turns, s.r.ActiveExecs = true, 1, 1
+		}, "cancel-execs next:1m10s"},
 		{"stop with an agent whose work is being saved", func(s *scene) {
 			stopping(s)
-			s.r.Agents, s.r.Turns, s.p.ParkGrace = true, 1, time.Minute
-		}, "cancel-execs next:1m40s"},
+			s.r.Agents, s.r.Turns = true, 1
+		}, "cancel-execs next:1m10s"},
 		{"stop with an agent that never finishes: stop all the same", func(s *scene) {
 			stopping(s)
 			s.r.Agents, s.r.Turns, s.r.RequestedAt = true, 1, now.Add(-time.Hour)
@@ -295,15 +295,15 @@ func TestDecide(t *testing.T) {
 		{"delete with execs: files go last", func(s *scene) { deleting(s); s.r.ActiveExecs = 1 }, "cancel-execs " + rm},
 		{"delete with an agent that finishes: it has a while", func(s *scene) {
 			deleting(s)
-			s.r.Agents, s.r.Turns, s.r.ActiveExecs, s.r.RequestedAt, s.p.ParkGrace = true, 1, 1, now.Add(-10*time.Second), 30*time.Second
+			s.r.Agents, s.r.Turns, s.r.ActiveExecs, s.r.RequestedAt = true, 1, 1, now.Add(-10*time.Second)
 		}, "cancel-execs next:1m0s"},
 		{"delete with an agent that does not finish: everything goes", func(s *scene) {
 			deleting(s)
-			s.r.Agents, s.r.Turns, s.r.ActiveExecs, s.r.RequestedAt, s.p.ParkGrace = true, 1, 1, now.Add(-time.Hour), 30*time.Second
+			s.r.Agents, s.r.Turns, s.r.ActiveExecs, s.r.RequestedAt = true, 1, 1, now.Add(-time.Hour)
 		}, "cancel-execs " + rm},
 		{"delete with an agent that is frozen: it is thawed to finish", func(s *scene) {
 			deleting(s)
-			s.r.Agents, s.r.Turns, s.r.ActiveExecs, s.r.RequestedAt, s.p.ParkGrace = true, 1, 1, now, 30*time.Second
+			s.r.Agents, s.r.Turns, s.r.ActiveExecs, s.r.RequestedAt = true, 1, 1, now
 			s.w.Containers[0].Status = "paused"
 		}, "cancel-execs unpause-container:c1 next:1m10s"},
 		{"delete with an agent that stays: files wait until all is read", func(s *scene) { deleting(s); s.r.Leaving = 1 }, rm},

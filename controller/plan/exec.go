@@ -3,6 +3,7 @@ package plan
 import (
 	"time"
 
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/execphase"
 )
@@ -31,6 +32,17 @@ type ExecRecord struct {
 	TakenByDeath bool
 }
 
+// ExecLimits bound an exec that starts now.
+type ExecLimits struct {
+	// LogBytes bounds each log of a command of a user, and each outbox; AgentLogBytes bounds each log of a process or of a helper command of
+	// an agent; 0: no bound.
+	LogBytes, AgentLogBytes int64
+	// KillAtLogLimit ends a command at that bound unless its sandbox's spec says otherwise; false: further output is dropped.
+	KillAtLogLimit bool
+	// CancelGrace is the time between TERM and KILL.
+	CancelGrace time.Duration
+}
+
 // ExecAction is the next action for an exec.
 type ExecAction string
 
@@ -48,18 +60,12 @@ const (
 	ExecRecordEnd ExecAction = "record-end"
 )
 
-// ExecPlan is an action and, for ExecRecordEnd, the outcome.
+// ExecPlan is an action. End is the end that ExecRecordEnd records; nil: the one in the journal.
 type ExecPlan struct {
-	Action  ExecAction
-	Outcome Outcome
+	Action ExecAction
+	End    *storev1.ExecEnd
 	// Next is the requeue delay if nothing else adds the key; zero: none.
 	Next time.Duration
-}
-
-// Outcome is the recorded result of an exec. An empty State: as its journal says.
-type Outcome struct {
-	State         agboxv1.ExecState
-	Code, Message string
 }
 
 // cancelRecheck is the requeue delay after a cancel if no end is reported.
@@ -107,9 +113,9 @@ func DecideExec(r ExecRecord, phase execphase.Phase) ExecPlan {
 }
 
 func record(cancelled bool, code, message string) ExecPlan {
-	o := Outcome{State: agboxv1.ExecState_EXEC_STATE_FAILED, Code: code, Message: message}
+	end := &storev1.ExecEnd{State: int32(agboxv1.ExecState_EXEC_STATE_FAILED), ErrorCode: code, ErrorMessage: message}
 	if cancelled {
-		o = Outcome{State: agboxv1.ExecState_EXEC_STATE_CANCELLED}
+		end = &storev1.ExecEnd{State: int32(agboxv1.ExecState_EXEC_STATE_CANCELLED)}
 	}
-	return ExecPlan{Action: ExecRecordEnd, Outcome: o}
+	return ExecPlan{Action: ExecRecordEnd, End: end}
 }

@@ -52,7 +52,7 @@ func TestDecideExec(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			p := DecideExec(row.rec, row.phase)
-			if p.Action != row.action || p.Outcome.State != row.state || p.Outcome.Code != row.code {
+			if p.Action != row.action || p.End.GetState() != int32(row.state) || p.End.GetErrorCode() != row.code {
 				t.Errorf("got %+v", p)
 			}
 		})

@@ -50,7 +50,7 @@ func TestNoDeadlineIsActedOnWhileTheClockIsNotBelieved(t *testing.T) {
 // A wait of a request gets its full time, counted from the jump: a jump shortens no stop and no delete, and prolongs none by much.
 func TestAJumpOfTheClockCutsNoStopShort(t *testing.T) {
 	jump := func(s *scene) { s.p.Hold, s.p.AwakeSince = 5*time.Minute, now.Add(-10*time.Second) }
-	busy := func(s *scene) { s.r.Agents, s.r.Turns, s.r.ActiveExecs, s.p.ParkGrace = true, 1, 1, 30*time.Second }
+	busy := func(s *scene) { s.r.Agents, s.r.Turns, s.r.ActiveExecs = true, 1, 1 }
 	for _, row := range []struct {
 		name   string
 		change func(*scene)

@@ -29,7 +29,7 @@ func (b *bringUp) hooks() (p Plan, up bool) {
 	if !b.creates || h == nil {
 		return Plan{}, true
 	}
-	b.p.Asides = b.optional()
+	b.watchServices(false)
 	b.p.Waiting = fmt.Sprintf("running hook %d of service %s", h.Number, h.Service)
 	left := b.hookTime(h)
 	switch h.Phase {

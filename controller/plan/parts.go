@@ -170,7 +170,7 @@ func (p *Plan) applyLimits(r Record, mine parts) {
 	a := Aside{LimitsApplied: true}
 	update := func(c *Container, want Limits) {
 		if c != nil && c.Inspected && c.Limits != want {
-			a.Steps = append(a.Steps, Step{Kind: UpdateLimits, ID: c.ID, Service: c.Service, Reason: BecauseSpecChanged})
+			a.Steps = append(a.Steps, Step{Kind: UpdateLimits, ID: c.ID, Service: c.Service, Limits: want, Reason: BecauseSpecChanged})
 		}
 	}
 	update(mine.primary, r.Wanted.Limits)

@@ -100,7 +100,7 @@ func diedFrozen(r Record, w World, primary Container, p Plan, now time.Time) Pla
 		p.add(Step{Kind: Demote, Reason: BecauseRestartPolicy})
 		return p
 	case last == sameLife:
-		code, text := death(primary, r.ExecOOM, "the primary container")
+		code, text := death(primary, w.ExecOOM, "the primary container")
 		return p.with(Failed(code, text+" while the sandbox was paused"))
 	default:
 		p.add(Step{Kind: StopDead, Reason: causeReasons[last], Words: string(last)})

@@ -45,8 +45,6 @@ type Record struct {
 	Turns  int
 	// Leaving is the number of agents that outlive the sandbox and have not left it yet.
 	Leaving int
-	// ExecOOM: the OOM killer ended an exec of this run. The engine's sticky flag cannot distinguish that.
-	ExecOOM bool
 	// IdleSince is zero unless the sandbox is READY without an active exec.
 	IdleSince time.Time
 	// DeadlineAt is when on_timeout applies; zero: never. It applies only while the sandbox runs.
@@ -104,10 +102,10 @@ type Service struct {
 // Limits are the limits of a container that can change in place; 0: no limit.
 type Limits struct{ NanoCPUs, MemoryBytes, Pids int64 }
 
-// RestartPolicy says whether a container that ended on its own is restarted.
+// RestartPolicy says whether a container, or the process of an agent, that ended on its own is restarted.
 type RestartPolicy string
 
-// The policies. The empty one is RestartNever.
+// The policies. The empty one is RestartNever for a container, and RestartOnFailure for an agent.
 const (
 	RestartNever     RestartPolicy = "never"
 	RestartOnFailure RestartPolicy = "on-failure"
@@ -149,6 +147,8 @@ type World struct {
 	LookAgain time.Duration
 	// Terminated: PID 1 of the primary got a TERM in its present or last run.
 	Terminated bool
+	// ExecOOM: the OOM killer ended an exec of this run. The engine's sticky flag cannot distinguish that.
+	ExecOOM bool
 	// Stopping are the IDs of the containers that the engine is stopping now.
 	Stopping []string
 }
@@ -223,35 +223,60 @@ type Hook struct {
 	Since time.Time
 }
 
-// Policy is the part of the daemon's configuration that decisions depend on.
-type Policy struct {
-	// IdleTTL stops a sandbox without active execs; 0: never. The caller resolves the spec's own value.
+// Settings is the part of the configuration that may change while the controller runs. Each pass reads it once.
+type Settings struct {
+	// IdleTTL is the idle time after which a sandbox is stopped whose spec has no idle_ttl; 0: never.
 	IdleTTL time.Duration
 	// CleanupTTL is the time after which a STOPPED or FAILED sandbox is deleted; 0: never.
 	CleanupTTL time.Duration
-	// FreezeDuration is how long a sandbox stays frozen before it is demoted; StoppedGCAfter is how long it stays demoted before it is
-	// deleted; 0: forever.
-	FreezeDuration, StoppedGCAfter time.Duration
+	// Timeout is how long a sandbox may run whose spec has no timeout; 0: forever.
+	Timeout time.Duration
+	// FreezeDuration, MaxFrozen and StoppedGCAfter bound what paused sandboxes cost: how long one stays frozen, how many are frozen at a
+	// time, and after what time one that was stopped instead is deleted; 0: no bound.
+	FreezeDuration time.Duration
+	MaxFrozen      int
+	StoppedGCAfter time.Duration
+	// ClockGrace is how long after a clock jump or a sleep of the host no expired deadline stops, demotes, deletes or purges anything; 0:
+	// not at all.
+	ClockGrace time.Duration
+	// StopGrace is the time between TERM and KILL for a container.
+	StopGrace time.Duration
+	// CancelGrace is the time between TERM and KILL for a cancelled exec.
+	CancelGrace time.Duration
+	// HookTimeout bounds one post_start_on_primary hook.
+	HookTimeout time.Duration
+	// HealthTimeout bounds the wait for the health of a service, even if its healthcheck allows more.
+	HealthTimeout time.Duration
+	// PidsLimit applies to containers whose spec sets none.
+	PidsLimit int64
+	// LogLimit bounds each log of an exec, in bytes; 0: no bound. KillAtLogLimit ends the exec at the limit; otherwise further output is
+	// dropped. A spec may override both.
+	LogLimit       int64
+	KillAtLogLimit bool
+	// SandboxQuota bounds the disk space of the logs of all execs of a sandbox together, in bytes; 0: no bound.
+	SandboxQuota int64
+	// EventRetention is how long the history of a deleted sandbox stays readable; 0: forever.
+	EventRetention time.Duration
+
+	// FailInterruptedCreate: a create that was accepted before Policy.Started fails instead of continuing.
+	FailInterruptedCreate bool
+	// FailOnEngineDeath: the engine's death fails a running sandbox instead of restarting it.
+	FailOnEngineDeath bool
+	// KeepOrphans: report orphans, do not remove them.
+	KeepOrphans bool
+}
+
+// Policy is what decisions about one sandbox depend on beside its record. IdleTTL is that of its spec, if that has one.
+type Policy struct {
+	Settings
 	// AwakeSince is when the clock last jumped, as after a sleep of the host, or when the daemon started to watch it. What could not happen
 	// before that time is not late.
 	AwakeSince time.Time
 	// Hold is how long deadlines that stop, demote or delete still wait after a jump of the clock. 0: they act. Shorter waits, which bound
 	// how long a request waits, count from the jump; see Began.
 	Hold time.Duration
-	// HookTimeout bounds one hook.
-	HookTimeout time.Duration
-	// FailInterruptedCreate: a create that was accepted before Started fails instead of continuing.
-	FailInterruptedCreate bool
 	// Started is when this daemon started.
 	Started time.Time
-	// FailOnEngineDeath: the engine's death fails a running sandbox instead of restarting it.
-	FailOnEngineDeath bool
-	// CancelGrace is the time between TERM and KILL for a cancelled exec.
-	CancelGrace time.Duration
-	// ParkGrace is the time beyond CancelGrace that the end of a sandbox gives its agents, for a turn and for saving their work.
-	ParkGrace time.Duration
-	// KeepOrphans: report orphans, do not remove them.
-	KeepOrphans bool
 }
 
 // Plan is what a pass does: Before is recorded, Steps run in order up to the first error, After is recorded if there was none, and then

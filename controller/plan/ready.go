@@ -37,11 +37,7 @@ func keepRunning(r Record, w World, pol Policy, now time.Time) Plan {
 	if last != sameLife && (last != unclearLife || w.Run.GetEngineStart() != "") {
 		b.p.After.EngineRun = w.Run
 	}
-	for _, s := range r.Wanted.Services {
-		if a, ok := b.watch(s); ok {
-			b.p.Asides = append(b.p.Asides, a)
-		}
-	}
+	b.watchServices(true)
 	b.p.applyLimits(r, b.mine)
 	if pol.IdleTTL > 0 && !r.IdleSince.IsZero() && b.p.due("idle_ttl", r.IdleSince.Add(pol.IdleTTL).Sub(now), pol) {
 		b.p.add(Step{Kind: StopIdle, Reason: BecauseIdle})
@@ -78,7 +74,7 @@ func (b *bringUp) ended() Plan {
 	}
 	wait, ok := backOff(b.r.Wanted.Restart, primary, b.progress.GetRestarts(), b.now)
 	if !ok {
-		code, text := death(primary, b.r.ExecOOM, "the primary container")
+		code, text := death(primary, b.w.ExecOOM, "the primary container")
 		return b.fail(code, text)
 	}
 	if wait > 0 {

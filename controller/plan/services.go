@@ -53,18 +53,21 @@ func (f fall) progress(before *storev1.ServiceProgress) *storev1.ServiceProgress
 	return sp
 }
 
-// optional starts the services that READY does not depend on, and watches those that run.
-func (b *bringUp) optional() []Aside {
-	var asides []Aside
+// wellProgress returns the progress of a service that works.
+func wellProgress(before *storev1.ServiceProgress) *storev1.ServiceProgress {
+	return &storev1.ServiceProgress{Mark: storev1.ServiceMark_SERVICE_MARK_READY, Started: true, Restarts: before.GetRestarts()}
+}
+
+// watchServices starts the optional services and watches those that run; with required also the ones that READY depends on.
+func (b *bringUp) watchServices(required bool) {
 	for _, s := range b.r.Wanted.Services {
-		if s.Required {
+		if s.Required && !required {
 			continue
 		}
 		if a, ok := b.watch(s); ok {
-			asides = append(asides, a)
+			b.p.Asides = append(b.p.Asides, a)
 		}
 	}
-	return asides
 }
 
 // watch decides about one service whose failure does not fail the sandbox: an optional one, or a required one once the sandbox is READY.
@@ -83,8 +86,7 @@ func (b *bringUp) watch(s Service) (Aside, bool) {
 		if told == storev1.ServiceMark_SERVICE_MARK_READY {
 			return Aside{}, false
 		}
-		then := &storev1.ServiceProgress{Mark: storev1.ServiceMark_SERVICE_MARK_READY, Started: true, Restarts: sp.GetRestarts()}
-		return Aside{Service: s.Name, Then: then, Events: []*agboxv1.SandboxEvent{serviceReady(s.Name, b.stateNow())}}, true
+		return Aside{Service: s.Name, Then: wellProgress(sp), Events: []*agboxv1.SandboxEvent{serviceReady(s.Name, b.stateNow())}}, true
 	case !c.Alive() && told == storev1.ServiceMark_SERVICE_MARK_FAILED:
 		return b.bringBack(s, sp, *c)
 	case !c.Alive(), c.Health == verdictBad:

@@ -176,6 +176,10 @@ func TestDecideWithServices(t *testing.T) {
 			s.r.Wanted.Copies, s.r.Progress.Copied = true, true
 			s.container("c1").Status, s.r.Progress.PrimaryStarted, s.r.Progress.Released = "created", false, false
 		}, "make-inputs start-container:c1 release:c1 run-hook(mq) life:1 next:5s"},
+		{"create: an outdated answer hides the start of a released primary: it is released again", func(s *scene) {
+			hooked(s, Hook{})
+			s.container("c1").Status = "created"
+		}, "make-inputs start-container:c1 release:c1 run-hook(mq) life:1 next:5s"},
 		{"create: a primary that died before its hooks ended", func(s *scene) {
 			hooked(s, Hook{})
 			s.container("c1").Status = "exited"

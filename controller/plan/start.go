@@ -35,9 +35,9 @@ func (b *bringUp) required(s Service) (p Plan, up bool) {
 	switch {
 	case c == nil:
 		b.p.add(Step{Kind: CreateService, ID: b.mine.networkID(), Service: s.Name, Reason: b.reason})
-		return b.startService(s, Step{Kind: StartContainer, Service: s.Name, Reason: b.reason}), false
+		return b.startService(s, ""), false
 	case c.neverStarted(), !c.Alive() && !sp.GetStarted():
-		return b.startService(s, Step{Kind: StartContainer, ID: c.ID, Service: s.Name, Reason: b.reason}), false
+		return b.startService(s, c.ID), false
 	case b.asBefore(s.Name, c):
 		return Plan{}, true
 	case !c.Alive(), c.Health == verdictBad:
@@ -53,20 +53,17 @@ func (b *bringUp) required(s Service) (p Plan, up bool) {
 	}
 	if sp.GetMark() != storev1.ServiceMark_SERVICE_MARK_READY {
 		b.p.Before.Events = append(b.p.Before.Events, serviceReady(s.Name, b.r.State))
-		b.mark(s.Name, &storev1.ServiceProgress{
-			Mark: storev1.ServiceMark_SERVICE_MARK_READY, Started: true, Restarts: sp.GetRestarts(),
-		})
+		b.mark(s.Name, wellProgress(sp))
 		b.recordFirst() // the report must precede the starts below
 	}
 	return Plan{}, true
 }
 
 // startService ends the pass with the start of a service: the next service waits for its health.
-func (b *bringUp) startService(s Service, start Step) Plan {
-	b.p.add(start)
-	sp := proto.CloneOf(progressOf(b.progress, s.Name))
-	sp.Started = true
-	b.mark(s.Name, sp)
+func (b *bringUp) startService(s Service, id string) Plan {
+	a := b.startAside(s, progressOf(b.progress, s.Name), id)
+	b.p.add(a.Steps...)
+	b.mark(s.Name, a.Then)
 	b.p.Waiting = fmt.Sprintf("waiting for service %s to be healthy", s.Name)
 	b.p.soonest(s.HealthWait)
 	return b.record()
@@ -119,8 +116,9 @@ func (b *bringUp) primary() (p Plan, up bool) {
 		return b.copies(id), false
 	case c == nil, c.neverStarted(), !c.Alive() && !b.progress.GetPrimaryStarted():
 		b.p.add(Step{Kind: StartContainer, ID: id, Reason: b.reason})
+		b.progress.Released = false // each start takes the release back
 	case !c.Alive():
-		_, text := death(*c, b.r.ExecOOM, "the primary container")
+		_, text := death(*c, b.w.ExecOOM, "the primary container")
 		return b.fail(FailureCode(b.r), text), false
 	}
 	if b.r.Wanted.Main && !b.progress.GetPrimaryStarted() {
@@ -168,7 +166,7 @@ func (b *bringUp) copies(id string) Plan {
 // up completes the attempt.
 func (b *bringUp) up(done *agboxv1.SandboxEvent) Plan {
 	b.p = b.p.with(done)
-	b.p.Asides = append(b.p.Asides, b.optional()...)
+	b.watchServices(false)
 	b.p.After.EngineRun = b.w.Run
 	if len(b.r.Wanted.Services) > 0 || b.progress.GetThawed() || b.reason == BecauseEngineDeath || b.reason == BecauseHostDeath {
 		b.p.After.Progress = proto.CloneOf(b.progress)

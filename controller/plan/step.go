@@ -29,7 +29,7 @@ const (
 	EndHook    Kind = "end-hook"
 	// CancelExecs enqueues the execs; each reads the sandbox's desired state and ends.
 	CancelExecs Kind = "cancel-execs"
-	// UpdateLimits sets the limits of the spec on Step.ID.
+	// UpdateLimits sets Step.Limits on Step.ID.
 	UpdateLimits Kind = "update-limits"
 	// StopContainer stops Step.ID in the background: TERM, KILL after the grace period.
 	StopContainer Kind = "stop-container"
@@ -172,6 +172,8 @@ type Step struct {
 	Service string
 	// Network is the engine's ID of the network; for ConnectNetwork only.
 	Network string
+	// Limits are for UpdateLimits only.
+	Limits Limits
 	// Index is the index of the hook, for the steps of hooks.
 	Index  int
 	Reason Reason

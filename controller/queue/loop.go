@@ -53,6 +53,16 @@ type Options struct {
 // Reconcile makes one pass over a key. It may be repeated, and may be the first after a crash.
 type Reconcile func(ctx context.Context, key string) (Result, error)
 
+// Watch calls a source of keys until ctx ends, and lost each time that the source has ended before; nil: there is no source.
+func Watch(ctx context.Context, source func(ctx context.Context, notify func(sandboxID, execID string)) error,
+	notify func(sandboxID, execID string), lost func(err error)) {
+	for source != nil && ctx.Err() == nil {
+		if err := source(ctx, notify); ctx.Err() == nil {
+			lost(err)
+		}
+	}
+}
+
 // Loop is one queue with its workers. A key is an ID; one worker at a time owns it. Its methods may be called concurrently.
 type Loop struct {
 	o     Options

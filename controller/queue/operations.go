@@ -7,26 +7,16 @@ import (
 )
 
 // Operations are background operations that a pass starts without waiting for their end, or only briefly: pulls, copies, stops with their
-// grace period, and removals. At most one runs per key. Its end calls done with the ID; its error is returned to the next pass that starts
-// the same operation, and dropped by Drop; its success is kept until Drop if remember says so.
+// grace period, and removals. At most one runs per key. Its end calls done with the ID, unless the pass that started it has waited for the
+// end; its error is kept for Outcome, and dropped by Drop; its success is kept until Drop if remember says so.
 type Operations[Kind comparable] struct {
 	done     func(id string)
 	remember func(Kind) bool
 	wg       sync.WaitGroup
 
 	mu      sync.Mutex
-	running map[Operation[Kind]]*running
+	running map[Operation[Kind]]context.CancelFunc
 	ended   map[Operation[Kind]]error // nil: it succeeded
-}
-
-// running is an operation under way.
-type running struct {
-	cancel context.CancelFunc
-	// done is closed at the end, after err was set.
-	done chan struct{}
-	err  error
-	// awaited: a pass waits for the end and gets its error, instead of the next start. Guarded by Operations.mu.
-	awaited bool
 }
 
 // Operation names an operation: the ID of the sandbox, what is done, and to what.
@@ -40,75 +30,64 @@ type Operation[Kind comparable] struct {
 // success of a kind must be kept until Drop, because nothing else shows it.
 func NewOperations[Kind comparable](done func(id string), remember func(Kind) bool) *Operations[Kind] {
 	return &Operations[Kind]{
-		done: done, remember: remember, running: map[Operation[Kind]]*running{}, ended: map[Operation[Kind]]error{},
+		done: done, remember: remember, running: map[Operation[Kind]]context.CancelFunc{}, ended: map[Operation[Kind]]error{},
 	}
 }
 
-// Start runs fn unless that operation is under way. fn must have a deadline of its own.
-func (o *Operations[Kind]) Start(ctx context.Context, key Operation[Kind], fn func(context.Context) error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.running[key] == nil {
-		o.begin(ctx, key, fn)
-	}
-}
-
-// begin starts an operation that is not under way. o.mu is held.
-func (o *Operations[Kind]) begin(ctx context.Context, key Operation[Kind], fn func(context.Context) error) *running {
+// Start runs fn unless that operation is under way, and waits up to d for its end. ended is false if d has passed, or if the operation was
+// already running; its end then enqueues the ID. fn must have a deadline of its own.
+func (o *Operations[Kind]) Start(ctx context.Context, key Operation[Kind], d time.Duration, fn func(context.Context) error) (ended bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	op := &running{cancel: cancel, done: make(chan struct{})}
-	o.running[key] = op
-	delete(o.ended, key)
+	if !o.begin(key, cancel) {
+		cancel()
+		return false, nil
+	}
+	result, late := make(chan error), make(chan struct{})
+	time.AfterFunc(d, func() { close(late) })
 	o.wg.Go(func() {
 		defer cancel()
 		err := fn(ctx)
-		o.finish(key, op, err, ctx.Err() != nil)
+		select {
+		case result <- err:
+		case <-late:
+			o.finish(key, err, ctx.Err() != nil)
+		}
 	})
-	return op
-}
-
-// Await starts an operation and waits up to d for its end. ended is false if d has passed, or if the operation was already running; its end
-// then enqueues the key. If an earlier run ended with an error that no pass has seen, Await returns that error and starts nothing.
-func (o *Operations[Kind]) Await(ctx context.Context, key Operation[Kind], d time.Duration, fn func(context.Context) error) (ended bool, err error) {
-	if _, err := o.Outcome(key); err != nil {
-		return true, err
-	}
-	o.mu.Lock()
-	if o.running[key] != nil {
-		o.mu.Unlock()
+	if d == 0 {
 		return false, nil
 	}
-	op := o.begin(ctx, key, fn)
-	op.awaited = true
-	o.mu.Unlock()
 	select {
-	case <-op.done:
-	case <-time.After(d):
+	case err = <-result:
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		delete(o.running, key)
+		return true, err
+	case <-late:
+		return false, nil
 	}
+}
+
+// begin registers an operation; false: it is under way.
+func (o *Operations[Kind]) begin(key Operation[Kind], cancel context.CancelFunc) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	op.awaited = false
-	select {
-	case <-op.done:
-		return true, op.err
-	default:
-		return false, nil
+	if o.running[key] != nil {
+		return false
 	}
+	o.running[key] = cancel
+	delete(o.ended, key)
+	return true
 }
 
-func (o *Operations[Kind]) finish(key Operation[Kind], op *running, err error, cancelled bool) {
+// finish keeps the outcome of an operation whose end no pass waits for.
+func (o *Operations[Kind]) finish(key Operation[Kind], err error, cancelled bool) {
 	o.mu.Lock()
 	delete(o.running, key)
-	op.err = err
-	close(op.done)
-	awaited := op.awaited
-	if !awaited && !cancelled && (err != nil || o.remember(key.Kind)) {
+	if !cancelled && (err != nil || o.remember(key.Kind)) {
 		o.ended[key] = err
 	}
 	o.mu.Unlock()
-	if !awaited {
-		o.done(key.ID)
-	}
+	o.done(key.ID)
 }
 
 // Subjects returns the subjects of the operations of a kind that are under way for an ID.
@@ -146,9 +125,9 @@ func (o *Operations[Kind]) Drop(id string, kinds ...Kind) {
 				delete(o.ended, key)
 			}
 		}
-		for key, op := range o.running {
+		for key, cancel := range o.running {
 			if key.ID == id && key.Kind == kind {
-				op.cancel()
+				cancel()
 			}
 		}
 	}

@@ -91,12 +91,17 @@ func (p *pass) once(ctx context.Context, s plan.Step) error {
 	}
 	p.o.Metrics.Step(string(s.Kind), err)
 	if s.Kind.OnEngine() && !s.Kind.InBackground() {
-		auditlog.Write(p.log, p.rec.ID, s, p.objectOf(s), time.Since(begun), err)
-	}
-	if err == nil && s.Reason == plan.BecauseOrphan && !s.Kind.InBackground() {
-		p.o.Metrics.OrphanRemoved()
+		p.audit(s, p.objectOf(s), begun, err)
 	}
 	return err
+}
+
+// audit writes the audit line of a step that acts on the engine, and counts a removed orphan.
+func (p *pass) audit(s plan.Step, object string, begun time.Time, err error) {
+	auditlog.Write(p.log, p.rec.ID, s, object, time.Since(begun), err)
+	if err == nil && s.Reason == plan.BecauseOrphan {
+		p.o.Metrics.OrphanRemoved()
+	}
 }
 
 func (p *pass) objectOf(s plan.Step) string {
@@ -166,9 +171,23 @@ func (p *pass) audited(s plan.Step, object string, fn func(context.Context) erro
 	return func(ctx context.Context) error {
 		begun := time.Now()
 		err := fn(ctx)
-		auditlog.Write(p.log, p.rec.ID, s, object, time.Since(begun), err)
+		p.audit(s, object, begun, err)
 		return err
 	}
+}
+
+// background runs a step of an object as a background operation and waits up to d for its end. It returns the error of an earlier run that
+// no pass has seen. While the operation runs, it returns a waitingError that says what is waited for.
+func (p *pass) background(ctx context.Context, s plan.Step, object string, d time.Duration, what string, fn func(context.Context) error) error {
+	key := queue.Operation[plan.Kind]{ID: p.rec.ID, Kind: s.Kind, Subject: object}
+	ended, err := p.ops.Outcome(key)
+	if !ended {
+		ended, err = p.ops.Start(ctx, key, d, fn)
+	}
+	if !ended {
+		return &waitingError{what}
+	}
+	return err
 }
 
 const (
@@ -204,10 +223,10 @@ func (p *pass) hopeless(s plan.Step, err error, service string, patience int) bo
 	switch {
 	case s.Kind == plan.EnsureImage:
 		return refused || errdefs.IsNotFound(err) || errdefs.IsFailedPrecondition(err)
-	case p.rec.Runs():
-		return (refused || unclassified(err)) && p.scratch.odd(p.rec.ID, service) > patience
+	case refused && !p.rec.Runs():
+		return true
 	}
-	return refused || unclassified(err) && p.scratch.odd(p.rec.ID, service) > patience
+	return (refused || unclassified(err)) && p.scratch.odd(p.rec.ID, service) > patience
 }
 
 // making reports whether a step is part of starting a container of a live sandbox.

@@ -28,13 +28,7 @@ const (
 // nothing has read the files before the container runs.
 func (p *pass) copyFiles(ctx context.Context, s plan.Step) error {
 	id := cmp.Or(s.ID, p.made[""])
-	key := operation(p.rec.ID, plan.CopyFiles, id)
-	ended, err := p.ops.Outcome(key)
-	if ended {
-		return err
-	}
-	p.ops.Start(ctx, key, p.audited(s, id, func(ctx context.Context) error { return p.copyAll(ctx, id) }))
-	return &waitingError{"copying files"}
+	return p.background(ctx, s, id, 0, "copying files", p.audited(s, id, func(ctx context.Context) error { return p.copyAll(ctx, id) }))
 }
 
 func (p *pass) copyAll(ctx context.Context, id string) error {

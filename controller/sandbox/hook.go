@@ -54,18 +54,17 @@ func HookNonce(instanceID string, sb store.Sandbox, index int) string {
 }
 
 // observeHook reads the journal of the next hook of a create.
-func (r *Reader) observeHook(v View, saw *Sight) error {
+func (r *Reader) observeHook(v View, w *plan.World) error {
 	rec, sb := v.Record, v.Sandbox
 	creating := rec.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING && rec.Desired == storev1.RunState_RUN_STATE_RUN &&
 		rec.Attempt == storev1.Attempt_ATTEMPT_CREATE
 	index := int(rec.Progress.GetHooksDone())
 	hook, ok := HookAt(sb.Spec, index)
 	if !creating || !ok {
-		saw.Hook = &HookWait{}
 		return nil
 	}
 	h := &plan.Hook{Index: index, Service: hook.Service.GetName(), Number: hook.Number}
-	saw.World.Hook = h
+	w.Hook = h
 	status, err := r.o.Files.Status(sb.ID, execid.ForHook(index), HookNonce(r.o.Store.InstanceID(), sb, index))
 	if errdefs.IsNotFound(err) {
 		return nil // its directories do not exist yet
@@ -84,12 +83,9 @@ func (r *Reader) observeHook(v View, saw *Sight) error {
 	if h.Memory = plan.Meanwhile(j.OOMKills, j.OOMLimitBytes); j.OOM {
 		h.Memory = ": " + plan.OutOfMemory(j.OOMLimitBytes)
 	}
-	begun := r.o.Hook(rec.ID)
-	if h.Phase == execphase.Running {
-		begun.begin(index, r.o.Now())
-		saw.Hook = &begun
+	if h.Since = r.o.Hook(rec.ID).since(index); h.Since.IsZero() && h.Phase == execphase.Running {
+		h.Since = v.At.Now
 	}
-	h.Since = begun.since(index)
 	if h.Phase == execphase.Ended && (h.ExitCode != 0 || h.Cancelled) {
 		h.Output = message.Redact(r.hookOutput(sb.ID, execid.ForHook(index)), hook.Service.GetEnvs(), sb.Spec.GetEnvs())
 	}

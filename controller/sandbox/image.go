@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -33,7 +32,7 @@ func ImageOf(spec *agboxv1.CreateSpec, service string) (ref, policy string) {
 // ensureImage finds the image or pulls it in the background. The engine port shares concurrent pulls of one image.
 func (p *pass) ensureImage(ctx context.Context, s plan.Step) error {
 	ref, policy := ImageOf(p.sb.Spec, s.Service)
-	key := operation(p.rec.ID, plan.EnsureImage, ref)
+	key := queue.Operation[plan.Kind]{ID: p.rec.ID, Kind: s.Kind, Subject: ref}
 	if slices.Contains(p.ops.Subjects(p.rec.ID, plan.EnsureImage), ref) {
 		return &waitingError{"pulling image " + ref} // also if the image is present by now: the end of the pull records an event
 	}
@@ -56,12 +55,12 @@ func (p *pass) ensureImage(ctx context.Context, s plan.Step) error {
 
 func (p *pass) pull(ctx context.Context, s plan.Step, key queue.Operation[plan.Kind], always bool) {
 	teller := &pullReporter{p: p, ref: key.Subject, service: s.Service}
-	p.ops.Start(ctx, key, p.audited(s, key.Subject, func(ctx context.Context) error {
+	p.ops.Start(ctx, key, 0, p.audited(s, key.Subject, func(ctx context.Context) error {
 		_, err := p.o.Engine.EnsureImage(ctx, key.Subject, dockerx.PullOptions{
 			Always: always, Progress: func(progress dockerx.PullProgress) { teller.progress(ctx, progress) },
 		})
-		if err == nil {
-			teller.done(ctx)
+		if err == nil && !teller.told.IsZero() { // an event of its progress was recorded
+			teller.report(ctx, "pulled", teller.last)
 		}
 		return err
 	}))
@@ -70,31 +69,25 @@ func (p *pass) pull(ctx context.Context, s plan.Step, key queue.Operation[plan.K
 // pullEventInterval is the minimum time between the events of a pull; the status shows its progress more often.
 const pullEventInterval = 10 * time.Second
 
-// pullReporter reports the progress of one pull for one sandbox, in its status and in its events. The engine port calls it from one
-// goroutine.
+// pullReporter reports the progress of one pull for one sandbox, in its status and in its events. The engine port calls it only while the
+// pull waits for its EnsureImage.
 type pullReporter struct {
 	p            *pass
 	ref, service string
 
-	mu   sync.Mutex
 	told time.Time
 	last dockerx.PullProgress
 }
 
 func (t *pullReporter) progress(ctx context.Context, progress dockerx.PullProgress) {
-	t.mu.Lock()
 	t.last = progress
-	// While the registry has sent nothing, only the status shows the pull. An event would also enqueue a pass, and so immediately retry a
-	// pull that fails at once.
-	due := progress.Layers > 0 && time.Since(t.told) >= pullEventInterval
-	if due {
-		t.told = time.Now()
-	}
-	t.mu.Unlock()
 	if t.p.rec.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING {
 		t.p.scratch.setStatus(t.p.rec.ID, fmt.Sprintf("pulling image %s%s", t.ref, share(progress)))
 	}
-	if due {
+	// While the registry has sent nothing, only the status shows the pull. An event would also enqueue a pass, and so immediately retry a
+	// pull that fails at once.
+	if progress.Layers > 0 && time.Since(t.told) >= pullEventInterval {
+		t.told = time.Now()
 		t.report(ctx, "pulling", progress)
 	}
 }
@@ -105,16 +98,6 @@ func share(p dockerx.PullProgress) string {
 		return ""
 	}
 	return fmt.Sprintf(": %.1f of %.1f MB", float64(p.Current)/1e6, float64(p.Total)/1e6)
-}
-
-// done records the end of a pull, if an event of its progress was recorded.
-func (t *pullReporter) done(ctx context.Context) {
-	t.mu.Lock()
-	told, last := !t.told.IsZero(), t.last
-	t.mu.Unlock()
-	if told {
-		t.report(ctx, "pulled", last)
-	}
 }
 
 // report records an event against the present intent: an update does not end a pull. It drops errors: a pull does not fail because its event

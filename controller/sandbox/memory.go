@@ -15,8 +15,6 @@ import (
 type memory struct {
 	// status is what the sandbox waits for, or its last error.
 	status string
-	// parked: its last pass found no usable engine.
-	parked bool
 	// hook is the time since which this daemon waits for a hook. A new daemon restarts the wait: the wait stays bounded, and needs no trust
 	// in what the container writes or in the host's clock.
 	hook HookWait
@@ -32,7 +30,7 @@ type memory struct {
 
 // IsEmpty implements scratch.Record.
 func (m memory) IsEmpty() bool {
-	return m.status == "" && !m.parked && m.hook == HookWait{} && m.proof == HookWait{} && m.ports == nil && len(m.oddities) == 0
+	return m.status == "" && m.hook == HookWait{} && m.proof == HookWait{} && m.ports == nil && len(m.oddities) == 0
 }
 
 // since returns when the wait for index started; zero: it has not.
@@ -61,10 +59,6 @@ type scratchpad struct{ *scratch.Pad[memory] }
 
 func (p scratchpad) setStatus(id, status string) {
 	p.Change(id, func(m *memory) { m.status = status })
-}
-
-func (p scratchpad) park(id string, parked bool) {
-	p.Change(id, func(m *memory) { m.parked = parked })
 }
 
 // odd increments the count of unclassified errors of a service, or of the sandbox for "", and returns it.

@@ -25,119 +25,99 @@ const unproven = "looking by ID and by name for what the engine's lists do not s
 
 // View is the record of one sandbox, and the clock reading that a pass decides by.
 type View struct {
-	Record  *plan.Record
+	Record  plan.Record
 	Sandbox store.Sandbox
 	At      clock.Reading
 }
 
-// Sight is the result of one observation of a sandbox.
-type Sight struct {
-	World plan.World
-	// Ports are the published ports; nil: they were not inspected.
-	Ports []*agboxv1.PublishedPort
-	// Hook is the time since which the running hook is waited for, the zero value if the sandbox is not in a create that waits for a hook;
-	// nil: no hook runs.
-	Hook *HookWait
-}
-
 // inDoubt reports whether the decision depends on the absence of parts that w does not contain.
 func (r *Reader) inDoubt(v View, w plan.World) bool {
-	return r.Decide(*v.Record, v.Sandbox, w, v.At).InDoubt
+	return r.Decide(v.Record, v.Sandbox, w, v.At).InDoubt
 }
 
 // Observe reads the engine's objects and the files of one sandbox. run is the engine's life before the observation: a container observed as
-// running was running in that life. With an error, Observe returns what it has read so far.
-func (r *Reader) Observe(ctx context.Context, v View, run *storev1.EngineRun) (Sight, error) {
+// running was running in that life. ports are the published ports; nil: they were not inspected. With an error, Observe returns what it has
+// read so far.
+func (r *Reader) Observe(ctx context.Context, v View, run *storev1.EngineRun) (w plan.World, ports []*agboxv1.PublishedPort, err error) {
 	rec := v.Record
-	saw := Sight{World: plan.World{Run: run, Stopping: r.o.Stopping(rec.ID), Doubt: unproven}}
-	w := &saw.World
+	w = plan.World{Run: run, Stopping: r.o.Stopping(rec.ID), Doubt: unproven}
 	listed, err := r.o.Objects.Worlds(ctx, rec.ID)
 	if err != nil {
-		return saw, err
+		return w, nil, err
 	}
 	if l := listed[rec.ID]; l != nil {
 		w.Containers, w.Networks = l.Containers, l.Networks
 	}
-	if w.Inputs, err = r.o.Files.Prepared(rec.ID); err != nil {
-		return saw, err
+	if w.Inputs, err = r.o.Files.Prepared(rec.ID); err != nil || rec.Standing != plan.Live {
+		return w, nil, err
 	}
-	if rec.Standing != plan.Live {
-		return saw, nil
-	}
-	if err := r.observeHook(v, &saw); err != nil {
-		return saw, err
+	if err := r.observeHook(v, &w); err != nil {
+		return w, nil, err
 	}
 	goes := rec.Desired == storev1.RunState_RUN_STATE_DELETE && len(w.Containers) == 0
-	if goes || r.inDoubt(v, *w) {
-		if err := r.o.Absences.Find(ctx, *rec, w); err != nil {
-			return saw, err
+	if goes || r.inDoubt(v, w) {
+		if err := r.o.Absences.Find(ctx, rec, &w); err != nil {
+			return w, nil, err
 		}
 	}
 	if len(w.Containers) > 0 {
-		err = r.examineContainers(ctx, rec, v.Sandbox.Spec, &saw)
-	} else {
-		err = r.examineAbsence(ctx, run, goes)
+		ports, err = r.examineContainers(ctx, v, &w)
+	} else if err = r.checkEngine(ctx, run, goes); err != nil {
+		err = fmt.Errorf("make sure of the engine: %w", err)
 	}
 	if err != nil {
-		return saw, err
+		return w, ports, err
 	}
-	return saw, r.o.Absences.Judge(ctx, absence.Sandbox{
-		Record: *rec, Name: absence.NameOf(v.Sandbox), InDoubt: func(w plan.World) bool { return r.inDoubt(v, w) },
-	}, w)
+	return w, ports, r.o.Absences.Judge(ctx, absence.Sandbox{
+		Record: rec, Name: absence.NameOf(v.Sandbox), InDoubt: func(w plan.World) bool { return r.inDoubt(v, w) },
+	}, &w)
 }
 
-// examineAbsence checks, when the engine shows no object of a sandbox, that the engine is ours: it may have been replaced since the link
-// was last checked. On another engine nothing may be judged missing or removed. If the sandbox is to be deleted, the engine must also have the
+// checkEngine checks, when the engine shows no container of a sandbox, that the engine is ours: it may have been replaced since the link was
+// last checked. On another engine nothing may be judged missing or removed. If the sandbox is to be deleted, the engine must also have the
 // recorded storage driver and data root, and not have restarted since run.
-func (r *Reader) examineAbsence(ctx context.Context, run *storev1.EngineRun, deleted bool) (err error) {
+func (r *Reader) checkEngine(ctx context.Context, run *storev1.EngineRun, deleted bool) error {
 	if deleted {
-		err = r.o.Link.CheckSame(ctx, run)
-	} else {
-		err = r.o.Link.CheckMarker(ctx)
+		return r.o.Link.CheckSame(ctx, run)
 	}
-	if err != nil {
-		return fmt.Errorf("make sure of the engine: %w", err)
-	}
-	return nil
+	return r.o.Link.CheckMarker(ctx)
 }
 
 // examineContainers inspects each container: the engine sends the event of an end before its lists show the end, and this pass may be the
 // only one that the event enqueues.
-func (r *Reader) examineContainers(ctx context.Context, rec *plan.Record, spec *agboxv1.CreateSpec, saw *Sight) error {
-	w := &saw.World
-	ports := []*agboxv1.PublishedPort{}
-	dead := false
+func (r *Reader) examineContainers(ctx context.Context, v View, w *plan.World) (ports []*agboxv1.PublishedPort, err error) {
+	ports = []*agboxv1.PublishedPort{}
+	rec, dead := v.Record, false
 	for i, ct := range w.Containers {
 		if ct.Unclear() {
 			continue
 		}
 		d, err := r.o.Engine.InspectContainer(ctx, ct.ID)
 		if errdefs.IsNotFound(err) {
-			return fmt.Errorf("container %s went while it was looked at: %w", ct.Name, errdefs.ErrUnavailable)
+			return nil, fmt.Errorf("container %s went while it was looked at: %w", ct.Name, errdefs.ErrUnavailable)
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
-		w.Containers[i] = inspected(d, spec)
+		w.Containers[i] = inspected(d, v.Sandbox.Spec)
 		w.Containers[i].KilledOutside = r.o.Killed(d.ID)
 		ports = append(ports, PortsOf(w.Containers[i], d)...)
 		dead = dead || w.Containers[i].Ended()
 		if ct.Component == naming.ComponentPrimary && w.Containers[i].Ended() {
 			if w.Terminated, err = r.o.Files.Terminated(rec.ID); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		if ct.Component == naming.ComponentPrimary && rec.Runs() && !w.Containers[i].Alive() && d.OOMKilled {
-			if rec.ExecOOM, err = r.o.Store.ExecKilledForMemory(ctx, rec.ID, d.StartedAt); err != nil {
-				return err
+			if w.ExecOOM, err = r.o.Store.ExecKilledForMemory(ctx, rec.ID, d.StartedAt); err != nil {
+				return nil, err
 			}
 		}
 	}
-	saw.Ports = ports
 	if dead && (rec.Desired == storev1.RunState_RUN_STATE_RUN || rec.Desired == storev1.RunState_RUN_STATE_PAUSE) {
-		return r.examineDeath(ctx, w)
+		err = r.examineDeath(ctx, w)
 	}
-	return nil
+	return ports, err
 }
 
 // examineDeath checks whether the engine that reports the end of a container is in the same life in which the container was observed
@@ -152,24 +132,16 @@ func (r *Reader) examineDeath(ctx context.Context, w *plan.World) error {
 		return fmt.Errorf("the engine was restarted while it was looked at: %w", errdefs.ErrUnavailable)
 	}
 	for _, ct := range w.Containers {
-		if err := r.confirmEnd(ctx, ct); err != nil {
+		if !ct.Ended() {
+			continue
+		}
+		d, err := r.o.Engine.InspectContainer(ctx, ct.ID) // a second time: the first answer may predate its present run
+		if err != nil && !errdefs.IsNotFound(err) {
 			return err
 		}
-	}
-	return nil
-}
-
-// confirmEnd inspects an ended container a second time: the first answer may predate its present run.
-func (r *Reader) confirmEnd(ctx context.Context, ct plan.Container) error {
-	if !ct.Ended() {
-		return nil
-	}
-	d, err := r.o.Engine.InspectContainer(ctx, ct.ID)
-	if err != nil && !errdefs.IsNotFound(err) {
-		return err
-	}
-	if err != nil || owned.Container(d.Container).Alive() || !d.StartedAt.Equal(ct.StartedAt) {
-		return fmt.Errorf("two looks at container %s do not agree: %w", ct.Name, errdefs.ErrUnavailable)
+		if err != nil || owned.Container(d.Container).Alive() || !d.StartedAt.Equal(ct.StartedAt) {
+			return fmt.Errorf("two looks at container %s do not agree: %w", ct.Name, errdefs.ErrUnavailable)
+		}
 	}
 	return nil
 }

@@ -75,10 +75,6 @@ type readerOptions struct {
 	// Settings returns the settings of the next pass. Started is when the daemon started.
 	Settings func() Settings
 	Started  time.Time
-	// ParkGrace is how long the stop of a sandbox waits for its agents.
-	ParkGrace time.Duration
-	// Now is the clock that the wait for a hook is measured by.
-	Now func() time.Time
 
 	// Tries returns how many times in a row the key of a sandbox was requeued with backoff.
 	Tries func(sandboxID string) int
@@ -129,7 +125,8 @@ func (r *Reader) Record(ctx context.Context, id string) (plan.Record, store.Sand
 		return plan.Record{}, sb, fmt.Errorf("load record: %w", err)
 	}
 	rec := r.RecordOf(sb)
-	rec.OverFrozen, rec.Tries = r.overFrozen(sb), r.o.Tries(id)
+	rec.OverFrozen = sb.State == agboxv1.SandboxState_SANDBOX_STATE_PAUSED && slices.Contains(r.TooLongFrozen(), id)
+	rec.Tries = r.o.Tries(id)
 	rec.Turns = r.o.Turns(ctx, rec)
 	if rec.Agents && rec.Desired == storev1.RunState_RUN_STATE_DELETE {
 		if rec.Leaving, err = r.o.Store.Leaving(ctx, id); err != nil {
@@ -152,11 +149,6 @@ func (r *Reader) RecordOf(sb store.Sandbox) plan.Record {
 		DeadlineAt: clock.FromNanos(sb.Desired.GetDeadlineAt()), DemotedAt: clock.FromNanos(sb.Desired.GetDemotedAt()),
 		Agents: len(sb.Agents) > 0,
 	}
-}
-
-// overFrozen reports whether TooLongFrozen includes sb.
-func (r *Reader) overFrozen(sb store.Sandbox) bool {
-	return sb.State == agboxv1.SandboxState_SANDBOX_STATE_PAUSED && slices.Contains(r.TooLongFrozen(), sb.ID)
 }
 
 // TooLongFrozen returns the sandboxes frozen for longest, as many as exceed pause.max_frozen.
@@ -196,12 +188,8 @@ func (r *Reader) Decide(rec plan.Record, sb store.Sandbox, w plan.World, l clock
 // Policy returns what the configuration and the spec prescribe for a sandbox.
 func (r *Reader) Policy(sb store.Sandbox, l clock.Reading) plan.Policy {
 	s := r.o.Settings()
-	return plan.Policy{
-		IdleTTL: IdleTTL(sb, s), CleanupTTL: s.CleanupTTL, HookTimeout: s.HookTimeout, CancelGrace: s.CancelGrace,
-		Started: r.o.Started, FailInterruptedCreate: s.FailInterruptedCreate, FailOnEngineDeath: s.FailOnEngineDeath,
-		ParkGrace: r.o.ParkGrace, KeepOrphans: s.KeepOrphans, FreezeDuration: s.FreezeDuration, StoppedGCAfter: s.StoppedGCAfter,
-		AwakeSince: l.Awake, Hold: l.Hold,
-	}
+	s.IdleTTL = IdleTTL(sb, s)
+	return plan.Policy{Settings: s, Started: r.o.Started, AwakeSince: l.Awake, Hold: l.Hold}
 }
 
 // Timeout returns how long a sandbox may run after it became READY; 0: forever.

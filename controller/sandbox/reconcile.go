@@ -30,37 +30,46 @@ func (r *Reconciler) Reconcile(ctx context.Context, id string) (queue.Result, er
 	}
 	r.beforeEngine(rec)
 	r.freeSpace(rec)
-	r.scratch.park(id, true) // before the link is read: if the engine returns right after that, the resync of parked keys includes this one
-	run, problem := r.o.Link.Life()
-	if problem != "" {
-		r.scratch.setStatus(id, engineAway) // no verdict
-		return queue.Result{}, nil
+	run, why := r.mayJudge()
+	if why != "" {
+		if rec.Standing == plan.Live {
+			r.scratch.setStatus(id, why) // the resync that follows the engine's return enqueues every key with an outdated status
+		}
+		if run, why = r.mayJudge(); why != "" { // read again: the engine may have returned before the status was set
+			return queue.Result{}, nil
+		}
 	}
-	if r.o.Store.RebuildPending() { // nor before it is known which objects are ours
-		r.scratch.setStatus(id, message.RecordsAway)
-		return queue.Result{}, nil
-	}
-	r.scratch.park(id, false)
-	saw, err := r.reader.Observe(ctx, View{Record: &rec, Sandbox: sb, At: l}, run)
-	r.remember(id, saw)
+	w, ports, err := r.reader.Observe(ctx, View{Record: rec, Sandbox: sb, At: l}, run)
+	r.remember(id, w.Hook, ports)
 	if err != nil {
 		return queue.Result{}, r.explain(id, fmt.Errorf("observe: %w", err))
 	}
-	return r.carryOut(ctx, rec, sb, saw.World, r.reader.Decide(rec, sb, saw.World, l), l)
+	return r.carryOut(ctx, rec, sb, w, r.reader.Decide(rec, sb, w, l), l)
+}
+
+// mayJudge returns the engine's life, or why nothing can be judged now: the engine is away, or it is not known which objects are ours.
+func (r *Reconciler) mayJudge() (run *storev1.EngineRun, why string) {
+	run, problem := r.o.Link.Life()
+	switch {
+	case problem != "":
+		why = engineAway
+	case r.o.Store.RebuildPending():
+		why = message.RecordsAway
+	}
+	return run, why
 }
 
 // remember keeps what later passes and readers need of an observation, even of one that failed.
-func (r *Reconciler) remember(id string, saw Sight) {
-	if saw.Hook != nil {
-		r.scratch.Change(id, func(m *memory) { m.hook = *saw.Hook })
+func (r *Reconciler) remember(id string, hook *plan.Hook, ports []*agboxv1.PublishedPort) {
+	if hook != nil && !hook.Since.IsZero() {
+		r.scratch.Change(id, func(m *memory) { m.hook.begin(hook.Index, hook.Since) })
 	}
-	if saw.Ports != nil {
-		r.scratch.setPorts(id, saw.Ports)
+	if ports != nil {
+		r.scratch.setPorts(id, ports)
 	}
 }
 
-// beforeEngine does what must not wait for an engine that hangs: it enqueues the execs of a sandbox that should not run, and cancels
-// operations that are no longer wanted, with their errors.
+// beforeEngine does what must not wait for an engine that hangs: it cancels operations that are no longer wanted, with their errors.
 func (r *Reconciler) beforeEngine(rec plan.Record) {
 	if rec.Standing != plan.Live || rec.Desired != storev1.RunState_RUN_STATE_RUN || rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED {
 		r.ops.Drop(rec.ID, plan.EnsureImage, plan.CopyFiles)
@@ -69,12 +78,9 @@ func (r *Reconciler) beforeEngine(rec plan.Record) {
 	if ended(rec) {
 		r.ops.Drop(rec.ID, plan.StopContainer)
 	}
-	switch {
-	case rec.Standing != plan.Live:
+	if rec.Standing != plan.Live {
 		r.scratch.Forget(rec.ID)
 		r.o.Absences.Forget(rec.ID, rec.Objects)
-	case rec.ActiveExecs > 0 && !rec.Runs():
-		r.o.EnqueueExecs(rec.ID)
 	}
 }
 
@@ -115,7 +121,7 @@ func (r *Reconciler) carryOut(ctx context.Context, rec plan.Record, sb store.San
 	}
 	if len(p.After.Events) > 0 {
 		r.scratch.setStatus(rec.ID, "")
-		r.changedState(rec, p.After.Events)
+		r.boundFrozen(p.After.Events)
 	}
 	waits, err := ps.actAside(ctx, p.Asides)
 	if err != nil {
@@ -124,16 +130,10 @@ func (r *Reconciler) carryOut(ctx context.Context, rec plan.Record, sb store.San
 	return queue.Result{Next: p.Next, Pending: waits}, nil
 }
 
-// changedState enqueues what waits for the sandbox's new state: its own execs, and, if more sandboxes are frozen than allowed, the ones
-// frozen for longest.
-func (r *Reconciler) changedState(rec plan.Record, events []*agboxv1.SandboxEvent) {
+// boundFrozen enqueues the sandboxes frozen for longest when another one was frozen and more are frozen than allowed.
+func (r *Reconciler) boundFrozen(events []*agboxv1.SandboxEvent) {
 	for _, e := range events {
-		switch e.GetSandboxState() {
-		case agboxv1.SandboxState_SANDBOX_STATE_READY, agboxv1.SandboxState_SANDBOX_STATE_FAILED:
-			if rec.ActiveExecs > 0 {
-				r.o.EnqueueExecs(rec.ID)
-			}
-		case agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
+		if e.GetSandboxState() == agboxv1.SandboxState_SANDBOX_STATE_PAUSED {
 			for _, id := range r.reader.TooLongFrozen() {
 				r.o.Queue.Add(id)
 			}

@@ -111,9 +111,8 @@ type Options struct {
 	// Settings returns the settings of the next pass. Started is when the daemon started.
 	Settings func() Settings
 	Started  time.Time
-	// ParkGrace is how long the stop of a sandbox waits for its agents; Turns returns the number of agents whose turns it waits for.
-	ParkGrace time.Duration
-	Turns     func(ctx context.Context, rec plan.Record) int
+	// Turns returns the number of agents whose turns the stop of a sandbox waits for.
+	Turns func(ctx context.Context, rec plan.Record) int
 	// EnqueueExecs and EnqueueAgents enqueue the execs and the agents of a sandbox.
 	EnqueueExecs, EnqueueAgents func(sandboxID string)
 	// NoRoom returns why the disk is full, in one sentence, or "". It does not block.
@@ -126,25 +125,26 @@ type Options struct {
 
 // Reconciler makes passes over sandboxes. Its memory is derived state and is lost with the process.
 type Reconciler struct {
-	o        Options
-	log      *slog.Logger
-	reader   *Reader
-	scratch  scratchpad
-	kills    *killBoard
-	ops      *queue.Operations[plan.Kind]
-	removals removals
+	o       Options
+	log     *slog.Logger
+	reader  *Reader
+	scratch scratchpad
+	kills   *killBoard
+	ops     *queue.Operations[plan.Kind]
+	// fileRemovals and containerRemovals use no workers of the queues.
+	fileRemovals, containerRemovals pool
 }
 
 // New returns a reconciler.
 func New(o Options) *Reconciler {
 	r := &Reconciler{
 		o: o, log: o.Logger, scratch: scratchpad{scratch.New[memory]()}, kills: &killBoard{killed: make(map[string]bool)},
-		removals: removals{files: make(pool, fileRemovals), containers: make(pool, containerRemovals)},
+		fileRemovals: make(pool, maxFileRemovals), containerRemovals: make(pool, maxContainerRemovals),
 	}
 	r.ops = queue.NewOperations(o.Queue.Add, plan.Kind.Unseen)
 	r.reader = &Reader{readerOptions{
 		Store: o.Store, Engine: o.Engine, Objects: o.Objects, Files: o.Files, Link: o.Link, Absences: o.Absences,
-		Settings: o.Settings, Started: o.Started, ParkGrace: o.ParkGrace, Now: o.Clock.Now, Tries: o.Queue.Tries, Turns: o.Turns,
+		Settings: o.Settings, Started: o.Started, Tries: o.Queue.Tries, Turns: o.Turns,
 		Killed: r.kills.has, Hook: func(id string) HookWait { return r.scratch.Get(id).hook },
 		Stopping: func(id string) []string { return r.ops.Subjects(id, plan.StopContainer) },
 	}}
@@ -160,11 +160,6 @@ func (r *Reconciler) Note(e dockerx.Event) { r.kills.note(e) }
 // Wait returns when all background operations have ended. Each runs under the context of the pass that started it.
 func (r *Reconciler) Wait() { r.ops.Wait() }
 
-// operation names a background operation of a sandbox; subject is an image or a container.
-func operation(sandboxID string, kind plan.Kind, subject string) queue.Operation[plan.Kind] {
-	return queue.Operation[plan.Kind]{ID: sandboxID, Kind: kind, Subject: subject}
-}
-
 // Status returns in one sentence what a sandbox waits for or its last error; empty if it is as wanted.
 func (r *Reconciler) Status(sandboxID string) string {
 	line := r.scratch.Get(sandboxID).status
@@ -177,15 +172,4 @@ func (r *Reconciler) Status(sandboxID string) string {
 // Recorded returns the status as the last pass set it, for a comparison with plan.Plan.Waiting.
 func (r *Reconciler) Recorded(sandboxID string) (status string) {
 	return r.scratch.Get(sandboxID).status
-}
-
-// Parked returns the sandboxes whose pass found no usable engine, and clears the list.
-func (r *Reconciler) Parked() (ids []string) {
-	r.scratch.ChangeAll(func(id string, m *memory) {
-		if m.parked {
-			ids = append(ids, id)
-			m.parked = false
-		}
-	})
-	return ids
 }

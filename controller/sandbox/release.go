@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -32,7 +31,7 @@ func (p *pass) release(ctx context.Context, s plan.Step) error {
 	if err != nil {
 		return err // no verdict yet
 	}
-	if err := p.proveRuntime(ctx, s, id); err != nil {
+	if err := p.proveRuntime(ctx, id); err != nil {
 		return err
 	}
 	return p.o.Files.Release(p.rec.ID)
@@ -99,8 +98,8 @@ func (p *pass) doubtsRuntime() bool {
 // path as every exec, and reaches the engine's DNS server if there are services. agboxd knows from files alone whether an exec is running,
 // so the proof also finds out which files show it. Containers on runc by default skip the proof. Errors: ErrInvalidArgument is the verdict
 // that the runtime cannot run commands; ErrUnavailable means not known yet, and so does any error of the engine.
-func (p *pass) proveRuntime(ctx context.Context, s plan.Step, id string) error {
-	if !p.probes(s) {
+func (p *pass) proveRuntime(ctx context.Context, id string) error {
+	if !p.probes() {
 		return nil
 	}
 	before, err := p.o.Engine.InspectContainer(ctx, id)
@@ -112,7 +111,7 @@ func (p *pass) proveRuntime(ctx context.Context, s plan.Step, id string) error {
 	}
 	now := time.Now()
 	p.scratch.Change(p.rec.ID, func(m *memory) { m.proof.begin(before.Pid, now) })
-	proof, err := p.o.Files.Prove(p.rec.ID, execjournal.Container{ID: before.ID, Pid: before.Pid, NeedsNames: p.hasServices(), HasFile: func(path string) (bool, error) {
+	proof, err := p.o.Files.Prove(p.rec.ID, execjournal.Container{ID: before.ID, Pid: before.Pid, NeedsNames: len(p.rec.Wanted.Services) > 0, HasFile: func(path string) (bool, error) {
 		_, err := p.o.Engine.StatPath(ctx, before.ID, path)
 		if errdefs.IsNotFound(err) {
 			return false, nil
@@ -144,20 +143,10 @@ func (p *pass) proveRuntime(ctx context.Context, s plan.Step, id string) error {
 	return fmt.Errorf("runtime %s can't be used: %s; choose another runtime: %w", before.Runtime, proof.Refused, errdefs.ErrInvalidArgument)
 }
 
-// hasServices reports whether commands of the sandbox may reach services by their names.
-func (p *pass) hasServices() bool {
-	return len(p.sb.Spec.GetRequiredServices())+len(p.sb.Spec.GetOptionalServices()) > 0
-}
-
-// probes reports whether the primary of the step was created with ProbeFlag.
-func (p *pass) probes(s plan.Step) bool {
-	if s.ID == "" {
-		return slices.Contains(p.entrypoint(), ProbeFlag) // created in this pass
+// probes reports whether the primary was created with ProbeFlag, by this pass or before it.
+func (p *pass) probes() bool {
+	if c := plan.PartOf(p.rec, p.w, ""); c != nil {
+		return c.Probes
 	}
-	for _, c := range p.w.Containers {
-		if c.ID == s.ID {
-			return c.Probes
-		}
-	}
-	return false
+	return p.doubtsRuntime()
 }

@@ -49,7 +49,7 @@ func (p *pass) run(ctx context.Context, s plan.Step) error {
 		p.o.EnqueueAgents(id)
 		return nil
 	case plan.UpdateLimits:
-		return p.updateLimits(ctx, s)
+		return p.o.Engine.UpdateContainer(ctx, s.ID, dockerx.Limits(s.Limits))
 	case plan.StopContainer:
 		return p.stop(ctx, s)
 	case plan.PauseContainer:
@@ -195,23 +195,8 @@ func (p *pass) start(ctx context.Context, s plan.Step) error {
 	return nil
 }
 
-func (p *pass) updateLimits(ctx context.Context, s plan.Step) error {
-	want := p.rec.Wanted.Limits
-	for _, svc := range p.rec.Wanted.Services {
-		if svc.Name == s.Service && s.Service != "" {
-			want = svc.Limits
-		}
-	}
-	return p.o.Engine.UpdateContainer(ctx, s.ID, dockerx.Limits(want))
-}
-
 func (p *pass) stop(ctx context.Context, s plan.Step) error {
-	key := operation(p.rec.ID, plan.StopContainer, s.ID)
-	if _, err := p.ops.Outcome(key); err != nil {
-		return err
-	}
-	p.ops.Start(ctx, key, p.audited(s, s.ID, func(ctx context.Context) error {
+	return p.background(ctx, s, s.ID, 0, "stopping", p.audited(s, s.ID, func(ctx context.Context) error {
 		return p.o.Engine.StopContainer(ctx, s.ID, p.set.StopGrace)
 	}))
-	return &waitingError{"stopping"}
 }

@@ -19,21 +19,14 @@ func WantedOf(spec *agboxv1.CreateSpec, c *storev1.Confinement, s Settings) plan
 		Main:   len(spec.GetCommand()) > 0,
 		Copies: len(spec.GetCopies()) > 0, Restart: plan.RestartPolicy(spec.GetRestartPolicy()), Limits: LimitsOf(spec, c, s),
 	}
-	for _, svc := range spec.GetRequiredServices() {
-		w.Services = append(w.Services, wantedService(svc, c, s, true))
-	}
-	for _, svc := range spec.GetOptionalServices() {
-		w.Services = append(w.Services, wantedService(svc, c, s, false))
+	for i, svc := range slices.Concat(spec.GetRequiredServices(), spec.GetOptionalServices()) {
+		w.Services = append(w.Services, plan.Service{
+			Name: svc.GetName(), Required: i < len(spec.GetRequiredServices()), Hooks: len(svc.GetPostStartOnPrimary()),
+			Healthcheck: hasHealthcheck(svc), HealthWait: healthWait(svc.GetHealthcheck(), s.HealthTimeout),
+			Restart: plan.RestartPolicy(svc.GetRestartPolicy()), Limits: LimitsOf(svc, c, s),
+		})
 	}
 	return w
-}
-
-func wantedService(svc *agboxv1.ServiceSpec, c *storev1.Confinement, s Settings, required bool) plan.Service {
-	return plan.Service{
-		Name: svc.GetName(), Required: required, Hooks: len(svc.GetPostStartOnPrimary()),
-		Healthcheck: hasHealthcheck(svc), HealthWait: healthWait(svc.GetHealthcheck(), s.HealthTimeout),
-		Restart: plan.RestartPolicy(svc.GetRestartPolicy()), Limits: LimitsOf(svc, c, s),
-	}
 }
 
 func hasHealthcheck(svc *agboxv1.ServiceSpec) bool {
@@ -101,44 +94,7 @@ func ServiceSpec(spec *agboxv1.CreateSpec, name string) *agboxv1.ServiceSpec {
 }
 
 // Settings is the part of the configuration that may change while the controller runs. Each pass reads it once.
-type Settings struct {
-	// IdleTTL is the idle time after which a sandbox is stopped whose spec has no idle_ttl; 0: never.
-	IdleTTL time.Duration
-	// CleanupTTL is the time after which a STOPPED or FAILED sandbox is deleted; 0: never.
-	CleanupTTL time.Duration
-	// Timeout is how long a sandbox may run whose spec has no timeout; 0: forever.
-	Timeout time.Duration
-	// FreezeDuration, MaxFrozen and StoppedGCAfter bound what paused sandboxes cost: how long one stays frozen, how many are frozen at a
-	// time, and after what time one that was stopped instead is deleted; 0: no bound.
-	FreezeDuration time.Duration
-	MaxFrozen      int
-	StoppedGCAfter time.Duration
-	// ClockGrace is how long after a clock jump or a sleep of the host no expired deadline stops, demotes, deletes or purges anything; 0:
-	// not at all.
-	ClockGrace time.Duration
-	// StopGrace is the time between TERM and KILL for a container.
-	StopGrace time.Duration
-	// CancelGrace is the time between TERM and KILL for a cancelled exec.
-	CancelGrace time.Duration
-	// HookTimeout bounds one post_start_on_primary hook.
-	HookTimeout time.Duration
-	// HealthTimeout bounds the wait for the health of a service, even if its healthcheck allows more.
-	HealthTimeout time.Duration
-	// PidsLimit applies to containers whose spec sets none.
-	PidsLimit int64
-	// LogLimit bounds each log of an exec, in bytes; 0: no bound. KillAtLogLimit ends the exec at the limit; otherwise further output is
-	// dropped. A spec may override both.
-	LogLimit       int64
-	KillAtLogLimit bool
-	// SandboxQuota bounds the disk space of the logs of all execs of a sandbox together, in bytes; 0: no bound.
-	SandboxQuota int64
-	// EventRetention is how long the history of a deleted sandbox stays readable; 0: forever.
-	EventRetention time.Duration
-
-	FailInterruptedCreate bool
-	FailOnEngineDeath     bool
-	KeepOrphans           bool
-}
+type Settings = plan.Settings
 
 // EngineRefuses returns the fields of a spec that the last observed engine cannot enforce: a limit is refused, never dropped. Before the
 // first contact with an engine it refuses nothing; the create checks again.

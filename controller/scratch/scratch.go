@@ -38,19 +38,6 @@ func (p *Pad[R]) Change(id string, fn func(*R)) {
 	if r == nil {
 		r = new(R)
 	}
-	p.apply(id, r, fn)
-}
-
-// ChangeAll calls fn, which must not block, with each record.
-func (p *Pad[R]) ChangeAll(fn func(id string, r *R)) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for id, r := range p.of {
-		p.apply(id, r, func(r *R) { fn(id, r) })
-	}
-}
-
-func (p *Pad[R]) apply(id string, r *R, fn func(*R)) {
 	if fn(r); (*r).IsEmpty() {
 		delete(p.of, id)
 		return

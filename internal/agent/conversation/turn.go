@@ -17,18 +17,19 @@ const (
 	interrupted = "interrupted"
 )
 
-// Turn is a contribution of one side. All messages of an agent between a prompt and its result are one turn.
+// Turn is a contribution of one side. All messages of an agent between a prompt and its result are one turn. Its JSON is a line of the input
+// of summary commands.
 type Turn struct {
 	// Role is RoleUser or RoleAssistant.
-	Role    string
-	Content string
+	Role    string `json:"role"`
+	Content string `json:"content"`
 	// PromptID is the turn's own prompt, or the one that an assistant's turn answers; empty if there is none.
-	PromptID string
+	PromptID string `json:"prompt_id,omitempty"`
 	// Interrupted: a message was never completed, or the result says so. On a user's turn: it was cut off before any answer.
-	Interrupted bool
+	Interrupted bool `json:"interrupted,omitempty"`
 	// At and Sequence are those of its first event.
-	At       time.Time
-	Sequence uint64
+	At       time.Time `json:"at"`
+	Sequence uint64    `json:"-"`
 }
 
 // Reconstruct builds turns from events in any order. The newest snapshot of each part counts; parts are in the order of their

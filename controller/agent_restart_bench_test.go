@@ -12,11 +12,11 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// BenchmarkHydrateAThousandAgents measures the time from the start of a daemon until each of 1,000 idle agents has been observed. The
+// BenchmarkRestartWithAThousandAgents measures the time from the start of a daemon until each of 1,000 idle agents has been observed. The
 // promise is less than 2 s.
-func BenchmarkHydrateAThousandAgents(b *testing.B) {
+func BenchmarkRestartWithAThousandAgents(b *testing.B) {
 	const agents = 1000
-	dir, err := os.MkdirTemp(fastDir(), "agbox-hydrate-")
+	dir, err := os.MkdirTemp(fastDir(), "agbox-restart-")
 	if err != nil {
 		b.Fatal(err)
 	}
