@@ -73,13 +73,13 @@ func (s *starting) watch(fds []unix.PollFd) []unix.PollFd {
 }
 
 // settle removes the supervisors that hung up, and reports whether there were any.
-func (s *starting) settle(polled []unix.PollFd) (any bool) {
+func (s *starting) settle(polled []unix.PollFd) (settled bool) {
 	for _, p := range polled {
 		if p.Revents != 0 {
 			unix.Close(int(p.Fd))
 			s.fds = slices.DeleteFunc(s.fds, func(fd int) bool { return fd == int(p.Fd) })
-			any = true
+			settled = true
 		}
 	}
-	return any
+	return settled
 }

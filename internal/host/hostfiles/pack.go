@@ -135,7 +135,7 @@ func (p *packer) tree(top int) error {
 		unix.Close(fd)
 		return err
 	}
-	defer p.root.Close()
+	defer func() { _ = p.root.Close() }()
 	p.prefix = strings.TrimPrefix(strings.TrimSuffix(p.copy.Target, "/")+"/", "/")
 	return p.contents(fd, "", 0)
 }
