@@ -55,7 +55,7 @@ func (p *pass) ensureImage(ctx context.Context, s plan.Step) error {
 
 func (p *pass) pull(ctx context.Context, s plan.Step, key queue.Operation[plan.Kind], always bool) {
 	teller := &pullReporter{p: p, ref: key.Subject, service: s.Service}
-	p.ops.Start(ctx, key, 0, p.audited(s, key.Subject, func(ctx context.Context) error {
+	_, _ = p.ops.Start(ctx, key, 0, p.audited(s, key.Subject, func(ctx context.Context) error {
 		_, err := p.o.Engine.EnsureImage(ctx, key.Subject, dockerx.PullOptions{
 			Always: always, Progress: func(progress dockerx.PullProgress) { teller.progress(ctx, progress) },
 		})
