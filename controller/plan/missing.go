@@ -146,7 +146,9 @@ func withdraw(r Record, w World, pol Policy, now time.Time) (Plan, bool) {
 		return Plan{}, false
 	}
 	before := r.beforeVerdict()
-	if again := Decide(before, w, pol, now); again.InDoubt || again.After.Progress.GetMissing() {
+	judged := before
+	judged.DeadlineAt = time.Time{} // Decide acts on a deadline before it judges what is missing
+	if again := Decide(judged, w, pol, now); again.InDoubt || again.After.Progress.GetMissing() {
 		return Plan{}, false
 	}
 	p := Plan{}.with(phase(agboxv1.EventType_SANDBOX_RECOVERED, before.State, reasonWithdrawn))

@@ -91,6 +91,19 @@ func TestDecideInDoubt(t *testing.T) {
 			failedAs(s, CodeNetworkMissing)
 			s.w.Networks, s.w.Containers[0].Status = nil, "exited"
 		}, ""},
+		{"failed for its network, which is proven gone, and its deadline passes: the verdict stands", func(s *scene) {
+			failedAs(s, CodeNetworkMissing)
+			s.w.Networks, s.w.Doubt, s.w.Containers[0].Status, s.r.DeadlineAt = nil, "", "exited", now.Add(-time.Minute)
+		}, ""},
+		{"a create whose hooks ran, and the primary is proven gone: missing, and nothing is removed", func(s *scene) {
+			s.r.State, s.w.Containers, s.w.Doubt = pend, nil, ""
+			s.r.Progress = &storev1.Progress{PrimaryStarted: true, Released: true, HooksDone: 1}
+		}, "FAILED(CONTAINER_MISSING)"},
+		{"a create that failed as missing after its hooks, and the primary is seen again: withdrawn", func(s *scene) {
+			s.r.State, s.r.Progress = pend, &storev1.Progress{PrimaryStarted: true, Released: true, HooksDone: 1}
+			p := Plan{}.judgedMissing(s.r, CodeContainerMissing, "it is missing")
+			s.r.State, s.r.ErrorCode, s.r.Progress = bad, CodeContainerMissing, p.After.Progress
+		}, "RECOVERED(verdict_withdrawn)"},
 		{"a resume failed for its primary, which is seen again: it goes on", func(s *scene) {
 			failedAs(s, CodeResumeFailed)
 			s.r.Attempt = again

@@ -219,11 +219,11 @@ func TestDecideWithServices(t *testing.T) {
 			hooked(s, Hook{Index: 1})
 			s.r.Progress.HooksDone = 1
 			s.without("c1")
-		}, "FAILED(SANDBOX_CREATE_FAILED)"},
+		}, "FAILED(CONTAINER_MISSING)"},
 		{"hooks: nor is the one that ended repeated in it", func(s *scene) {
 			hooked(s, Hook{Phase: execphase.Ended})
 			s.without("c1")
-		}, "FAILED(SANDBOX_CREATE_FAILED)"},
+		}, "FAILED(CONTAINER_MISSING)"},
 		{"create: the next primary gets its files too", func(s *scene) {
 			hooked(s, Hook{})
 			s.r.Wanted.Copies, s.r.Progress.Copied = true, true

@@ -104,7 +104,7 @@ func (b *bringUp) primary() (p Plan, up bool) {
 	c, id := b.mine.primary, ""
 	if c == nil {
 		if b.hooksBegun() {
-			return b.fail(CodeCreateFailed, "the primary container, or its network, went after hooks had run in it"), false
+			return b.lost(CodeContainerMissing, "the primary container is missing, and hooks have run in it"), false
 		}
 		b.anotherPrimary()
 		b.p.add(Step{Kind: CreatePrimary, ID: b.mine.networkID(), Reason: b.reason})
