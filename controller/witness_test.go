@@ -146,13 +146,17 @@ func (w *witness) endsRunning(op string, c dockertest.Kept, sb store.Sandbox) {
 	isPrimary := c.ID == sb.Desired.GetObjects().GetPrimaryId()
 	missing := sb.Progress.GetMissing()
 	switch {
-	case isPrimary && sb.State == failed && missing && sb.ErrorCode == plan.CodeContainerMissing:
+	case isPrimary && sb.State == failed && missing && sb.ErrorCode == plan.CodeContainerMissing && w.hasNetwork(sb): // or it fails for that
 		w.breaks("%s of %s: %s is FAILED because it was missing, and it runs", op, c.Name, sb.ID)
 	case missing && sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_DELETE && sb.Desired.GetReason() == "cleanup_ttl" && !w.excuses.isHarmed(sb.ID):
 		w.breaks("%s of %s: cleanup_ttl deletes %s because it was missing, and it runs", op, c.Name, sb.ID)
 	case isPrimary && op == dockerx.OpRemoveContainer && sb.State == ready && sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_RUN:
 		w.breaks("%s of %s: %s is READY and wanted to run", op, c.Name, sb.ID)
 	}
+}
+
+func (w *witness) hasNetwork(sb store.Sandbox) bool {
+	return slices.ContainsFunc(w.w.engine.Networks(), func(n dockerx.Network) bool { return n.ID == sb.Desired.GetObjects().GetNetworkId() })
 }
 
 // removesNetwork runs before agboxd removes a network, by ID.
