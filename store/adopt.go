@@ -21,6 +21,12 @@ type Rebuilt struct {
 	Defaulted []string
 }
 
+// Limits of one transaction of Adopt, which adopts at least one sandbox.
+const (
+	adoptSandboxes = 64
+	adoptExecs     = 4096
+)
+
 // Adopt records sandboxes that recovery rebuilt without the database, each with its execs in one transaction, and returns the IDs of the
 // adopted ones, in order. Each history starts with SANDBOX_REHYDRATED, whose sequence follows the last known one; earlier events are gone
 // as if the history limit had dropped them. Everything else is recorded as given, except:
@@ -36,22 +42,51 @@ type Rebuilt struct {
 // together with the IDs adopted until then.
 func (s *Store) Adopt(ctx context.Context, list []Rebuilt) (adopted []string, err error) {
 	var refused []error
-	for _, r := range list {
-		id := r.Record.GetSandboxId()
-		a, err := newAdoption(r)
-		if err == nil {
-			err = s.update(ctx, func(t *txn) error { return t.adopt(a) })
+	for len(list) > 0 {
+		n := adoptAtOnce(list)
+		var failed error
+		for i, err := range s.updateAll(ctx, s.adoptions(list[:n])) { // those after a failed one may have been adopted
+			switch {
+			case err == nil:
+				adopted = append(adopted, list[i].Record.GetSandboxId())
+			case errdefs.IsInvalidArgument(err):
+				refused = append(refused, err)
+			case !errdefs.IsAlreadyExists(err) && failed == nil:
+				failed = fmt.Errorf("adopt sandbox %s: %w", list[i].Record.GetSandboxId(), err)
+			}
 		}
-		switch {
-		case err == nil:
-			adopted = append(adopted, id)
-		case errdefs.IsInvalidArgument(err):
-			refused = append(refused, err)
-		case !errdefs.IsAlreadyExists(err):
-			return adopted, fmt.Errorf("adopt sandbox %s: %w", id, err)
+		if failed != nil {
+			return adopted, failed
 		}
+		list = list[n:]
 	}
 	return adopted, errors.Join(refused...)
+}
+
+// adoptAtOnce returns how many sandboxes of the list go into one transaction.
+func adoptAtOnce(list []Rebuilt) int {
+	execs := 0
+	for i, r := range list {
+		execs += len(r.Execs)
+		if i == adoptSandboxes || i > 0 && execs > adoptExecs {
+			return i
+		}
+	}
+	return len(list)
+}
+
+func (s *Store) adoptions(list []Rebuilt) []func(*txn) error {
+	var out []func(*txn) error
+	for _, r := range list {
+		a, err := newAdoption(r)
+		out = append(out, func(t *txn) error {
+			if err != nil {
+				return err
+			}
+			return t.adopt(a)
+		})
+	}
+	return out
 }
 
 // adoption is a validated private copy of a Rebuilt.
@@ -137,4 +172,26 @@ func (t *txn) adoptExecs(a *adoption) {
 			t.changes.execs[e.ID] = sb.ID
 		}
 	}
+}
+
+// updateAll runs each fn as a separate request, in order; requests that the writer groups share one transaction. After one cannot be
+// queued, no later one is queued.
+func (s *Store) updateAll(ctx context.Context, fns []func(*txn) error) []error {
+	errs := make([]error, len(fns))
+	requests := make([]*request, 0, len(fns))
+	for i, fn := range fns {
+		r := newRequest(fn)
+		if errs[i] = ctx.Err(); errs[i] == nil {
+			errs[i] = s.enqueue(ctx, r)
+		}
+		if errs[i] != nil {
+			errs = errs[:i+1]
+			break
+		}
+		requests = append(requests, r)
+	}
+	for i, r := range requests { // the writer answers each, even if ctx has ended
+		errs[i] = <-r.done
+	}
+	return errs
 }

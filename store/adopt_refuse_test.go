@@ -154,7 +154,7 @@ func TestAdoptionIsDoneInBoundedTransactionsAndGoesOnAfterOneFailed(t *testing.T
 	if rest := adopt(t, s, list...); len(rest)+len(first) != len(list) || len(s.LiveIDs()) != len(list) {
 		t.Fatalf("%d, then %d", len(first), len(rest))
 	}
-	if most > 1 || commits < 4 {
+	if most > adoptSandboxes || commits < 4 {
 		t.Fatalf("%d commits, the largest with %d sandboxes", commits, most)
 	}
 	stopped, cancel := context.WithCancel(ctx)
