@@ -151,6 +151,7 @@ func checkConnect(w *world) {
 
 	made := w.network(w.name)
 	w.ok(w.e.ConnectNetwork(w.ctx, made.ID, id, []string{"db"}))
+	w.wantNetworks(id, made.ID) // also before its start
 	w.ok(w.e.ConnectNetwork(w.ctx, made.ID, id, []string{"db"}))
 	w.ok(w.e.StartContainer(w.ctx, id))
 	w.wantNetworks(id, made.ID)

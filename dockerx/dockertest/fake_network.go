@@ -75,10 +75,7 @@ func (f *Fake) ConnectNetwork(ctx context.Context, networkID, containerID string
 		if c.network == n.Name {
 			f.emitNetwork(n.ID, dockerx.ActionDisconnect) // for the endpoint that the container kept under this name
 		}
-		c.network, c.detail.Networks = n.Name, nil
-		if c.detail.Running {
-			c.detail.Networks = []string{n.ID}
-		}
+		c.network, c.detail.Networks = n.Name, []string{n.ID}
 		return nil
 	})
 }
