@@ -44,6 +44,8 @@ func (c *Controller) engineReturned() {
 // RoomReturned requeues every key that may have failed because the disk was full, and resets its backoff.
 func (c *Controller) RoomReturned() {
 	c.execs.ForgetFailures()
+	c.execs.EnqueueAll() // at once: a resync may wait for the engine, and they may not need it
+	c.agents.EnqueueAll()
 	c.engineReturned()
 }
 

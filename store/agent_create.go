@@ -100,7 +100,7 @@ func (t *txn) mayCreateAgent(a *Agent) (*Sandbox, error) {
 	switch {
 	case get(t.tx, bucketAgentID, []byte(a.ID)) != nil, t.hasExecOf(a.ID):
 		return nil, agentExists(a.ID)
-	case slices.ContainsFunc(latestKeys(t.group.agents, t.index.agents), func(id string) bool { return t.agentBefore(id).holds(a.Name) }):
+	case a.Name != "" && slices.ContainsFunc(latestKeys(t.group.agents, t.index.agents), func(id string) bool { return t.agentBefore(id).holds(a.Name) }):
 		return nil, refuseAgent("AGENT_NAME_ALREADY_EXISTS", a.ID, errdefs.ErrAlreadyExists, "agent name %s already exists", a.Name)
 	case len(sb.Agents) >= maxAgents:
 		return nil, agentsFull(a.ID, sb.ID)

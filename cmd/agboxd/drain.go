@@ -3,9 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -34,9 +31,6 @@ func (d *daemon) mustPark() bool {
 // beforeExit parks the agents after the first SIGTERM or SIGINT. On the second signal it makes the controller save the remaining agents'
 // work at once; on the third one it returns.
 func (d *daemon) beforeExit(ctx context.Context) {
-	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	defer signal.Stop(signals)
 	if !d.mustPark() {
 		return
 	}

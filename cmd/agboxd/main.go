@@ -30,11 +30,17 @@ const (
 	// "agboxd audit" has its own codes, see audit.go.
 )
 
+// signals receives every SIGTERM and SIGINT, from the start of the process: the first ends main's context, beforeExit receives the others.
+var signals = make(chan os.Signal, 4)
+
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	os.Exit(code)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		<-signals
+		cancel()
+	}()
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
 // run executes one command line and returns the exit code. It prints errors as one sentence on stderr.

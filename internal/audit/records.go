@@ -194,6 +194,9 @@ func (r *records) bucket(name string, b *bolt.Bucket) error {
 			r.bad("bucket "+name, "it contains a nested bucket")
 			return nil
 		}
+		if owned && strings.HasPrefix(kind, "agent-") {
+			r.agent(owner) // also for a record that does not decode: its agent may be nobody's
+		}
 		read(r, owner, string(k), v)
 		return nil
 	})
