@@ -52,9 +52,9 @@ func (a *app) watchSandboxes(cmd *cobra.Command, refs []string, o getOptions) er
 
 // run compares lists until ctx ends or all named sandboxes are deleted.
 func (w *tableWatch) run(ctx context.Context) error {
-	for first := true; ; first = false {
+	for {
 		switch err := w.look(ctx); {
-		case client.IsUnavailable(err) && ctx.Err() == nil && !first:
+		case client.IsUnavailable(err) && ctx.Err() == nil && !w.a.noSocket():
 			w.a.notes.say("agboxd does not answer; the watch continues when it answers again")
 		case err != nil:
 			return err
