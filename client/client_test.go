@@ -10,7 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -197,6 +199,37 @@ func TestWaitFailsOnFailed(t *testing.T) {
 	}
 	if _, err := c.WaitExec(t.Context(), "nope"); client.Reason(err) != "EXEC_NOT_FOUND" {
 		t.Errorf("got %v", err)
+	}
+}
+
+// becomesReady is PENDING for the first read. It refuses the second subscription.
+type becomesReady struct {
+	agboxv1.UnimplementedSandboxServiceServer
+	reads, subscriptions int
+}
+
+func (s *becomesReady) GetSandbox(context.Context, *agboxv1.GetSandboxRequest) (*agboxv1.GetSandboxResponse, error) {
+	sb := &agboxv1.SandboxHandle{SandboxId: "abcd", State: agboxv1.SandboxState_SANDBOX_STATE_PENDING, LastEventSequence: 3}
+	if s.reads++; s.reads > 1 {
+		sb.State, sb.LastEventSequence = ready, 5
+	}
+	return &agboxv1.GetSandboxResponse{Sandbox: sb}, nil
+}
+
+func (s *becomesReady) SubscribeSandboxEvents(_ *agboxv1.SubscribeSandboxEventsRequest, to grpc.ServerStreamingServer[agboxv1.SandboxEvent]) error {
+	if s.subscriptions++; s.subscriptions > 1 {
+		return status.Error(codes.ResourceExhausted, "too many subscriptions")
+	}
+	return to.Send(&agboxv1.SandboxEvent{Sequence: 4, SandboxState: ready})
+}
+
+func TestWaitThatIsMetNeedsNoMoreEvents(t *testing.T) {
+	c := serveSandboxes(t, &becomesReady{})
+	var got []uint64
+	observe := func(e *agboxv1.SandboxEvent) { got = append(got, e.GetSequence()) }
+	sb, err := c.WaitSandboxWith(t.Context(), "abcd", client.Ready, client.WaitOptions{OnEvent: observe, From: 3})
+	if err != nil || sb.GetState() != ready || len(got) != 1 || got[0] != 4 {
+		t.Errorf("got %v, %v with events %v", sb, err, got)
 	}
 }
 

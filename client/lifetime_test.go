@@ -43,6 +43,12 @@ func (l *lifetimes) PauseSandbox(context.Context, *agboxv1.PauseSandboxRequest) 
 
 func serveLifetimes(t *testing.T) (*lifetimes, *client.Client) {
 	t.Helper()
+	s := &lifetimes{}
+	return s, serveSandboxes(t, s)
+}
+
+func serveSandboxes(t *testing.T, s agboxv1.SandboxServiceServer) *client.Client {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "agbox") // t.TempDir() is too long for a socket
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +59,7 @@ func serveLifetimes(t *testing.T) (*lifetimes, *client.Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, server, done := &lifetimes{}, grpc.NewServer(), make(chan struct{})
+	server, done := grpc.NewServer(), make(chan struct{})
 	agboxv1.RegisterSandboxServiceServer(server, s)
 	go func() {
 		defer close(done)
@@ -65,7 +71,7 @@ func serveLifetimes(t *testing.T) (*lifetimes, *client.Client) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	return s, c
+	return c
 }
 
 func TestSetSandboxTimeoutSaysExactlyOneTime(t *testing.T) {

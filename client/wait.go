@@ -85,9 +85,12 @@ func (c *Client) WaitSandboxWith(ctx context.Context, sandboxID string, want Con
 		sb, done := resp.GetSandbox(), false
 		var verdict error
 		if err == nil {
+			first := last == nil
 			last = sb
 			done, verdict = judge(sb, want)
-			err = c.followSandbox(ctx, sb, done, &from, o.OnEvent)
+			if first || !done { // a later verdict does not wait for events
+				err = c.followSandbox(ctx, sb, done, &from, o.OnEvent)
+			}
 		}
 		switch {
 		case IsNotFound(err) && want == Deleted && last != nil:

@@ -79,7 +79,7 @@ func (at *attached) run(ctx context.Context, from uint64) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	go func() { end(at.read(ctx)) }() // a blocked read ends with the process
-	err := at.follow(ctx, from)
+	err := at.follow(ctx, from, end)
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
@@ -155,12 +155,14 @@ func (at *attached) prompt(ctx context.Context, text string) error {
 	return nil
 }
 
-// follow shows the agent's events until they end, or all prompts are answered.
-func (at *attached) follow(ctx context.Context, from uint64) error {
+// follow shows the agent's events until they end, or all prompts are answered. It calls end with the error of a note.
+func (at *attached) follow(ctx context.Context, from uint64, end context.CancelCauseFunc) error {
 	note := func(text string) {
 		at.mu.Lock()
 		defer at.mu.Unlock()
-		_ = at.aside(text) // the next event meets the same error
+		if err := at.aside(text); err != nil {
+			end(err)
+		}
 	}
 	f := &followed{app: at.app, agentID: at.agent.GetAgentId(), away: func() { note(awayText(at.agent)) }}
 	for e, err := range f.events(ctx, from, func(*agboxv1.AgentHandle) { note(outputDropped) }) {

@@ -2,10 +2,20 @@ package cli
 
 import (
 	"bytes"
+	"context"
+	"io"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/synctest"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/client"
 )
 
 func created(id, role, promptID string) *agboxv1.AgentEvent {
@@ -144,6 +154,36 @@ func TestTurnsThatAreOverByTheirTransitions(t *testing.T) {
 			t.Errorf("%q: ended with %q, want %q", id, got, want)
 		}
 	}
+}
+
+// losesEvents has dropped the events of the first subscription; the next one brings none.
+type losesEvents struct {
+	scripted
+	subscribed bool
+}
+
+func (s *losesEvents) NewStream(ctx context.Context, _ *grpc.StreamDesc, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+	if !s.subscribed {
+		s.subscribed = true
+		return nil, status.Error(codes.OutOfRange, "the events were dropped")
+	}
+	<-ctx.Done()
+	return nil, status.FromContextError(ctx.Err()).Err()
+}
+
+func TestAttachEndsWithTheErrorOfANote(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &losesEvents{scripted: scripted{answers: map[string]func(any) (proto.Message, error){
+			agboxv1.AgentService_GetAgent_FullMethodName:             func(any) (proto.Message, error) { return &agboxv1.GetAgentResponse{}, nil },
+			agboxv1.AgentService_ListAgentTransitions_FullMethodName: func(any) (proto.Message, error) { return &agboxv1.ListAgentTransitionsResponse{}, nil },
+		}}}
+		closed := writerFunc(func([]byte) (int, error) { return 0, syscall.EPIPE })
+		a := &app{Streams: Streams{In: strings.NewReader(""), Out: closed, Err: io.Discard}, conn: func() *client.Client { return client.New(s) }}
+		err := a.attachAgent(t.Context(), &agboxv1.AgentHandle{AgentId: "abcd"}, false)
+		if code := a.finish(t.Context(), err); code != exitBrokenOut {
+			t.Errorf("exit code %d (%v), want %d", code, err, exitBrokenOut)
+		}
+	})
 }
 
 func TestTurnOutcome(t *testing.T) {

@@ -73,6 +73,11 @@ func (a *app) dial() *client.Client {
 	return c
 }
 
+// noSocket reports whether the host is a URL at which no daemon can listen.
+func (a *app) noSocket() bool {
+	return strings.Contains(client.SocketPath(cmp.Or(a.host, client.DefaultSocket())), "://")
+}
+
 // exitError carries an exit code. Nothing is printed when err is nil.
 type exitError struct {
 	code int

@@ -122,6 +122,12 @@ func (a *app) deleteMatching(ctx context.Context, selector map[string]string, o 
 	case len(gone) == 0:
 		fmt.Fprintln(a.Err, "no sandbox has these labels")
 	case o.keepAgents:
+		v.method = func(c *client.Client, ctx context.Context, id string) error {
+			if err := c.DeleteSandboxKeepingAgents(ctx, id); !client.IsNotFound(err) {
+				return err
+			}
+			return nil // purged since it was listed
+		}
 		return requestAll(ctx, a, k, gone, false, v, o.verbOptions)
 	}
 	for _, sb := range gone {

@@ -57,6 +57,9 @@ func (a *app) planOf(ctx context.Context, d document, declared []string, o apply
 }
 
 func (a *app) planSandbox(ctx context.Context, d document, dryRun bool) (*plan, error) {
+	if errs := d.rules(); dryRun && len(errs) > 0 {
+		return nil, errs // UpdateSandbox does not check the names of services against the sandbox's
+	}
 	old, err := a.sandboxKind().holder(ctx, d.Name)
 	if err != nil {
 		return nil, err

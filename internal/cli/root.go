@@ -28,9 +28,11 @@ A sandbox is written in YAML, applied, and used by its name:
 	root.SetErr(a.Err)
 	root.PersistentFlags().StringVar(&a.host, "host", "", "socket of agboxd (default $"+client.EnvHost+", else "+client.DefaultSocket()+")")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usagef(cmd, "%v", err) })
-	addVerbs(root, a, a.sandboxKind(), sandboxVerbs)
 	root.AddCommand(
 		a.applyCommand(), a.diffCommand(), a.getCommand(), a.describeCommand(), a.explainCommand(), a.waitCommand(), a.deleteCommand(),
+	)
+	addVerbs(root, a, a.sandboxKind(), sandboxVerbs)
+	root.AddCommand(
 		a.timeoutCommand(), a.execCommand(), a.logsCommand(), a.cancelCommand(), a.execsCommand(), a.eventsCommand(), a.engineCommand(),
 		a.agentCommand(), a.drainCommand(), a.undrainCommand(), a.backupCommand(), a.gcCommand(), a.completionCommand(), a.versionCommand(),
 	)

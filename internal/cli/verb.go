@@ -157,6 +157,7 @@ func requestAll[H handle](ctx context.Context, a *app, k kind[H], all []H, faile
 		return err
 	}, func(_ H, err error) { a.complain(err) })
 	if err != nil {
+		printRequests(a, k, asked, v, o)
 		return err
 	}
 	a.warnEngine(ctx)
@@ -165,13 +166,21 @@ func requestAll[H handle](ctx context.Context, a *app, k kind[H], all []H, faile
 
 // awaitRequests waits with --wait, or prints the accepted requests.
 func awaitRequests[H handle](ctx context.Context, a *app, k kind[H], asked []H, failed bool, v verb[H], o verbOptions) error {
+	printRequests(a, k, asked, v, o)
 	if o.wait {
-		return outcomeOf(ctx, waitAll(ctx, a, k, asked, v.want, o.timeout) || failed)
+		failed = waitAll(ctx, a, k, asked, v.want, o.timeout) || failed
+	}
+	return outcomeOf(ctx, failed)
+}
+
+// printRequests prints the accepted requests, unless --wait prints how they ended.
+func printRequests[H handle](a *app, k kind[H], asked []H, v verb[H], o verbOptions) {
+	if o.wait {
+		return
 	}
 	for _, one := range asked {
 		fmt.Fprintf(a.Out, "%s %s\n", k.label(one), cmp.Or(v.doing, v.name+" requested"))
 	}
-	return outcomeOf(ctx, failed)
 }
 
 // forEach calls do for each item. It complains of an error and continues, unless the next call would fail too.

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -52,9 +54,9 @@ func (a *app) watchSandboxes(cmd *cobra.Command, refs []string, o getOptions) er
 
 // run compares lists until ctx ends or all named sandboxes are deleted.
 func (w *tableWatch) run(ctx context.Context) error {
-	for first := true; ; first = false {
+	for {
 		switch err := w.look(ctx); {
-		case client.IsUnavailable(err) && ctx.Err() == nil && !first:
+		case client.IsUnavailable(err) && ctx.Err() == nil && !w.a.noSocket():
 			w.a.notes.say("agboxd does not answer; the watch continues when it answers again")
 		case err != nil:
 			return err
@@ -71,7 +73,8 @@ func (w *tableWatch) run(ctx context.Context) error {
 	}
 }
 
-// look adds rows for the sandboxes that have changed. It reads watched sandboxes that are not listed one by one.
+// look adds rows for the sandboxes that have changed. It reads watched sandboxes that are not listed one by one; without
+// names, the next look reads again one whose read failed.
 func (w *tableWatch) look(ctx context.Context) error {
 	found, err := w.a.conn().ListSandboxes(ctx, w.all, w.selector)
 	if err != nil {
@@ -84,7 +87,7 @@ func (w *tableWatch) look(ctx context.Context) error {
 			w.see(sb)
 		}
 	}
-	for id := range w.shown {
+	for _, id := range slices.Sorted(maps.Keys(w.shown)) {
 		if listed[id] {
 			continue
 		}
@@ -92,10 +95,10 @@ func (w *tableWatch) look(ctx context.Context) error {
 		switch {
 		case client.IsNotFound(err):
 			delete(w.shown, id) // purged
-		case err != nil:
-			return err
-		default:
+		case err == nil:
 			w.see(sb)
+		case w.named || client.IsUnavailable(err):
+			return err
 		}
 	}
 	return nil

@@ -1,9 +1,11 @@
 package manifest
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/goccy/go-yaml/ast"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -119,12 +121,14 @@ func (e *envelope) mergeLabels() error {
 		return nil
 	}
 	into := e.into.Mutable(e.into.Descriptor().Fields().ByName("labels")).Map()
-	for _, name := range slices.Sorted(maps.Keys(e.labels)) {
+	path := func(name string) string { return "metadata.labels." + name }
+	at := func(name string) int { return e.lines[fieldPath(path(name))] }
+	inOrder := func(a, b string) int { return cmp.Or(at(a)-at(b), strings.Compare(a, b)) }
+	for _, name := range slices.SortedFunc(maps.Keys(e.labels), inOrder) {
 		var err error
 		key, value := protoreflect.ValueOfString(name).MapKey(), protoreflect.ValueOfString(e.labels[name])
 		if into.Has(key) && !into.Get(key).Equal(value) {
-			path := "metadata.labels." + name
-			err = &Error{Line: e.lines[fieldPath(path)], Path: path, Text: fmt.Sprintf("differs from spec.labels.%s; keep one of them", name)}
+			err = &Error{Line: at(name), Path: path(name), Text: fmt.Sprintf("differs from spec.labels.%s; keep one of them", name)}
 		}
 		if err := e.keep(err); err != nil {
 			return err

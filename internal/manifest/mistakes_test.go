@@ -43,6 +43,11 @@ func TestMistakesOfAllDocumentsAreTold(t *testing.T) {
 	wantMistakes(t, err, "line 5: spec.image", "line 11: spec.user", "line 13: apiVersion")
 }
 
+func TestContradictoryLabelsAreToldByLine(t *testing.T) {
+	_, err := manifest.Parse([]byte(head+"  labels:\n    b: x\n    a: x\nspec: {labels: {a: y, b: y}}\n"), "/h")
+	wantMistakes(t, err, "line 6: metadata.labels.b: differs", "line 7: metadata.labels.a: differs")
+}
+
 // wantMistakes checks the first words of each mistake.
 func wantMistakes(t *testing.T, err error, want ...string) {
 	t.Helper()
