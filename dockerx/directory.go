@@ -11,13 +11,17 @@ const directoryGrace = 10 * time.Minute
 
 // directory keeps the labels of networks by ID, since the engine's events do not carry them. It has the networks that this
 // Engine created or listed.
-type directory struct{ byID sync.Map }
+type directory struct{ byID sync.Map } // of *map[string]string, each from one add
 
-func (d *directory) add(id string, labels map[string]string) { d.byID.Store(id, maps.Clone(labels)) }
+func (d *directory) add(id string, labels map[string]string) {
+	labels = maps.Clone(labels)
+	d.byID.Store(id, &labels)
+}
 
-// removed drops a removed network after directoryGrace.
+// removed drops a removed network after directoryGrace, unless it is added again meanwhile.
 func (d *directory) removed(id string) {
-	time.AfterFunc(directoryGrace, func() { d.byID.Delete(id) })
+	labels, _ := d.byID.Load(id)
+	time.AfterFunc(directoryGrace, func() { d.byID.CompareAndDelete(id, labels) })
 }
 
 func (d *directory) labels(id string) (map[string]string, bool) {
@@ -25,5 +29,5 @@ func (d *directory) labels(id string) (map[string]string, bool) {
 	if !ok {
 		return nil, false
 	}
-	return maps.Clone(labels.(map[string]string)), true
+	return maps.Clone(*labels.(*map[string]string)), true
 }

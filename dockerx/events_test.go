@@ -87,6 +87,9 @@ func TestDirectoryDropsRemovedNetworksAfterAWhile(t *testing.T) {
 		var d directory
 		d.add("removed", map[string]string{"a": "b"})
 		d.add("existing", nil)
+		d.add("back", nil)
+		d.removed("back") // the engine answered "not found"
+		d.add("back", nil)
 		d.removed("removed")
 		d.removed("removed") // its event
 		time.Sleep(directoryGrace - time.Second)
@@ -98,8 +101,10 @@ func TestDirectoryDropsRemovedNetworksAfterAWhile(t *testing.T) {
 		if _, ok := d.labels("removed"); ok {
 			t.Error("a removed network is still known")
 		}
-		if _, ok := d.labels("existing"); !ok {
-			t.Error("an existing network is not known")
+		for _, id := range []string{"existing", "back"} {
+			if _, ok := d.labels(id); !ok {
+				t.Errorf("network %s is not known", id)
+			}
 		}
 	})
 }

@@ -162,8 +162,8 @@ func (p *initProcess) wait() {
 		return
 	}
 	p.sig.clear()
-	if p.starting.settle(fds[begin:]) && len(p.starting.since) > 0 {
-		p.retryIn(0)
+	if p.starting.settle(fds[begin:]) {
+		p.startWaiting()
 	}
 	if p.inbox.fd >= 0 && fds[begin-1].Revents != 0 {
 		names, overflow := p.inbox.read()
@@ -176,6 +176,13 @@ func (p *initProcess) wait() {
 	}
 }
 
+// startWaiting retries the execs that wait for memory, before any that came later.
+func (p *initProcess) startWaiting() {
+	for _, id := range p.starting.waiting() {
+		p.start(id)
+	}
+}
+
 // retryIn makes the next rescan happen no later than in d.
 func (p *initProcess) retryIn(d time.Duration) { p.rescanAt = earlier(p.rescanAt, time.Now().Add(d)) }
 
@@ -185,6 +192,7 @@ func (p *initProcess) rescan(now time.Time) {
 	if !p.inbox.watch() || p.unwoken() {
 		p.rescanAt = now.Add(rescanEveryUnwoken)
 	}
+	p.startWaiting()
 	names := p.inbox.list()
 	present := make(map[string]bool, len(names))
 	for _, name := range names {

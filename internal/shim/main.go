@@ -31,6 +31,8 @@ func Main(args []string) int {
 
 // Run is Main for other directories, for tests without a container.
 func Run(args []string, at Places) int {
+	// The image may have symlinks at the places of the mounts. The runtime mounts on their targets, so execjournal.OpenDir must follow them.
+	at.Logs, at.Out = at.Logs+"/.", at.Out+"/."
 	// One thread at a time runs Go code; the others wait in poll(2) or for a signal. More threads would only use up the pids limit.
 	runtime.GOMAXPROCS(1)
 	if isWord(args) {

@@ -91,6 +91,7 @@ func (p *initProcess) start(id string) {
 		return
 	}
 	if begun {
+		delete(p.starting.since, id)
 		p.settled[id] = file
 		return
 	}

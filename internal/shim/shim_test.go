@@ -47,6 +47,25 @@ func TestCommandRunsAndItsResultIsRecorded(t *testing.T) {
 	}
 }
 
+// TestMountsOnSymlinksOfTheImage: the runtime mounts on the targets of symlinks in the image, and the shim follows them.
+func TestMountsOnSymlinksOfTheImage(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	image := t.TempDir()
+	for name, path := range map[string]*string{"ctl": &b.paths.Ctl, "logs": &b.paths.Logs, "out": &b.paths.Out} {
+		link := filepath.Join(image, name)
+		must(t, os.Symlink(*path, link))
+		*path = link
+	}
+	b.boot()
+	r := b.sh("echo out; exit 7")
+	r.Inbox = true
+	j := b.ended(b.start(r))
+	if stdout, _ := b.logs(r); j.ExitCode != 7 || stdout != "out\n" {
+		t.Errorf("result %+v, output %q", j, stdout)
+	}
+}
+
 func TestEnvironmentAndDirectory(t *testing.T) {
 	t.Parallel()
 	b := newBox(t).boot()

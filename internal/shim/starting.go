@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"maps"
 	"os"
 	"slices"
 	"syscall"
@@ -20,8 +21,9 @@ const (
 // starting holds the supervisors whose command does not run yet, as init's ends of their startFd. Each hangs up when the command runs or
 // the supervisor dies.
 type starting struct {
-	fds   []int
-	since map[string]time.Time // time of the first refusal since the last admission, by exec ID
+	fds      []int
+	since    map[string]time.Time // time of the first refusal of each exec that waits for memory, by its ID
+	admitted time.Time            // last admission
 }
 
 // admit reports whether another supervisor may be started beside the live ones, or that the exec has waited too long (late). While another
@@ -30,17 +32,28 @@ type starting struct {
 func (s *starting) admit(id string, live int, now time.Time) (ok, late bool) {
 	need := int64(len(s.fds)+1) * startRoom
 	if live == 0 || memoryFree() >= need || len(s.fds) == 0 && memoryAvailable(live) >= need {
-		clear(s.since) // an admission is progress: the others wait startPatience again
+		delete(s.since, id)
+		s.admitted = now // this is progress: the others wait startPatience again
 		return true, false
 	}
+	return false, s.wait(id, now)
+}
+
+// wait notes that an exec waits for memory, or reports that it has waited too long (late).
+func (s *starting) wait(id string, now time.Time) (late bool) {
 	if s.since[id].IsZero() {
 		s.since[id] = now
 	}
-	if now.Sub(s.since[id]) > startPatience {
+	late = now.Sub(s.since[id]) > startPatience && now.Sub(s.admitted) > startPatience
+	if late {
 		delete(s.since, id)
-		return false, true
 	}
-	return false, false
+	return late
+}
+
+// waiting returns the IDs of the execs that wait for memory, in the order in which they began to wait.
+func (s *starting) waiting() []string {
+	return slices.SortedFunc(maps.Keys(s.since), func(a, b string) int { return s.since[a].Compare(s.since[b]) })
 }
 
 // spawn starts a supervisor, which inherits stop and, if given, lock.

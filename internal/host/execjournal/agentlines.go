@@ -1,7 +1,6 @@
 package execjournal
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -112,7 +111,7 @@ func readLines(f *os.File, from, room int64, ended bool) (lines []Line, next int
 
 // nextLine returns the offset of the first line that starts at from or after it; !found if the file does not have it yet. When the byte
 // before from is not a newline, ReadLines already returned the first part of that line, cut: so the offset alone determines where to
-// continue. It seeks past holes: a sparse file costs the container nothing, and must cost the daemon nothing.
+// continue. It seeks past each hole: a sparse file costs the container nothing, and must cost the daemon nothing.
 func nextLine(f *os.File, from, size int64) (start int64, found bool, err error) {
 	if from == 0 {
 		return 0, true, nil
@@ -121,26 +120,28 @@ func nextLine(f *os.File, from, size int64) (start int64, found bool, err error)
 	if err != nil || string(before) == "\n" {
 		return from, err == nil, err
 	}
-	data, err := f.Seek(from, unix.SEEK_DATA)
-	switch {
-	case errors.Is(err, unix.ENXIO):
-		return size, false, nil
-	case err == nil:
-		from = min(max(from, data), size)
-	}
-	rest := bufio.NewReaderSize(io.NewSectionReader(f, from, min(size-from, maxSkipBytes)), skipChunk)
-	for {
-		piece, err := rest.ReadSlice('\n')
-		from += int64(len(piece))
+	buf := make([]byte, min(size-from, skipChunk))
+	for left := maxSkipBytes; left > 0 && from < size; left -= len(buf) {
+		data, err := f.Seek(from, unix.SEEK_DATA)
 		switch {
+		case errors.Is(err, unix.ENXIO):
+			return size, false, nil
 		case err == nil:
-			return from, true, nil
-		case errors.Is(err, io.EOF):
-			return from, false, nil
-		case !errors.Is(err, bufio.ErrBufferFull):
+			from = min(max(from, data), size)
+		}
+		n, err := f.ReadAt(buf[:min(size-from, int64(len(buf)))], from)
+		if i := bytes.IndexByte(buf[:n], '\n'); i >= 0 {
+			return from + int64(i) + 1, true, nil
+		}
+		from += int64(n)
+		if errors.Is(err, io.EOF) {
+			return size, false, nil // the file was truncated; the next call returns the error
+		}
+		if err != nil {
 			return from, false, err
 		}
 	}
+	return from, false, nil
 }
 
 // readSome returns the bytes at an offset: room bytes, or enough for MaxLines.

@@ -248,6 +248,27 @@ func TestReadLinesSkipsHolesAtOnce(t *testing.T) {
 	}
 }
 
+// The same file with a byte in each 64 MiB, which costs the container 4 KiB, must cost the daemon no more than those.
+func TestReadLinesSkipsEachHole(t *testing.T) {
+	d, p := newDir(t)
+	f, err := os.Create(agentFiles(t, p)[Outbox])
+	must(t, err)
+	defer f.Close()
+	_, err = f.Write(bytes.Repeat([]byte("x"), MaxLineBytes+10))
+	must(t, err)
+	const size = 16 << 30
+	for at := int64(maxSkipBytes); at < size; at += maxSkipBytes {
+		_, err = f.WriteAt([]byte("x"), at)
+		must(t, err)
+	}
+	_, err = f.WriteAt([]byte("end\nlast\n"), size)
+	must(t, err)
+	all, next := readAll(t, d, Outbox, 0, 100, 4)
+	if len(all) != 2 || all[1] != "last" || next != size+9 {
+		t.Errorf("%d lines, %d", len(all), next)
+	}
+}
+
 // TestShortLinesAreReadInBatches: reading from a file of millions of short lines costs no more than from one of a few.
 func TestShortLinesAreReadInBatches(t *testing.T) {
 	d, p := newDir(t)

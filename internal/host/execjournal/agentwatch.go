@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,7 +28,7 @@ func (d *Dir) WatchAgents(ctx context.Context, notify func(sandboxID, execID str
 		return err
 	}
 	return d.run(ctx, i, watchLoop{
-		slot: &d.agentWatcher, install: d.installAgents, changed: d.changedAgent, pause: func(int) time.Duration { return agentPause },
+		mu: &d.agentMu, slot: &d.agentWatcher, install: d.installAgents, changed: d.changedAgent, pause: func(int) time.Duration { return agentPause },
 	}, notify)
 }
 
@@ -38,8 +39,8 @@ func (d *Dir) AddAgentWatch(sandboxID, execID string) error {
 	if err := checkIDs(sandboxID, execID); err != nil {
 		return err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.agentMu.Lock()
+	defer d.agentMu.Unlock()
 	k := execKey{sandboxID, execID}
 	d.agents[k] = true
 	if d.agentWatcher == nil {
@@ -51,8 +52,8 @@ func (d *Dir) AddAgentWatch(sandboxID, execID string) error {
 // DropAgentWatch reverts AddAgentWatch. Idempotent. A notification may still be in progress. A removed watch may be of a file that another
 // exec shares by a hard link, which only its own sandbox can have created.
 func (d *Dir) DropAgentWatch(sandboxID, execID string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.agentMu.Lock()
+	defer d.agentMu.Unlock()
 	dropped := execKey{sandboxID, execID}
 	delete(d.agents, dropped)
 	last := true // of its sandbox: the directories need no watches either
@@ -62,6 +63,13 @@ func (d *Dir) DropAgentWatch(sandboxID, execID string) {
 	if d.agentWatcher != nil {
 		d.agentWatcher.remove(func(k execKey) bool { return k == dropped || last && k == execKey{sandboxID: sandboxID} })
 	}
+}
+
+// forgetAgents drops all execs of a sandbox.
+func (d *Dir) forgetAgents(sandboxID string) {
+	d.agentMu.Lock()
+	defer d.agentMu.Unlock()
+	maps.DeleteFunc(d.agents, func(k execKey, _ bool) bool { return k.sandboxID == sandboxID })
 }
 
 func (d *Dir) installAgents() error {
@@ -74,7 +82,7 @@ func (d *Dir) installAgents() error {
 }
 
 // addAgent watches both directories before their files, so that it finds files created before and gets events for later ones. It makes
-// the directory of outboxes, as the shim would, so that it can be watched before the shim runs.
+// the directory of outboxes, as the shim would, so that it can be watched before the shim runs. d.agentMu is held.
 func (d *Dir) addAgent(k execKey) error {
 	w := d.agentWatcher
 	for _, src := range []Source{Stdout, Outbox} {

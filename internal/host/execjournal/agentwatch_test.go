@@ -159,3 +159,13 @@ func TestWatchAgentsBatchesAFlood(t *testing.T) {
 		t.Errorf("%d notifications in %v", len(news), time.Since(begin))
 	}
 }
+
+// A slow disk may delay the watches of agents, but no exec.
+func TestStartAndCancelWaitForNoAgentWatch(t *testing.T) {
+	d, _ := newDir(t)
+	d.agentMu.Lock()
+	defer d.agentMu.Unlock()
+	must(t, d.AddWatch("box1"))
+	must(t, d.Start("box1", Request{ExecID: "e1", Nonce: testNonce, Command: []string{"true"}}))
+	must(t, d.Cancel("box1", "e1", testNonce))
+}

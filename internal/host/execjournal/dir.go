@@ -22,15 +22,21 @@ type Paths struct {
 
 // Dir is the daemon's access to the files of all execs. Its methods may be called concurrently, but Start, Cancel, Close and Forget
 // of one exec must not run concurrently. All state is in the files; only the watches are in memory.
+//
+// Start and Cancel take mu. The only I/O under mu is lstat(2) and inotify_add_watch(2) of log directories: both look up a path that the daemon
+// made, which is usually in the kernel's cache; they write nothing, and wait for no container and no engine. The directories of agents are
+// opened, made and watched under agentMu: mkdirat(2) may wait for the disk, which delays other watches of agents, and Remove, but no exec.
 type Dir struct {
 	outputRoot, runRoot string
 
-	mu           sync.Mutex
-	watched      map[string]*logDir // log directories to watch, by sandbox ID
-	watcher      *inotify           // nil while Watch does not run, or has no instance
-	sooner       chan struct{}      // receives an element when a directory is to be polled sooner
-	agents       map[execKey]bool   // execs whose output is to be watched
-	agentWatcher *inotify           // nil while WatchAgents does not run
+	mu      sync.Mutex
+	watched map[string]*logDir // log directories to watch, by sandbox ID
+	watcher *inotify           // nil while Watch does not run, or has no instance
+	sooner  chan struct{}      // receives an element when a directory is to be polled sooner
+
+	agentMu      sync.Mutex
+	agents       map[execKey]bool // execs whose output is to be watched
+	agentWatcher *inotify         // nil while WatchAgents does not run
 }
 
 // New returns the Dir with logs below outputRoot and requests below runRoot, both absolute paths. It does no I/O. Keep runRoot

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,7 +24,7 @@ const (
 	overflowPause = 100 * time.Millisecond
 )
 
-// inotify is one inotify instance with its watches, which Dir.mu guards.
+// inotify is one inotify instance with its watches, which the lock of its watchLoop guards.
 type inotify struct {
 	fd      int
 	file    *os.File
@@ -80,9 +81,10 @@ func (i *inotify) lookup(ev Event) execKey {
 	return i.watches[ev.Watch]
 }
 
-// watchLoop is what differs between Watch and WatchAgents. Dir.mu is held during install and changed.
+// watchLoop is what differs between Watch and WatchAgents.
 type watchLoop struct {
-	slot    **inotify // the instance, while the loop runs
+	mu      *sync.Mutex // held during install and changed
+	slot    **inotify   // the instance, while the loop runs
 	install func() error
 	changed func(k execKey, name string) execKey // the exec that an event concerns; zero if it is none
 	pause   func(n int) time.Duration            // for how long later events stay in the kernel's queue after a read of n bytes
@@ -96,8 +98,8 @@ func (d *Dir) run(ctx context.Context, i *inotify, w watchLoop, notify func(sand
 		return err
 	}
 	defer func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		*w.slot = nil
 	}()
 	notify("", "")
@@ -128,8 +130,8 @@ func (d *Dir) run(ctx context.Context, i *inotify, w watchLoop, notify func(sand
 }
 
 func (d *Dir) occupy(i *inotify, w watchLoop) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if *w.slot != nil {
 		return refusedf("a watch is already running")
 	}
@@ -143,8 +145,8 @@ func (d *Dir) occupy(i *inotify, w watchLoop) error {
 
 // changed returns the execs that the events concern, and whether the kernel dropped others.
 func (d *Dir) changed(i *inotify, w watchLoop, events []byte) (changed map[execKey]bool, lost bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	changed = map[execKey]bool{}
 	for ev := range Events(events) {
 		lost = lost || ev.Mask&unix.IN_Q_OVERFLOW != 0

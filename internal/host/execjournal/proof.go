@@ -93,8 +93,7 @@ const awaitsEnd = "the host does not see the end of the cancelled probe command"
 // proveRunning checks the command while it runs, and then cancels it.
 func (d *Dir) proveRunning(sandboxID string, logs int, j Journal, proc process, c Container) (Proof, error) {
 	nonce := j.Nonce
-	printed, names, err := printed(logs, nonce)
-	if err != nil || !printed {
+	if printed, _, err := printed(logs, nonce); err != nil || !printed {
 		return Proof{Awaited: "the host does not see the output of the probe command"}, err
 	}
 	if lost, err := Exists(logs, LostName(execid.Runtime)); err != nil || lost {
@@ -108,10 +107,10 @@ func (d *Dir) proveRunning(sandboxID string, logs int, j Journal, proc process, 
 		return Proof{Refused: "writes to the container's own files are not visible to the engine, so a stop would " +
 			"lose them; gVisor's runsc must be given --overlay2=none among its arguments in the engine's configuration"}, err
 	}
-	if !names {
-		if c.NeedsNames {
+	if _, names, err := printed(logs, nonce); err != nil || !names { // it may have printed them during HasFile
+		if err != nil || c.NeedsNames {
 			return Proof{Awaited: "its network does not reach the engine's DNS server, which resolves the names of services; gVisor's runsc must " +
-				"be given --network=host among its arguments in the engine's configuration"}, nil
+				"be given --network=host among its arguments in the engine's configuration"}, err
 		}
 		if err := d.put(sandboxID, execid.Runtime, "nameless", NamelessName, nil); err != nil {
 			return Proof{}, err

@@ -194,4 +194,18 @@ func TestProveWaitsForNamesWhereTheyAreNeeded(t *testing.T) {
 	if d.Nameless("box1") {
 		t.Error("the next run inherits the file")
 	}
+	c.HasFile = func(string) (bool, error) {
+		write(t, p.Logs, StdoutName(execid.Runtime), r.Command[2]+"\n"+ProofNames+"\n")
+		return true, nil
+	}
+	write(t, p.Logs, JournalName(execid.Runtime), string(data))
+	write(t, p.Logs, LockName(execid.Runtime), "")
+	relock, err := os.Open(filepath.Join(p.Logs, LockName(execid.Runtime)))
+	must(t, err)
+	defer relock.Close()
+	must(t, Flock(int(relock.Fd()), unix.LOCK_EX))
+	write(t, p.Logs, StdoutName(execid.Runtime), r.Command[2]+"\n")
+	if proof := prove(); proof.Awaited != awaitsEnd || d.Nameless("box1") {
+		t.Errorf("with names during HasFile: %+v, nameless %t", proof, d.Nameless("box1"))
+	}
 }

@@ -55,7 +55,7 @@ func (d *Dir) Traces(sandboxID string) (list []Trace, unread int, err error) {
 	}
 	err = t.each(d.Paths(sandboxID).Logs, func(one *Trace, dirfd int, _ string) error {
 		j, err := readJournal(dirfd, one.ExecID)
-		if err != nil || j == (Journal{}) || one.ExecID == execid.Main { // empty: closed on a full disk, for which Status returns Closed
+		if err != nil || j == (Journal{}) { // empty: closed on a full disk, for which Status returns Closed
 			return err
 		}
 		s, err := d.statusIn(dirfd, sandboxID, one.ExecID, j.Nonce)
@@ -100,12 +100,12 @@ func (t *traces) within(path string, visit func(dirfd int, name string) error) e
 	})
 }
 
-// each calls read with each file in the directory at path that has one of the suffixes, and the Trace of its exec. It counts malformed
-// files; a file removed meanwhile is not an error.
+// each calls read with each file in the directory at path that has one of the suffixes, and the Trace of its exec; the main process is
+// no exec. It counts malformed files; a file removed meanwhile is not an error.
 func (t *traces) each(path string, read func(one *Trace, dirfd int, name string) error, suffixes ...string) error {
 	return t.within(path, func(dirfd int, name string) error {
 		id, ok := ownerOf(name, suffixes...)
-		if !ok {
+		if !ok || id == execid.Main {
 			return nil
 		}
 		if t.byID[id] == nil {

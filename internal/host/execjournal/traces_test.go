@@ -6,6 +6,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/agbox/agbox/internal/execid"
 )
 
 func tracesOf(t *testing.T, d *Dir) (map[string]Trace, int) {
@@ -79,5 +81,15 @@ func TestTracesOfAHostileDirectory(t *testing.T) {
 	}
 	if list, _, err := d.Traces("never"); err != nil || len(list) != 0 {
 		t.Errorf("no directory: %v, %v", list, err)
+	}
+}
+
+// The journal of the main process is not read, whatever it contains.
+func TestTracesSkipTheMainProcess(t *testing.T) {
+	d, p := newDir(t)
+	write(t, p.Logs, JournalName(execid.Main), "{")
+	write(t, p.Logs, "e1.journal", "{")
+	if got, unread := tracesOf(t, d); len(got) != 0 || unread != 1 {
+		t.Errorf("%d unread, %v", unread, got)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"maps"
 	"sync"
 	"time"
 
@@ -34,7 +33,7 @@ func (d *Dir) Watch(ctx context.Context, notify func(sandboxID, execID string)) 
 		}
 		i, err = newInotify()
 	}
-	return d.run(ctx, i, watchLoop{slot: &d.watcher, install: d.install, changed: changedExec, pause: func(n int) time.Duration {
+	return d.run(ctx, i, watchLoop{mu: &d.mu, slot: &d.watcher, install: d.install, changed: changedExec, pause: func(n int) time.Duration {
 		if n > watchBuffer/2 {
 			return floodPause
 		}
@@ -105,8 +104,8 @@ func (d *Dir) Unwatched() (n int) {
 
 // forgetWatch drops all watches of a sandbox; the kernel removes them with the directories.
 func (d *Dir) forgetWatch(sandboxID string) {
+	d.forgetAgents(sandboxID)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.watched, sandboxID)
-	maps.DeleteFunc(d.agents, func(k execKey, _ bool) bool { return k.sandboxID == sandboxID })
 }

@@ -191,17 +191,16 @@ func translateBracket(p string) (expr string, size int, err error) {
 		rest = rest[len(m[0]):]
 		if m[2] == "" {
 			if !strings.Contains(classes, " "+m[1]+" ") {
-				return "", 0, fmt.Errorf("has the unknown class %s", m[0])
+				return "", 0, fmt.Errorf("has the unknown class %s", narrow(m[0]))
 			}
 			expr, nothing = expr+m[0], false
 			continue
 		}
 		low, _ := utf8.DecodeLastRuneInString(m[2])
 		high, _ := utf8.DecodeLastRuneInString(cmp.Or(m[3], m[2]))
-		if low <= high {
-			expr += fmt.Sprintf(`\x{%x}-\x{%x}`, low, high)
-			nothing = nothing && low == '/' && high == '/'
-		}
+		high = max(low, high) // git matches the first character of an inverted range
+		expr += fmt.Sprintf(`\x{%x}-\x{%x}`, low, high)
+		nothing = nothing && low == '/' && high == '/'
 	}
 	size = len(p) - len(rest) + 1
 	if nothing {
@@ -217,4 +216,13 @@ func widen(s string) string {
 		out.WriteRune(rune(s[i]))
 	}
 	return out.String()
+}
+
+// narrow reverts widen.
+func narrow(s string) string {
+	var out []byte
+	for _, r := range s {
+		out = append(out, byte(r))
+	}
+	return string(out)
 }

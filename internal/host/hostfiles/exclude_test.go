@@ -47,6 +47,7 @@ func TestExcludes(t *testing.T) {
 		{"comments and blank lines are nothing", []string{"# x", "", "   "}, nil, []string{"# x", "x"}},
 		{"trailing spaces are dropped unless escaped", []string{"x  ", `y\ `}, []string{"x", "y "}, []string{"y", "x  "}},
 		{"brackets", []string{"[ab]1", "[!ab]2", "[]x]3", "[[:digit:]]4"}, []string{"a1", "c2", "]3", "x3", "94"}, []string{"c1", "a2", "a3", "a4"}},
+		{"an inverted range is its first character", []string{"[z-a]1", "[z-ab]2", "[!z-ab]3"}, []string{"z1", "z2", "b2", "a3"}, []string{"a1", "m1", "a2", "z3", "b3"}},
 		{"braces are no alternatives", []string{"{a,b}"}, []string{"{a,b}"}, []string{"a", "b"}},
 		{"names need not be UTF-8", []string{"a\xff?"}, []string{"a\xff\xfe"}, []string{"a\xfe\xff"}},
 	}
@@ -75,10 +76,16 @@ func checkExcluded(t *testing.T, rules excludes, p string, want bool) {
 }
 
 func TestPatternsThatNeverMatchAreRefused(t *testing.T) {
-	for _, p := range []string{"[a", `x\`, "/", "!", "[]", "[[:nope:]]", "[/]", `[a\`, "a//b", "//a", "a//", "a/**//", `a\//b`} {
+	for _, p := range []string{"[a", `x\`, "/", "!", "[]", "[[:nope:]]", "[/]", "[/-!]", `[a\`, "a//b", "//a", "a//", "a/**//", `a\//b`} {
 		if _, err := parseExcludes([]string{p}); !errdefs.IsInvalidArgument(err) {
 			t.Errorf("%q: %v, want an invalid argument", p, err)
 		}
+	}
+}
+
+func TestTheUnknownClassIsQuotedAsWritten(t *testing.T) {
+	if _, err := parseExcludes([]string{"[[:é:]]"}); err == nil || !strings.Contains(err.Error(), "unknown class [:é:]") {
+		t.Error(err)
 	}
 }
 
@@ -143,7 +150,7 @@ var (
 	treeName = rapid.SampledFrom([]string{"a", "b", "ab", "ba", "aab", "a.b", "]", "a-b", "a b", "!a", "#a", "a*", "1", "B", "\xe9", "é", `a\b`, "{a}"})
 	atom     = rapid.SampledFrom([]string{
 		"a", "b", "ab", "*", "**", "***", "?", "/", "/", ".", "-", " ", "!", "#", `\`, `\a`, `\*`, `\ `, "{a}", "{a,b}", "é", "\xe9",
-		"[ab]", "[!a]", "[^b]", "[a-b]", "[]a]", "[]-a]", "[a-]", "[!]]", `[\]a]`, "[[:alpha:]]", "[[:upper:]a]", "[^[:digit:]]", "[a[:]", "[a/b]", "[[.a]",
+		"[ab]", "[!a]", "[^b]", "[a-b]", "[b-a]", "[!b-a]", "[]a]", "[]-a]", "[a-]", "[!]]", `[\]a]`, "[[:alpha:]]", "[[:upper:]a]", "[^[:digit:]]", "[a[:]", "[a/b]", "[[.a]",
 		`[\a-b]`, "**/", "/**", "/**/", "/*/", "[", "]",
 	})
 )
