@@ -63,10 +63,11 @@ func (p *Plan) freeze(r Record, mine parts) {
 	}
 }
 
-// frozenProgress returns the progress of a frozen run: every live container was started, and no restart is under way.
+// frozenProgress returns the progress of a frozen run: every live container was started, and no restart is under way. A primary that a
+// restart has started may not be released yet; the resume releases it.
 func frozenProgress(before *storev1.Progress, mine parts) *storev1.Progress {
 	p := copyOf(before)
-	p.Frozen, p.PrimaryStarted, p.Released, p.RestartRun = true, true, true, nil
+	p.Frozen, p.PrimaryStarted, p.Released, p.RestartRun = true, true, before.GetRestartRun() == nil, nil
 	for name, sp := range p.Services {
 		c := mine.services[name]
 		sp.Started = c != nil && c.Alive()

@@ -1,11 +1,15 @@
 package plan
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/protobuf/proto"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
 // deadAgain is a sandbox that was thawed in this run and whose containers the engine's death has ended since.
@@ -72,5 +76,22 @@ func TestAPauseAmidTheBackOffOfARestartPolicyIsNoFailure(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, row.want)
 			}
 		})
+	}
+}
+
+// TestAPauseDuringARestartLeavesTheReleaseToTheResume: the daemon died between the start of the primary and its release.
+func TestAPauseDuringARestartLeavesTheReleaseToTheResume(t *testing.T) {
+	s := healthy()
+	s.r.Wanted.Main = true
+	s.r.Desired, s.r.Progress = storev1.RunState_RUN_STATE_PAUSE, &storev1.Progress{PrimaryStarted: true, RestartRun: s.w.Run}
+	p := Decide(s.r, s.w, s.p, now)
+	if got := p.After.Progress; !got.GetFrozen() || got.GetReleased() {
+		t.Fatalf("it is frozen with %v", got)
+	}
+	s.r.State, s.r.Progress = agboxv1.SandboxState_SANDBOX_STATE_PENDING, p.After.Progress
+	s.r.Desired, s.r.Attempt = run, again
+	s.w.Containers[0].Status = "paused"
+	if got := Decide(s.r, s.w, s.p, now).Steps; !slices.ContainsFunc(got, func(s Step) bool { return s.Kind == Release }) {
+		t.Errorf("the resume runs %v", got)
 	}
 }
