@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/dockerx"
 )
 
@@ -39,4 +40,23 @@ func TestTheLastListMayShowWhatWasMissing(t *testing.T) {
 			t.Errorf("shown again %s before the verdict, the sandbox failed after %s", before, took)
 		}
 	}
+}
+
+// A create that has no primary yet waits for no operator, whatever vanished beside its service: a confirmation would not concern it.
+func TestACreateWithoutAPrimaryWaitsForNoOperator(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		p.readyBox(t)
+		p.exec(t, "job", time.Hour) // runs in it, so it stays unjudged
+		pass(time.Second)
+		db := checked(p, "db")
+		p.engine.HealthBehavior = func(dockerx.ContainerSpec) (dockerx.Health, time.Duration) { return dockerx.HealthHealthy, time.Hour }
+		p.create(t, &agboxv1.CreateSpec{RequiredServices: []*agboxv1.ServiceSpec{db}})
+		pass(time.Second)
+		p.vanish(true)
+		pass(3 * time.Minute)
+		if n := p.daemon.Held(); n > 0 || p.daemon.Vanished() != "" {
+			t.Errorf("%d wait for an operator: %q", n, p.daemon.Vanished())
+		}
+		p.vanish(false)
+	})
 }

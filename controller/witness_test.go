@@ -464,19 +464,32 @@ func (m *clockModel) since() time.Time {
 	return m.last
 }
 
-// reallyGone returns the live sandboxes whose recorded primary no longer exists, or is kept by another storage driver than the one that the
-// operator chose; the latter may fail.
+// reallyGone returns the live sandboxes whose recorded primary no longer exists, or one of whose containers is kept by another storage driver
+// than the one that the operator chose; the latter may fail.
 func (p *player) reallyGone() (ids []string) {
-	kept := p.engine.Keeps()
+	kept, elsewhere := p.engine.Keeps(), map[string]bool{}
+	for _, c := range kept {
+		elsewhere[c.Labels[naming.SandboxID]] = elsewhere[c.Labels[naming.SandboxID]] || !c.Shown
+	}
 	for _, id := range p.store.LiveIDs() {
 		sb, err := p.store.Sandbox(context.Background(), id)
 		primary := sb.Desired.GetObjects().GetPrimaryId()
-		if c := kept[primary]; err == nil && primary != "" && !c.Shown {
+		if c := kept[primary]; err == nil && (primary != "" && !c.Shown || elsewhere[id]) {
 			p.harmIf(id, true)
 			ids = append(ids, id)
 		}
 	}
 	return ids
+}
+
+// runsElsewhere reports whether a container of a sandbox runs under another storage driver than the one that the operator chose.
+func (p *player) runsElsewhere(id string) bool {
+	for _, c := range p.engine.Keeps() {
+		if c.Labels[naming.SandboxID] == id && c.Running && !c.Shown {
+			return true
+		}
+	}
+	return false
 }
 
 // checkVanished: no operator is asked about sandboxes that the engine shows.

@@ -141,7 +141,7 @@ func (r *Reader) prove(ctx context.Context, s Sandbox, w *plan.World) error {
 		w.Doubt, w.LookAgain = "the engine does not show "+what+"; looking again", left
 		return nil
 	}
-	if !proof && !hasPrimary(*w) {
+	if !proof && what == plan.ThePrimary && !hasPrimary(*w) { // a create that has no primary yet makes its other parts again
 		others, err := r.vanishedWith(ctx, rec, w.Run)
 		if err != nil {
 			return err
