@@ -11,8 +11,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
-
-	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
 // awayNotice is how long a call waits for the daemon before OnAway is called.
@@ -146,10 +144,20 @@ func (r *retry) wait(ctx context.Context) error {
 
 func (r *retry) reset() { *r = retry{} }
 
-// away reports whether no daemon answers within awayNotice.
-func (c *Client) away(ctx context.Context) bool {
-	limited, cancel := context.WithTimeout(ctx, awayNotice)
-	defer cancel()
-	_, err := once(limited, c, c.sandboxes.Ping, &agboxv1.PingRequest{}, grpc.WaitForReady(true))
-	return err != nil && ctx.Err() == nil
+// notice calls onAway unless stop is called within awayNotice; stop waits for a call that has started.
+func (r *retry) notice(onAway func()) (stop func()) {
+	if onAway == nil || r.told {
+		return func() {}
+	}
+	called := make(chan struct{})
+	timer := time.AfterFunc(awayNotice, func() {
+		defer close(called)
+		onAway()
+	})
+	return func() {
+		if !timer.Stop() {
+			<-called
+			r.told = true
+		}
+	}
 }

@@ -44,7 +44,7 @@ type AgentEventOptions struct {
 	From uint64
 	// Reconnect is that of EventOptions.
 	Reconnect bool
-	// OnAway is called in the iterating goroutine when the daemon has not answered a reconnect for a second, once until the next event.
+	// OnAway is called when the daemon has not answered a reconnect for a second, once until the next event. The iteration waits for it.
 	// It may be nil.
 	OnAway func()
 }
@@ -71,8 +71,8 @@ func subscribe[Req, E any](ctx context.Context, c *Client, m method[Req, grpc.Se
 	defer cancel()
 	var pause retry
 	var opts []grpc.CallOption
-	for {
-		more, err := stream(ctx, c, m, req, &pause, yield, opts)
+	for stop := func() {}; ; stop = pause.notice(onAway) {
+		more, err := stream(ctx, c, m, req, &pause, stop, yield, opts)
 		switch {
 		case !more || err == nil:
 			return
@@ -81,10 +81,6 @@ func subscribe[Req, E any](ctx context.Context, c *Client, m method[Req, grpc.Se
 			return
 		}
 		opts = []grpc.CallOption{grpc.WaitForReady(true)}
-		if onAway != nil && !pause.told && c.away(ctx) {
-			pause.told = true
-			onAway()
-		}
 		if pause.wait(ctx) != nil {
 			yield(nil, context.Cause(ctx))
 			return
@@ -92,9 +88,11 @@ func subscribe[Req, E any](ctx context.Context, c *Client, m method[Req, grpc.Se
 	}
 }
 
-// stream runs one subscription. more is false when the caller has had enough; a nil error is the clean end.
-func stream[Req, E any](ctx context.Context, c *Client, m method[Req, grpc.ServerStreamingClient[E]], req Req, pause *retry, yield func(*E, error) bool, opts []grpc.CallOption) (more bool, err error) {
+// stream runs one subscription, and calls accepted once the daemon has accepted or refused it. more is false when the caller has had enough;
+// a nil error is the clean end.
+func stream[Req, E any](ctx context.Context, c *Client, m method[Req, grpc.ServerStreamingClient[E]], req Req, pause *retry, accepted func(), yield func(*E, error) bool, opts []grpc.CallOption) (more bool, err error) {
 	sub, err := m(ctx, req, opts...)
+	accepted()
 	if err != nil {
 		return true, c.fromStatus(err)
 	}
