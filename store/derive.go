@@ -18,11 +18,13 @@ func isFailure(sb *Sandbox, ev *agboxv1.SandboxEvent) bool {
 		(ev.GetEventType() == agboxv1.EventType_SANDBOX_FAILED || isRebuilt(ev))
 }
 
-// isPreparing reports whether ev says that the create in progress has started to create objects.
+// isPreparing reports whether ev says that the create in progress has started to create objects. A create that goes on after a withdrawn verdict
+// had.
 func isPreparing(sb *Sandbox, ev *agboxv1.SandboxEvent) bool {
 	return sb.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING &&
 		sb.Desired.GetAttempt() == storev1.Attempt_ATTEMPT_CREATE &&
-		(ev.GetEventType() == agboxv1.EventType_SANDBOX_PREPARING || ev.GetRehydrated().GetPreparing())
+		(ev.GetEventType() == agboxv1.EventType_SANDBOX_PREPARING || ev.GetEventType() == agboxv1.EventType_SANDBOX_RECOVERED ||
+			ev.GetRehydrated().GetPreparing())
 }
 
 // endsActivity reports whether ev restarts the idle clock.

@@ -156,9 +156,10 @@ func withdraw(r Record, w World, pol Policy, now time.Time) (Plan, bool) {
 	return p, true
 }
 
-// isContradicted reports that the primary of a sandbox that failed as missing is observed, with its recorded ID.
+// isContradicted reports that the primary of a sandbox that failed as missing is observed, with its recorded ID. A create has recorded none.
 func (r Record) isContradicted(mine parts) bool {
-	return r.Progress.GetMissing() && mine.primary != nil && mine.primary.ID == r.Objects.GetPrimaryId()
+	id := r.Objects.GetPrimaryId()
+	return r.Progress.GetMissing() && mine.primary != nil && (id == "" || id == mine.primary.ID)
 }
 
 // beforeVerdict returns the record without the verdict of absence.

@@ -102,7 +102,7 @@ func TestDecideInDoubt(t *testing.T) {
 		{"a create that failed as missing after its hooks, and the primary is seen again: withdrawn", func(s *scene) {
 			s.r.State, s.r.Progress = pend, &storev1.Progress{PrimaryStarted: true, Released: true, HooksDone: 1}
 			p := Plan{}.judgedMissing(s.r, CodeContainerMissing, "it is missing")
-			s.r.State, s.r.ErrorCode, s.r.Progress = bad, CodeContainerMissing, p.After.Progress
+			s.r.State, s.r.ErrorCode, s.r.Progress, s.r.Objects = bad, CodeContainerMissing, p.After.Progress, nil
 		}, "RECOVERED(verdict_withdrawn)"},
 		{"a resume failed for its primary, which is seen again: it goes on", func(s *scene) {
 			failedAs(s, CodeResumeFailed)
