@@ -61,11 +61,6 @@ func (a *Agent) lives() bool {
 	return false
 }
 
-// holds reports whether the agent keeps others from using the name.
-func (a *Agent) holds(name string) bool {
-	return name != "" && a.Name == name && a.Desired.GetRun() != storev1.AgentRun_AGENT_RUN_DELETE
-}
-
 func (a *Agent) matches(f AgentFilter) bool {
 	return (f.SandboxID == "" || f.SandboxID == a.SandboxID) && hasLabels(a.Spec.GetLabels(), f.Labels)
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -85,6 +84,9 @@ func (t *txn) createAgent(a *Agent) (*agentDraft, error) {
 	}
 	sb.Agents = withID(sb.Agents, a.ID)
 	t.changes.sandboxes[sb.ID] = sb
+	if a.Name != "" {
+		t.changes.agentNames[a.Name] = a.ID
+	}
 	t.putInt(bucketAgentID, a.ID, uint64(nanos))
 	t.put(bucketAgentConfig, a.ID, d.Spec)
 	d.save()
@@ -100,7 +102,7 @@ func (t *txn) mayCreateAgent(a *Agent) (*Sandbox, error) {
 	switch {
 	case get(t.tx, bucketAgentID, []byte(a.ID)) != nil, t.hasExecOf(a.ID):
 		return nil, agentExists(a.ID)
-	case a.Name != "" && slices.ContainsFunc(latestKeys(t.group.agents, t.index.agents), func(id string) bool { return t.agentBefore(id).holds(a.Name) }):
+	case a.Name != "" && t.agentNameHolder(a.Name) != "":
 		return nil, refuseAgent("AGENT_NAME_ALREADY_EXISTS", a.ID, errdefs.ErrAlreadyExists, "agent name %s already exists", a.Name)
 	case len(sb.Agents) >= maxAgents:
 		return nil, agentsFull(a.ID, sb.ID)
@@ -118,4 +120,8 @@ func (t *txn) hasExecOf(id string) bool {
 	prefix := []byte(id + ".")
 	k, _ := b.Cursor().Seek(prefix)
 	return bytes.HasPrefix(k, prefix)
+}
+
+func (t *txn) agentNameHolder(name string) string {
+	return latest(t.group.agentNames, t.index.agentNames, name)
 }

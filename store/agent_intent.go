@@ -116,6 +116,9 @@ func (t *txn) deleteAgent(d *agentDraft) (changed bool) {
 	if d.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_DELETE {
 		return false
 	}
+	if t.agentNameHolder(d.Name) == d.ID {
+		t.changes.agentNames[d.Name] = ""
+	}
 	d.Status.Parked = false
 	d.intend(storev1.AgentRun_AGENT_RUN_DELETE)
 	return true

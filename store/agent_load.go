@@ -26,6 +26,9 @@ func (s *Store) loadAgents(tx *bolt.Tx) map[string][]string {
 			a := l.agent(id)
 			a.Queued = l.countQueued(a)
 			s.index.agents[id] = a
+			if a.Name != "" && a.Desired.GetRun() != storev1.AgentRun_AGENT_RUN_DELETE {
+				s.index.agentNames[a.Name] = id
+			}
 			of[a.SandboxID] = append(of[a.SandboxID], id)
 		}
 	}

@@ -29,12 +29,13 @@ func (s *Store) Agent(ctx context.Context, id string) (Agent, error) {
 
 // AgentByName returns the agent that holds a name; an agent whose delete was requested holds none. Errors: as Agent.
 func (s *Store) AgentByName(ctx context.Context, name string) (Agent, error) {
-	for _, a := range s.index.allAgents() {
-		if a.holds(name) {
-			return s.Agent(ctx, a.ID)
-		}
+	s.index.mu.RLock()
+	id := s.index.agentNames[name]
+	s.index.mu.RUnlock()
+	if id == "" {
+		return Agent{}, agentNotFound(name)
 	}
-	return Agent{}, agentNotFound(name)
+	return s.Agent(ctx, id)
 }
 
 // Agents returns the agents that f selects, corrupt ones included, newest first, then by ID. From memory.

@@ -17,13 +17,14 @@ type facts struct {
 	names     map[string]string // name -> sandbox ID
 	execs     map[string]string // active exec -> sandbox ID
 
-	agents map[string]*Agent
+	agents     map[string]*Agent
+	agentNames map[string]string // name -> agent ID
 }
 
 func newFacts() facts {
 	return facts{
 		sandboxes: map[string]*Sandbox{}, names: map[string]string{}, execs: map[string]string{},
-		agents: map[string]*Agent{},
+		agents: map[string]*Agent{}, agentNames: map[string]string{},
 	}
 }
 
@@ -33,6 +34,7 @@ func (f facts) merge(changes facts) {
 	maps.Copy(f.names, changes.names)
 	maps.Copy(f.execs, changes.execs)
 	maps.Copy(f.agents, changes.agents)
+	maps.Copy(f.agentNames, changes.agentNames)
 }
 
 // prune deletes the entries that changes removed.
@@ -41,6 +43,7 @@ func (f facts) prune(changes facts) {
 	prune(f.names, changes.names)
 	prune(f.execs, changes.execs)
 	prune(f.agents, changes.agents)
+	prune(f.agentNames, changes.agentNames)
 }
 
 func prune[V comparable](m, changes map[string]V) {
