@@ -12,6 +12,7 @@ import (
 	"github.com/agbox/agbox/controller"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/hostfiles"
+	"github.com/agbox/agbox/internal/host/naming"
 	"github.com/agbox/agbox/store"
 )
 
@@ -78,15 +79,19 @@ func TestAnUnclearAnswerAboutMountsEndsNothing(t *testing.T) {
 	})
 }
 
-// forgetful loses the first report of READY.
+// forgetful loses the first report of READY, and calls then.
 type forgetful struct {
 	controller.Store
 	lost bool
+	then func()
 }
 
 func (s *forgetful) Report(ctx context.Context, id string, r store.Report) error {
 	if n := len(r.Events); n > 0 && r.Events[n-1].GetEventType() == agboxv1.EventType_SANDBOX_READY && !s.lost {
 		s.lost = true
+		if s.then != nil {
+			s.then()
+		}
 		return errdefs.ErrUnavailable
 	}
 	return s.Store.Report(ctx, id, r)
@@ -104,5 +109,26 @@ func TestAPrimaryThatWasReleasedIsNotLookedAtAgain(t *testing.T) {
 	}, func(c *controller.Config) {
 		c.Store = &forgetful{Store: c.Store}
 		swapped(c, func(look int) bool { return look > 1 })
+	})
+}
+
+// A second primary would take execs from the first one, and they would be lost when one of both is removed.
+func TestAStartedPrimaryThatTheListsHideGetsNoDouble(t *testing.T) {
+	forget := &forgetful{}
+	withDaemon(t, func(t *testing.T, p *player) {
+		forget.then = func() {
+			p.engine.RenameOutside(naming.Primary("box-0"), "elsewhere")
+			p.engine.EmptyLists(dockerx.OpListContainers)
+		}
+		id := p.create(t, &agboxv1.CreateSpec{})
+		pass(5 * time.Second)
+		p.truth()
+		pass(time.Minute)
+		p.wantTypes(t, id, "ACCEPTED PREPARING READY")
+		if n := p.engine.Calls(dockerx.OpCreateContainer); n != 1 {
+			t.Errorf("%d containers were created", n)
+		}
+	}, func(c *controller.Config) {
+		forget.Store, c.Store = c.Store, forget
 	})
 }

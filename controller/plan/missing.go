@@ -27,35 +27,36 @@ func Lacks(r Record, w World) string {
 		}
 		r = r.beforeVerdict() // running containers are stopped only once the verdict is certain to stand
 	}
-	if mine.primary == nil && r.hadPrimary() {
+	if mine.primary == nil && r.hadPrimary(w) {
 		return ThePrimary
 	}
 	if r.Desired != storev1.RunState_RUN_STATE_RUN {
 		return ""
 	}
-	if mine.network == nil && (r.hadPrimary() || len(w.Containers) > 0) {
+	if mine.network == nil && (r.hadPrimary(w) || len(w.Containers) > 0) {
 		return "the network"
 	}
 	for _, s := range r.Wanted.Services {
-		if mine.services[s.Name] == nil && r.hadService(s) {
+		if mine.services[s.Name] == nil && r.hadService(w, s) {
 			return "the container of service " + s.Name
 		}
 	}
 	return ""
 }
 
-// hadPrimary reports whether the primary was created; if not, the create makes it.
-func (r Record) hadPrimary() bool {
-	if r.State != agboxv1.SandboxState_SANDBOX_STATE_PENDING || r.Attempt == storev1.Attempt_ATTEMPT_RESUME {
+// hadPrimary reports whether a primary was started; if not, the create makes it. A second primary beside one that was started would take
+// execs from it.
+func (r Record) hadPrimary(w World) bool {
+	if w.Begun || r.State != agboxv1.SandboxState_SANDBOX_STATE_PENDING || r.Attempt == storev1.Attempt_ATTEMPT_RESUME {
 		return true
 	}
 	return r.Progress.GetPrimaryStarted() || r.Progress.GetCopied() || r.Progress.GetHooksDone() > 0
 }
 
 // hadService reports whether the container of a service was created and no failure of it is recorded.
-func (r Record) hadService(s Service) bool {
+func (r Record) hadService(w World, s Service) bool {
 	sp := progressOf(r.Progress, s.Name)
-	made := sp.GetStarted() || s.Required && r.hadPrimary()
+	made := sp.GetStarted() || s.Required && r.hadPrimary(w)
 	return made && sp.GetMark() != storev1.ServiceMark_SERVICE_MARK_FAILED
 }
 
@@ -74,11 +75,11 @@ func Unseen(r Record, w World) (containers, networks []string) {
 		}
 		containers = append(containers, name)
 	}
-	if r.hadPrimary() {
+	if r.hadPrimary(w) {
 		want(mine.primary, r.Objects.GetPrimaryId(), naming.Primary(r.ID))
 	}
 	for _, s := range r.Wanted.Services {
-		if r.hadService(s) {
+		if r.hadService(w, s) {
 			want(mine.services[s.Name], r.Objects.GetServiceIds()[s.Name], naming.Service(r.ID, s.Name))
 		}
 	}
@@ -95,7 +96,7 @@ func Unseen(r Record, w World) (containers, networks []string) {
 			}
 		}
 	}
-	if mine.network == nil && (r.hadPrimary() || len(w.Containers) > 0) {
+	if mine.network == nil && (r.hadPrimary(w) || len(w.Containers) > 0) {
 		networks = append(networks, naming.Network(r.ID))
 	}
 	return containers, networks

@@ -42,10 +42,10 @@ func split(r Record, w World) (parts, []Step) {
 	mine := parts{services: map[string]*Container{}}
 	var extra []Step
 	isPrimary := func(c *Container) bool { return c.Component == naming.ComponentPrimary }
-	mine.primary = pick(r, w.Containers, r.Objects.GetPrimaryId(), naming.Primary(r.ID), isPrimary)
+	mine.primary = pick(r, w, r.Objects.GetPrimaryId(), naming.Primary(r.ID), isPrimary)
 	for _, s := range r.Wanted.Services {
 		isService := func(c *Container) bool { return c.Component == naming.ComponentService && c.Service == s.Name }
-		if c := pick(r, w.Containers, r.Objects.GetServiceIds()[s.Name], naming.Service(r.ID, s.Name), isService); c != nil {
+		if c := pick(r, w, r.Objects.GetServiceIds()[s.Name], naming.Service(r.ID, s.Name), isService); c != nil {
 			mine.services[s.Name] = c
 		}
 	}
@@ -67,11 +67,11 @@ func split(r Record, w World) (parts, []Step) {
 
 // pick chooses the container of one part of the spec among those with its labels: the recorded one, the one with its name, or, after a
 // create, the only one: a user may have renamed it.
-func pick(r Record, all []Container, id, name string, is func(*Container) bool) *Container {
+func pick(r Record, w World, id, name string, is func(*Container) bool) *Container {
 	var only, named *Container
 	n := 0
-	for i := range all {
-		c := &all[i]
+	for i := range w.Containers {
+		c := &w.Containers[i]
 		if c.Status == "dead" || !is(c) {
 			continue
 		}
@@ -86,7 +86,7 @@ func pick(r Record, all []Container, id, name string, is func(*Container) bool) 
 	switch {
 	case named != nil:
 		return named
-	case n == 1 && id == "" && r.hadPrimary():
+	case n == 1 && id == "" && r.hadPrimary(w):
 		return only
 	}
 	return nil

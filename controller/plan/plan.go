@@ -136,6 +136,8 @@ type World struct {
 	Networks   []Network
 	// Inputs: the directories that are mounted into the primary exist.
 	Inputs bool
+	// Begun: a primary was started, or was about to be, since these directories exist.
+	Begun bool
 	// Run is the engine's present life.
 	Run *storev1.EngineRun
 	// Hook is the next hook without a recorded success; nil: there is none to run.

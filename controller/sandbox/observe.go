@@ -48,7 +48,7 @@ func (r *Reader) Observe(ctx context.Context, v View, run *storev1.EngineRun) (w
 	if l := listed[rec.ID]; l != nil {
 		w.Containers, w.Networks = l.Containers, l.Networks
 	}
-	if w.Inputs, err = r.o.Files.Prepared(rec.ID); err != nil || rec.Standing != plan.Live {
+	if err = r.observeFiles(rec.ID, &w); err != nil || rec.Standing != plan.Live {
 		return w, nil, err
 	}
 	if err := r.observeHook(v, &w); err != nil {

@@ -45,6 +45,7 @@ type Engine interface {
 // Files are the files of a sandbox on the host that a Reader reads.
 type Files interface {
 	Prepared(sandboxID string) (bool, error)
+	Begun(sandboxID string) (bool, error)
 	Terminated(sandboxID string) (bool, error)
 	Status(sandboxID, execID, nonce string) (execjournal.Status, error)
 	Tail(sandboxID, execID string, stderr bool, limit int) ([]byte, error)
@@ -106,10 +107,18 @@ func (r *Reader) Glance(ctx context.Context, id string, w *plan.World, at clock.
 	}
 	w.Doubt = unproven
 	w.Stopping = r.o.Stopping(id)
-	if w.Inputs, err = r.o.Files.Prepared(id); err != nil {
+	if err := r.observeFiles(id, w); err != nil {
 		return plan.Plan{}, rec, sb, err
 	}
 	return r.Decide(rec, sb, *w, at), rec, sb, nil
+}
+
+// observeFiles completes w with what the directories of a sandbox show.
+func (r *Reader) observeFiles(id string, w *plan.World) (err error) {
+	if w.Inputs, err = r.o.Files.Prepared(id); err == nil && w.Inputs {
+		w.Begun, err = r.o.Files.Begun(id)
+	}
+	return err
 }
 
 // Record loads the record of an ID. It returns the store's errors; a damaged record is not an error.

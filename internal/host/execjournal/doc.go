@@ -18,6 +18,7 @@
 //	   ├──<exec_id>.json                                               daemon: Request
 //	   ├──<exec_id>.cancel                                             daemon: Cancel, on a full disk a link to the Request
 //	   ├──full                                                         daemon; empty: the sandbox's quota is exhausted
+//	   ├──begun                                                        daemon; empty: PID 1 was started at least once, or is about to be
 //	   ├──release                                                      daemon; empty: PID 1 may start the main process and execs
 //	   ├──private                                                      daemon: the process of a container whose locks are not visible to the host
 //	   └──.<exec_id>.*.tmp                                             daemon

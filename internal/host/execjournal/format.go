@@ -145,6 +145,9 @@ type Journal struct {
 // the container's mounts, and removes it before each start.
 const ReleaseName = "release"
 
+// BegunName is the file in ctl/exec that remains from the first Withhold on, and shows that a primary was started, or was about to be.
+const BegunName = "begun"
+
 // TerminatedName is the file in the log directory by which PID 1 records that it received a TERM in this run. It cannot be the
 // name of an exec's file: those have a suffix.
 const TerminatedName = "terminated"

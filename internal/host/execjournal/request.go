@@ -157,8 +157,13 @@ func marked(sandboxID, dir, name string) (bool, error) {
 	return false, unavailablef("stat %s: %w", name, err)
 }
 
-// Withhold reverts Release, so that PID 1 of the next run waits for another one, and clears Terminated. Call it
-// while the container does not run. Idempotent.
+// Begun reports whether a primary of the sandbox was started, or was about to be, since Prepare. Errors: invalid argument; unavailable.
+func (d *Dir) Begun(sandboxID string) (bool, error) {
+	return marked(sandboxID, d.execDir(sandboxID), BegunName)
+}
+
+// Withhold reverts Release, so that PID 1 of the next run waits for another one, clears Terminated, and records that a primary is about
+// to be started. Call it before each start. Idempotent. Errors: invalid argument; not found before Prepare; unavailable.
 func (d *Dir) Withhold(sandboxID string) error {
 	if err := checkSandboxID(sandboxID); err != nil {
 		return err
@@ -170,7 +175,10 @@ func (d *Dir) Withhold(sandboxID string) error {
 	if err := d.forgetProof(sandboxID); err != nil {
 		return err
 	}
-	return d.unlink(sandboxID, ReleaseName, PrivateName, NamelessName)
+	if err := d.unlink(sandboxID, ReleaseName, PrivateName, NamelessName); err != nil {
+		return err
+	}
+	return d.put(sandboxID, execid.Main, "begun", BegunName, nil)
 }
 
 // Terminated reports whether PID 1 recorded a TERM in its present or last run. The sandbox's root can forge it.
