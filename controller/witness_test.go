@@ -252,7 +252,7 @@ func (w *witness) deletes(id string) {
 func (w *witness) fails(sb store.Sandbox, why *agboxv1.SandboxPhaseDetails) {
 	code := why.GetErrorCode()
 	kept := w.w.engine.Keeps()
-	primary, exists := kept[sb.Desired.GetObjects().GetPrimaryId()]
+	primary, exists := primaryOf(sb, kept)
 	switch {
 	case code == plan.CodeContainerMissing && exists && !deniedForLong(primary):
 		w.breaks("%s fails as missing, and its primary exists: shown %t, denied at %s, seen at %s", sb.ID, primary.Shown, primary.Denied, primary.Seen)
@@ -266,6 +266,20 @@ func (w *witness) fails(sb store.Sandbox, why *agboxv1.SandboxPhaseDetails) {
 	default:
 		w.breaks("%s fails with %s (%s), and no fault broke it; it was %s, wanted %s", sb.ID, code, why.GetErrorMessage(), sb.State, sb.Desired.GetRunState())
 	}
+}
+
+// primaryOf returns the recorded primary of a sandbox; of a create, which has recorded none, any with its labels.
+func primaryOf(sb store.Sandbox, kept map[string]dockertest.Kept) (c dockertest.Kept, exists bool) {
+	if id := sb.Desired.GetObjects().GetPrimaryId(); id != "" {
+		c, exists = kept[id]
+		return c, exists
+	}
+	for _, c := range kept {
+		if c.Labels[naming.SandboxID] == sb.ID && c.Labels[naming.Component] == naming.ComponentPrimary {
+			return c, true
+		}
+	}
+	return c, false
 }
 
 // deniedForLong reports whether the engine has denied a container, by ID, name and list, for long enough that two looks found nothing.

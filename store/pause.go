@@ -86,11 +86,20 @@ func (s *Store) requestResume(ctx context.Context, id string, repairs bool) (cha
 		switch {
 		case err != nil, sb.isResuming() && (!repairs || sb.Desired.GetRecover()):
 			return false, err
+		case repairs && sb.isCreateWithoutPrimary():
+			return false, createGoesOn(id)
 		case !sb.isResumable(repairs):
 			return false, notStopped(id)
 		}
 		return true, t.resume(sb, repairs)
 	})
+}
+
+// isCreateWithoutPrimary reports that the create failed because the engine denied the primary. The create goes on when the engine shows it
+// again; a resume would skip the rest of the create, such as its hooks.
+func (sb *Sandbox) isCreateWithoutPrimary() bool {
+	return sb.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED && sb.Desired.GetAttempt() == storev1.Attempt_ATTEMPT_CREATE &&
+		sb.Progress.GetMissingFrom() == agboxv1.SandboxState_SANDBOX_STATE_PENDING
 }
 
 // isResumable reports whether RequestResume or, with repairs, RequestRecover accepts the sandbox.

@@ -152,8 +152,19 @@ func withdraw(r Record, w World, pol Policy, now time.Time) (Plan, bool) {
 	if again := Decide(judged, w, pol, now); again.InDoubt || again.After.Progress.GetMissing() {
 		return Plan{}, false
 	}
+	creates := before.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING
+	if creates && len(w.Stopping) > 0 {
+		return Plan{Waiting: "waiting for a stop to end"}, true // the end of the stop enqueues the key
+	}
 	p := Plan{}.with(phase(agboxv1.EventType_SANDBOX_RECOVERED, before.State, reasonWithdrawn))
 	p.After.Progress = before.Progress
+	if creates { // the failure has stopped services; their ends are none of their own
+		for name, s := range p.After.Progress.Services {
+			if c := mine.services[name]; c == nil || !c.Alive() {
+				s.Started = false
+			}
+		}
+	}
 	return p, true
 }
 
