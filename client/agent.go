@@ -63,6 +63,16 @@ func (c *Client) PromptAgent(ctx context.Context, req *agboxv1.PromptAgentReques
 	return read(ctx, c, c.agents.PromptAgent, req)
 }
 
+// RedeliverPrompt returns a held prompt to the agent's queue.
+func (c *Client) RedeliverPrompt(ctx context.Context, agentID, promptID string) error {
+	return request(ctx, c, c.agents.RedeliverPrompt, &agboxv1.AgentPromptRequest{AgentId: agentID, PromptId: promptID})
+}
+
+// WithdrawPrompt removes a prompt that waits or is held.
+func (c *Client) WithdrawPrompt(ctx context.Context, agentID, promptID string) error {
+	return request(ctx, c, c.agents.WithdrawPrompt, &agboxv1.AgentPromptRequest{AgentId: agentID, PromptId: promptID})
+}
+
 // InterruptAgent asks a BUSY agent to end its turn.
 func (c *Client) InterruptAgent(ctx context.Context, agentID string) error {
 	return request(ctx, c, c.agents.InterruptAgent, &agboxv1.InterruptAgentRequest{AgentId: agentID})

@@ -315,3 +315,52 @@ func TestADetachLeavesAllAsItIs(t *testing.T) {
 func drainFor(wait time.Duration) store.DrainOptions {
 	return store.DrainOptions{Mode: park, Wait: wait, Reason: "test"}
 }
+
+// Drains, stops and deaths of the engine are not of the prompt's making: however often they cut its turn off, it is given again.
+func TestPlannedInterruptionsHoldNoPrompt(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		box := p.readyBox(t)
+		p.newAgent(t, box, "ada", &agboxv1.AgentSpec{})
+		pass(time.Second)
+		p.prompt(t, "ada", "work 600000")
+		pass(time.Second)
+		for range 2 {
+			p.drain(t, store.DrainOptions{Wait: time.Second})
+			pass(time.Minute)
+			p.undrain(t)
+			pass(time.Minute)
+			p.wantAgent(t, "ada", agentBusy)
+			p.stopBox(t, box)
+			pass(2 * time.Minute)
+			p.must(t, act{"resume", 0})
+			pass(time.Minute)
+			p.wantAgent(t, "ada", agentBusy)
+			p.engine.RestartEngine(false)
+			pass(time.Minute)
+			p.wantAgent(t, "ada", agentBusy)
+		}
+		p.wantGiven(t, "work 600000", 7)
+		pass(15 * time.Minute)
+		if queue := p.queue(t, "ada"); queue != "" {
+			t.Errorf("the queue is %s", queue)
+		}
+	})
+}
+
+// The second death of the process in a turn may be of the prompt's making.
+func TestAPromptThatKillsItsAgentTwiceIsHeld(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		p.newAgent(t, p.readyBox(t), "ada", &agboxv1.AgentSpec{})
+		pass(time.Second)
+		p.prompt(t, "ada", "crash 1000")
+		p.prompt(t, "ada", "work 1000")
+		pass(time.Minute)
+		if queue := p.queue(t, "ada"); queue != "crash_1000*" {
+			t.Errorf("the queue is %s", queue)
+		}
+		a, err := p.store.Agent(t.Context(), "ada")
+		if err != nil || a.Held != 1 || !strings.Contains(a.HeldReason, "ended with code") {
+			t.Errorf("%d held because %q; %v", a.Held, a.HeldReason, err)
+		}
+	})
+}

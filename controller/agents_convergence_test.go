@@ -291,8 +291,8 @@ func (p *agentPlayer) restsWell(a store.Agent) bool {
 	return false
 }
 
-// checkPrompt: no process reads it twice, at most two processes read it, and unless it is queued or held it has a result, at most one of
-// which is its own.
+// checkPrompt: no process reads it twice, each process but one that reads it has its turn cut off, and unless it is queued or held it has a
+// result, at most one of which is its own. It is held only after two ends of the process in its turn.
 func (p *agentPlayer) checkPrompt(id string) error {
 	agent := p.prompts[id]
 	seen := map[string]int{}
@@ -300,9 +300,6 @@ func (p *agentPlayer) checkPrompt(id string) error {
 		if strings.HasPrefix(g.execID, agent+".") {
 			seen[g.execID]++
 		}
-	}
-	if len(seen) > 2 {
-		return fmt.Errorf("given to %v", seen)
 	}
 	for x, n := range seen {
 		if n > 1 {
@@ -318,7 +315,7 @@ func (p *agentPlayer) checkPrompt(id string) error {
 	if err := errors.Join(err, err2); err != nil {
 		return err
 	}
-	var results, cuts int
+	var results, cuts, ends int
 	for _, ev := range events {
 		if r := ev.GetResult(); r != nil && r.GetPromptId() == id {
 			results++
@@ -326,10 +323,19 @@ func (p *agentPlayer) checkPrompt(id string) error {
 				cuts++
 			}
 		}
+		switch tr := ev.GetTransition(); {
+		case tr.GetPromptId() != id:
+		case tr.GetTrigger() == agboxv1.AgentTrigger_AGENT_TRIGGER_PROCESS_CRASHED, tr.GetTrigger() == agboxv1.AgentTrigger_AGENT_TRIGGER_PROCESS_EXITED:
+			ends++
+		}
 	}
 	whole := results - cuts
 	switch {
-	case whole > 1, whole == 1 && waits, results > 2:
+	case len(seen) > cuts+1:
+		return fmt.Errorf("given to %v, and %d turns were cut off", seen, cuts)
+	case held && ends < 2 && a.Spec.GetOnInterrupted() != "hold":
+		return fmt.Errorf("held after %d ends of the process", ends)
+	case whole > 1, whole == 1 && waits:
 		return fmt.Errorf("%d results, %d cut off; waits %v, held %v", results, cuts, waits, held)
 	case whole == 1 && len(seen) == 0:
 		return errors.New("it has a result, and nobody was told")

@@ -25,6 +25,9 @@ type Agent struct {
 	CreatedAt time.Time
 	// Queued is the number of waiting prompts, without held ones and without the claimed one.
 	Queued int
+	// Held is the number of held prompts, and HeldReason why the newest of them is held.
+	Held       int
+	HeldReason string
 	// Corrupt is true when a record does not decode. Such an agent is returned with its readable parts, is not in LiveAgentIDs, and every
 	// write to it returns ErrDataLoss.
 	Corrupt bool

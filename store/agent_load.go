@@ -24,7 +24,7 @@ func (s *Store) loadAgents(tx *bolt.Tx) map[string][]string {
 				continue
 			}
 			a := l.agent(id)
-			a.Queued = l.countQueued(a)
+			l.countPrompts(a)
 			s.index.agents[id] = a
 			if a.Name != "" && a.Desired.GetRun() != storev1.AgentRun_AGENT_RUN_DELETE {
 				s.index.agentNames[a.Name] = id
@@ -38,7 +38,7 @@ func (s *Store) loadAgents(tx *bolt.Tx) map[string][]string {
 	return of
 }
 
-// agent reads the readable records of one agent, but not Queued.
+// agent reads the readable records of one agent, but not its prompts.
 func (l loader) agent(id string) *Agent {
 	a := &Agent{ID: id, CreatedAt: l.time(bucketAgentID, id)}
 	var spec agboxv1.AgentSpec
@@ -53,14 +53,17 @@ func (l loader) agent(id string) *Agent {
 	return a
 }
 
-func (l loader) countQueued(a *Agent) (n int) {
+// countPrompts sets what an Agent says of its prompts.
+func (l loader) countPrompts(a *Agent) {
 	l.eachPrompt(a.ID, func(_ uint64, p *storev1.AgentPrompt) bool {
-		if !p.GetHeld() && p.GetPromptId() != a.Status.GetPromptId() {
-			n++
+		switch {
+		case p.GetHeld():
+			a.Held, a.HeldReason = a.Held+1, p.GetHeldReason()
+		case p.GetPromptId() != a.Status.GetPromptId():
+			a.Queued++
 		}
 		return true
 	})
-	return n
 }
 
 func (l loader) agentDesired(id string) *agentDesired {

@@ -19,7 +19,7 @@ func (m *agentMachine) trigger() {
 	tr := Transition{
 		Trigger: rapid.SampledFrom([]agboxv1.AgentTrigger{crashed, connected, exited, parked, terminated, reconciled, resulted}).Draw(m.t, "trigger"),
 		Parked:  rapid.Bool().Draw(m.t, "parked"), NeedsAttention: rapid.Bool().Draw(m.t, "attention"),
-		Saved: rapid.SampledFrom([]string{"", Saved, NotSaved}).Draw(m.t, "saved"), Hold: rapid.Bool().Draw(m.t, "hold"),
+		Saved: rapid.SampledFrom([]string{"", Saved, NotSaved}).Draw(m.t, "saved"), Strike: rapid.Bool().Draw(m.t, "strike"),
 	}
 	late := false
 	if a != nil {
@@ -83,12 +83,14 @@ func (m *agentMachine) leaveTurn(a *modelAgent, tr Transition) {
 		a.settleMessage(a.open)
 	}
 	a.tell("ASSISTANT_COMPLETED", "", -1)
-	switch {
-	case a.interrupt == p.id:
+	if a.interrupt == p.id {
 		a.forget(p)
-	case tr.Hold || p.claims >= 2:
-		p.held = true
+		return
 	}
+	if tr.Strike {
+		p.strikes++
+	}
+	p.held = p.strikes >= 2
 }
 
 func (m *agentMachine) claim() {

@@ -50,9 +50,10 @@ type modelAgent struct {
 }
 
 type modelPrompt struct {
-	id     string
-	claims uint32
-	held   bool
+	id      string
+	claims  uint32
+	strikes int
+	held    bool
 }
 
 type modelAgentEvent struct {

@@ -89,7 +89,7 @@ func hashOf(text string) []byte {
 // queue stages a new prompt.
 func (d *agentDraft) queue(promptID, text string) error {
 	if d.Queued >= maxPrompts {
-		return refuseAgent("AGENT_PROMPTS_FULL", d.ID, errdefs.ErrResourceExhausted, "agent %s has %d prompts queued", d.ID, d.Queued)
+		return promptsFull(d.Agent)
 	}
 	d.Status.Prompts++
 	d.Queued++

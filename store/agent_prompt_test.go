@@ -47,21 +47,21 @@ func TestARetriedPromptIsHarmless(t *testing.T) {
 	}
 }
 
-// TestWhatBecomesOfAPromptWhoseTurnIsCutOff: it is delivered once more, and then held.
+// TestWhatBecomesOfAPromptWhoseTurnIsCutOff: it is delivered again, and held after the second turn in which the process ended by itself.
 func TestWhatBecomesOfAPromptWhoseTurnIsCutOff(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		policy    string
-		hold      bool
 		interrupt bool
-		claims    int
+		strikes   []bool
 		want      []string
 	}{
-		{"given again", "", false, false, 1, []string{"p-1", "p-2"}},
-		{"given twice", "", false, false, 2, []string{"p-1 held", "p-2"}},
-		{"by the spec", "hold", false, false, 1, []string{"p-1 held", "p-2"}},
-		{"by the caller", "", true, false, 1, []string{"p-1 held", "p-2"}},
-		{"interrupted on request", "", false, true, 1, []string{"p-2"}},
+		{"a strike", "", false, []bool{true}, []string{"p-1", "p-2"}},
+		{"two strikes", "", false, []bool{true, true}, []string{"p-1 held", "p-2"}},
+		{"planned interruptions", "", false, []bool{false, false, false, false}, []string{"p-1", "p-2"}},
+		{"strikes apart", "", false, []bool{true, false, false, true}, []string{"p-1 held", "p-2"}},
+		{"by the spec", "hold", false, []bool{false}, []string{"p-1 held", "p-2"}},
+		{"interrupted on request", "", true, []bool{true}, []string{"p-2"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := open(t, testOptions(t))
@@ -72,7 +72,7 @@ func TestWhatBecomesOfAPromptWhoseTurnIsCutOff(t *testing.T) {
 			must(t, err)
 			prompt(t, s, "agent", "p-1")
 			prompt(t, s, "agent", "p-2")
-			for range c.claims {
+			for _, strike := range c.strikes {
 				makeIdle(t, s, "agent")
 				claim(t, s, "agent")
 				if c.interrupt {
@@ -80,7 +80,7 @@ func TestWhatBecomesOfAPromptWhoseTurnIsCutOff(t *testing.T) {
 					must(t, err)
 				}
 				_, err := s.TransitionAgent(ctx, "agent", Transition{
-					Incarnation: agent1(t, s, "agent").Status.GetIncarnation(), Trigger: crashed, Hold: c.hold,
+					Incarnation: agent1(t, s, "agent").Status.GetIncarnation(), Trigger: crashed, Strike: strike,
 				})
 				must(t, err)
 			}
@@ -99,17 +99,25 @@ func TestWhatBecomesOfAPromptWhoseTurnIsCutOff(t *testing.T) {
 
 func TestHeldPromptsAreFew(t *testing.T) {
 	s := open(t, testOptions(t))
-	withAgent(t, s, "agent")
+	makeReady(t, s, "box")
+	spec := agentSpec("box")
+	spec.OnInterrupted = "hold"
+	_, err := s.CreateAgent(ctx, "agent", "", spec)
+	must(t, err)
 	for i := range maxHeld + 3 {
 		makeIdle(t, s, "agent")
 		makeBusy(t, s, "agent", fmt.Sprintf("p-%02d", i))
 		_, err := s.TransitionAgent(ctx, "agent", Transition{
-			Incarnation: agent1(t, s, "agent").Status.GetIncarnation(), Trigger: crashed, Hold: true,
+			Incarnation: agent1(t, s, "agent").Status.GetIncarnation(), Trigger: crashed,
 		})
 		must(t, err)
 	}
-	if got := queuedIDs(t, s); len(got) != maxHeld || got[0] != "p-03 held" || agent1(t, s, "agent").Queued != 0 {
-		t.Errorf("%d: %v", len(got), got)
+	for range 2 {
+		a := agent1(t, s, "agent")
+		if got := queuedIDs(t, s); len(got) != maxHeld || got[0] != "p-03 held" || a.Queued != 0 || a.Held != maxHeld {
+			t.Errorf("%d, %d: %v", len(got), a.Held, got)
+		}
+		s = reopen(t, s)
 	}
 }
 

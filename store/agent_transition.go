@@ -33,16 +33,16 @@ type Transition struct {
 	NeedsAttention bool
 	// SessionLost is recorded if set: no later process resumes the program's own session.
 	SessionLost bool
-	// Hold: the prompt of the turn that is cut off is held.
-	Hold bool
+	// Strike: the process ended by itself, so the prompt of the turn that is cut off may be the cause.
+	Strike bool
 
 	outcome string // of a RESULT_RECEIVED
 }
 
 // TransitionAgent applies a trigger by the table of package agentstate, in one transaction with all its effects: state, version, the
 // transition record, AGENT_STATE_CHANGED; with SPAWN the exec, recorded as CreateExec does; and when a turn is cut off,
-// AGENT_ASSISTANT_COMPLETED with outcome interrupted. The prompt of that turn returns to the head of the queue unless it was delivered
-// twice, is held, or its interrupt was requested. TransitionAgent returns the changed agent. A trigger that changes nothing is not an
+// AGENT_ASSISTANT_COMPLETED with outcome interrupted. The prompt of that turn returns to the head of the queue, unless its interrupt was
+// requested, or it is held: by the spec, or after maxStrikes. TransitionAgent returns the changed agent. A trigger that changes nothing is not an
 // error. Errors: *agentstate.IllegalError; ErrAborted when incarnation or version is not the current one, a SPAWN is no longer wanted, or
 // during a drain; SANDBOX_NOT_READY; AGENT_NOT_FOUND; ErrInvalidArgument; ErrDataLoss; ErrUnavailable.
 func (s *Store) TransitionAgent(ctx context.Context, id string, tr Transition) (Agent, error) {
@@ -111,7 +111,7 @@ func (d *agentDraft) transition(tr Transition) error {
 		record.Again, err = d.endTurn(tr.outcome)
 	case st.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY:
 		record.Outcome = outcomeInterrupted
-		record.Again, err = d.cutTurn(tr.Hold)
+		record.Again, err = d.cutTurn(tr)
 	}
 	if err != nil {
 		return err

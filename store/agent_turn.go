@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -11,15 +12,16 @@ import (
 const (
 	outcomeInterrupted = "interrupted"
 	onInterruptedHold  = "hold"
-	// maxClaims is how often a prompt is delivered at most.
-	maxClaims = 2
+	// maxStrikes is in how many turns of a prompt the process may end by itself. Interruptions that are not of the prompt's making, such as
+	// drains, don't count: otherwise the second planned stop would shelve a long task.
+	maxStrikes = 2
 )
 
 // endTurn removes the prompt whose turn has a result. If the daemon interrupted that turn to save work, and it did not complete, the prompt
 // may be delivered again. The work is saved in either case: what the turn left behind is not known.
 func (d *agentDraft) endTurn(outcome string) (again bool, err error) {
 	toSave := d.isInterrupted() && d.Desired.GetInterruptToSave()
-	return d.leavePrompt(isCutShort(outcome) && toSave, false)
+	return d.leavePrompt(isCutShort(outcome) && toSave, Transition{Reason: "its turn was interrupted to save its work"})
 }
 
 // isCutShort reports whether a turn that was interrupted may have stopped before its end. Not every program reports an interrupt as such:
@@ -29,7 +31,7 @@ func isCutShort(outcome string) bool {
 }
 
 // cutTurn ends a turn without a result and requeues, holds or removes its prompt.
-func (d *agentDraft) cutTurn(hold bool) (again bool, err error) {
+func (d *agentDraft) cutTurn(tr Transition) (again bool, err error) {
 	d.compactOpen()
 	d.append(&agboxv1.AgentEvent{
 		EventType: agboxv1.AgentEventType_AGENT_ASSISTANT_COMPLETED,
@@ -37,7 +39,7 @@ func (d *agentDraft) cutTurn(hold bool) (again bool, err error) {
 			PromptId: d.Status.GetPromptId(), Outcome: outcomeInterrupted,
 		}},
 	})
-	return d.leavePrompt(!d.isInterrupted() || d.Desired.GetInterruptToSave(), hold)
+	return d.leavePrompt(!d.isInterrupted() || d.Desired.GetInterruptToSave(), tr)
 }
 
 // isInterrupted reports whether the interrupt of the current turn was requested.
@@ -46,7 +48,7 @@ func (d *agentDraft) isInterrupted() bool {
 }
 
 // leavePrompt ends the claim of the current turn's prompt. It removes the prompt, or gives it back.
-func (d *agentDraft) leavePrompt(back, hold bool) (again bool, err error) {
+func (d *agentDraft) leavePrompt(back bool, tr Transition) (again bool, err error) {
 	n, p, err := d.claimedPrompt(d.Agent)
 	if err != nil {
 		return false, err
@@ -56,24 +58,36 @@ func (d *agentDraft) leavePrompt(back, hold bool) (again bool, err error) {
 	case n == 0:
 		return false, nil
 	case back:
-		return d.giveBack(n, p, hold), nil
+		return d.giveBack(n, p, tr), nil
 	}
 	d.deleteNumbered(prefixAgentPrompts+d.ID, n)
 	return false, nil
 }
 
-// giveBack requeues or holds the prompt of a turn that was cut off; again: it was requeued.
-func (d *agentDraft) giveBack(n uint64, p *storev1.AgentPrompt, hold bool) (again bool) {
-	if hold || d.Spec.GetOnInterrupted() == onInterruptedHold || p.GetClaims() >= maxClaims {
-		d.hold(n, p)
+// giveBack requeues or holds the prompt of a turn that was cut off by tr; again: it was requeued.
+func (d *agentDraft) giveBack(n uint64, p *storev1.AgentPrompt, tr Transition) (again bool) {
+	if tr.Strike {
+		p.Strikes++
+	}
+	switch {
+	case p.GetStrikes() >= maxStrikes:
+		d.hold(n, p, fmt.Sprintf("its turn was cut off %d times, the last time because %s", maxStrikes, tr.Reason))
+		return false
+	case d.Spec.GetOnInterrupted() == onInterruptedHold:
+		d.hold(n, p, "on_interrupted is hold, and its turn was cut off because "+tr.Reason)
 		return false
 	}
 	d.recordRequeue(p.GetPromptId())
+	d.requeue(n, p)
+	return true
+}
+
+// requeue lets a prompt wait again, as if it had not been claimed.
+func (d *agentDraft) requeue(n uint64, p *storev1.AgentPrompt) {
 	p.Incarnation, p.InboxOffset, p.Past = 0, 0, ""
 	p.ContextThrough, p.Summary = 0, "" //nolint:staticcheck // of an older daemon's claim
 	d.Queued++
 	d.putNumbered(prefixAgentPrompts+d.ID, n, p)
-	return true
 }
 
 // recordRequeue records in the result of a turn, which this request appended, that its prompt is delivered again.
@@ -86,9 +100,8 @@ func (d *agentDraft) recordRequeue(promptID string) {
 	}
 }
 
-// hold keeps a prompt for listing only. Beyond maxHeld it removes the oldest held prompt.
-func (d *agentDraft) hold(n uint64, p *storev1.AgentPrompt) {
-	bucket := prefixAgentPrompts + d.ID
+// hold keeps a prompt until it is redelivered or withdrawn. Beyond maxHeld it removes the oldest held prompt.
+func (d *agentDraft) hold(n uint64, p *storev1.AgentPrompt, reason string) {
 	var held []uint64
 	d.eachPrompt(d.ID, func(m uint64, q *storev1.AgentPrompt) bool {
 		if q.GetHeld() {
@@ -97,10 +110,12 @@ func (d *agentDraft) hold(n uint64, p *storev1.AgentPrompt) {
 		return true
 	})
 	if len(held) >= maxHeld {
-		d.deleteNumbered(bucket, held[0])
+		d.deleteNumbered(prefixAgentPrompts+d.ID, held[0])
+		d.Held--
 	}
-	p.Held = true
-	d.putNumbered(bucket, n, p)
+	p.Held, p.HeldReason = true, reason
+	d.Held, d.HeldReason = d.Held+1, reason
+	d.putNumbered(prefixAgentPrompts+d.ID, n, p)
 }
 
 // claimedPrompt returns the prompt of the current turn; n is 0 when there is none. Errors: ErrDataLoss.

@@ -240,8 +240,8 @@ func (c *checker) agentPrompts(a *Agent) {
 			c.report(prefixAgentPrompts+a.ID, fmt.Sprint(n), "its text is not the one of its ID")
 		}
 	}
-	if n := c.countQueued(a); n > maxPrompts+1 { // one may have returned to a full queue
-		c.report(prefixAgentPrompts+a.ID, "", "%d prompts wait", n)
+	if c.countPrompts(a); a.Queued > maxPrompts+1 { // one may have returned to a full queue
+		c.report(prefixAgentPrompts+a.ID, "", "%d prompts wait", a.Queued)
 	}
 }
 

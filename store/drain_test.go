@@ -234,11 +234,11 @@ func TestTheEndOfATurnNamesItsPrompt(t *testing.T) {
 	withAgent(t, s, "agent")
 	makeIdle(t, s, "agent")
 	makeBusy(t, s, "agent", "p-1")
-	trigger(t, s, "agent", crashed)
+	strike(t, s, "agent", "")
 	spawn(t, s, "agent")
 	trigger(t, s, "agent", connected)
 	claim(t, s, "agent")
-	trigger(t, s, "agent", crashed)
+	strike(t, s, "agent", "")
 	list, err := s.Transitions(ctx, "agent", 2, 0)
 	must(t, err)
 	var got []string

@@ -84,6 +84,14 @@ func refuseAgent(reason, id string, class error, format string, args ...any) err
 	return refuse("agent_id", id, reason, class, format, args...)
 }
 
+func promptsFull(a *Agent) error {
+	return refuseAgent("AGENT_PROMPTS_FULL", a.ID, errdefs.ErrResourceExhausted, "agent %s has %d prompts queued", a.ID, a.Queued)
+}
+
+func promptNotFound(id, prompt string) error {
+	return refuseAgent("PROMPT_NOT_FOUND", id, errdefs.ErrNotFound, "prompt %s of agent %s was not found", prompt, id)
+}
+
 func agentSandboxBeingDeleted(id, sandboxID string) error {
 	return refuseAgent("AGENT_INVALID_STATE", id, errdefs.ErrFailedPrecondition, "sandbox %s is being deleted", sandboxID)
 }

@@ -139,6 +139,7 @@ func (p *pass) transition(ctx context.Context, decision agentplan.Plan) error {
 	_, err := p.r.cfg.Store.TransitionAgent(ctx, p.a.ID, store.Transition{
 		Incarnation: p.a.Status.GetIncarnation(), Version: p.a.Status.GetVersion(), Trigger: decision.Trigger, Reason: decision.Reason,
 		Parked: decision.Parked, Saved: string(decision.Saved), NeedsAttention: decision.NeedsAttention, SessionLost: decision.SessionLost,
+		Strike: decision.Strike,
 	})
 	if err == nil {
 		p.wakeStop()

@@ -31,9 +31,15 @@ func ended(r Record, w World, now time.Time) Plan {
 	case w.ExitCode == 0 && !r.failsAt0():
 		return transition(agboxv1.AgentTrigger_AGENT_TRIGGER_PROCESS_EXITED, "its process ended with code 0")
 	case w.ExitCode == 0:
-		return r.unresumed(r.attention(transition(agboxv1.AgentTrigger_AGENT_TRIGGER_PROCESS_EXITED, w.died(r)), now))
+		return r.unresumed(w.strike(r.attention(transition(agboxv1.AgentTrigger_AGENT_TRIGGER_PROCESS_EXITED, w.died(r)), now)))
 	}
-	return r.unresumed(r.crashed(w.died(r), now))
+	return r.unresumed(w.strike(r.crashed(w.died(r), now)))
+}
+
+// strike marks an end in a turn that its prompt may have caused.
+func (w World) strike(p Plan) Plan {
+	p.Strike = !w.WithContainer
+	return p
 }
 
 // keep starts the save of its work, or waits for its end.

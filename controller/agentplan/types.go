@@ -67,9 +67,10 @@ type World struct {
 	// SandboxWaits says for a human why the sandbox is not up.
 	SandboxWaits string
 	Process      Process
-	// ExitCode, Lost and Cancelled are set if it Ended. Lost: its end was not observed. Cancelled: its end was requested.
-	ExitCode        int
-	Lost, Cancelled bool
+	// ExitCode, Lost, Cancelled and WithContainer are set if it Ended. Lost: its end was not observed. Cancelled: its end was requested.
+	// WithContainer: it ended with its container, or the end was not observed.
+	ExitCode                       int
+	Lost, Cancelled, WithContainer bool
 	// Error is why it could not start; empty otherwise.
 	Error string
 	// Killed says that and why the kernel killed it; empty: it did not.
@@ -168,6 +169,8 @@ type Plan struct {
 	Parked bool
 	// Saved is recorded with a Transition.
 	Saved Save
+	// Strike is recorded with a Transition: the process ended by itself.
+	Strike bool
 	// SessionLost is recorded with a Transition: the program's session can't be resumed.
 	SessionLost bool
 	// NeedsAttention is recorded with a Transition.

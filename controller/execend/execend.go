@@ -15,7 +15,7 @@ import (
 func Of(j execjournal.Journal, stopWanted bool) *storev1.ExecEnd {
 	end := &storev1.ExecEnd{
 		StartedAt: j.StartedAtNanos, EndedAt: j.EndedAtNanos, ExitCode: int32(j.ExitCode), OomKilled: j.OOM, OomKills: j.OOMKills,
-		StdoutDroppedBytes: j.StdoutDroppedBytes, StderrDroppedBytes: j.StderrDroppedBytes,
+		StdoutDroppedBytes: j.StdoutDroppedBytes, StderrDroppedBytes: j.StderrDroppedBytes, WithContainer: j.Stopped,
 	}
 	fail := func(code, message string) {
 		end.State, end.ErrorCode, end.ErrorMessage = int32(agboxv1.ExecState_EXEC_STATE_FAILED), code, message

@@ -124,6 +124,10 @@ func (e *agentExplanation) observed() []string {
 	if n := e.a.Queued; n > 0 {
 		lines = append(lines, "queue: "+prompts(n))
 	}
+	if n := e.a.Held; n > 0 {
+		lines = append(lines, "held: "+prompts(n)+", the newest because "+e.redact(e.a.HeldReason)+
+			"; `agbox agent redeliver` gives a held prompt again, `agbox agent withdraw` removes it")
+	}
 	if w.Draining {
 		lines = append(lines, "the daemon drains: no process is started and no prompt is given")
 	}

@@ -23,6 +23,7 @@ var errorReasons = []code{
 	{"AGENT_NAME_ALREADY_EXISTS", "an agent of the sandbox has the name"},
 	{"AGENT_INVALID_STATE", "the call does not fit the state of the agent"},
 	{"AGENTS_FULL", "the sandbox has the maximum number of agents"},
+	{"PROMPT_NOT_FOUND", "the agent has never had a prompt with this ID"},
 	{"AGENT_PROMPTS_FULL", "the maximum number of prompts is queued for the agent"},
 	{"AGENT_EVENT_SEQUENCE_EXPIRED", "the subscription starts outside of the agent's retained history"},
 	{"PROMPT_ID_ALREADY_EXISTS", "the ID was used for another prompt"},

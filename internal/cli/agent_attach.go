@@ -224,6 +224,9 @@ func (at *attached) see(e *agboxv1.AgentEvent) error {
 			return at.aside(err.Error())
 		}
 		return at.talk.end()
+	case agboxv1.AgentEventType_AGENT_PROMPT_WITHDRAWN:
+		delete(at.open, e.GetResult().GetPromptId())
+		return at.aside("prompt " + oneLine(e.GetResult().GetPromptId()) + " was withdrawn")
 	case agboxv1.AgentEventType_AGENT_STATE_CHANGED:
 		if routine(e.GetTransition()) {
 			return nil

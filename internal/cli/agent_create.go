@@ -52,7 +52,7 @@ Fields without a flag, such as save_command and context, are set in a manifest: 
 	flags.StringVar(&o.spec.RestartPolicy, "restart", "", "on-failure (default), never or always")
 	flags.StringVar(&o.spec.InitialPrompt, "prompt", "", "its first prompt")
 	flags.StringVar(&o.spec.Nudge, "nudge", "", "the prompt that a busy agent gets when the daemon drains")
-	flags.StringVar(&o.spec.OnInterrupted, "on-interrupted", "", "a prompt whose turn was cut off: retry (default), once more; hold, not")
+	flags.StringVar(&o.spec.OnInterrupted, "on-interrupted", "", "a prompt whose turn was cut off: retry (default), given again; hold, not")
 	flags.DurationVar(&o.startTimeout, "start-timeout", 0, "from the start to ready (default 1m)")
 	flags.StringArrayVarP(&o.env, "env", "e", nil, "KEY=VALUE for the command; repeatable")
 	flags.StringSliceVarP(&o.labels, "label", "l", nil, "key=value,...")

@@ -131,7 +131,7 @@ func interruptedText(policy string) string {
 	if policy == "hold" {
 		return "a prompt whose turn is cut off is not given again"
 	}
-	return "a prompt whose turn is cut off is given once more"
+	return "a prompt whose turn is cut off is given again, until the process has died in its turn twice"
 }
 
 func contextText(c *agboxv1.AgentContextPolicy) string {
@@ -176,6 +176,14 @@ func (a *app) agentQueue(one *agboxv1.AgentHandle) {
 		t.add("  "+age(p.GetQueuedAt().AsTime(), now), oneLine(p.GetPromptId()), state, oneLine(p.GetText()))
 	}
 	t.write(a.Out)
+	for _, p := range one.GetQueue() {
+		if p.GetHeld() {
+			fmt.Fprintf(a.Out, "  %s is held: %s\n", oneLine(p.GetPromptId()), oneLine(p.GetHeldReason()))
+		}
+	}
+	if one.GetHeldPrompts() > 0 {
+		fmt.Fprintf(a.Out, "  \"agbox agent redeliver %s\" gives a held prompt again, \"agbox agent withdraw\" removes it\n", agentName(one))
+	}
 }
 
 // agentNews shows the newest events except changes of state.

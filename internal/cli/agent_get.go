@@ -98,6 +98,9 @@ survive its process, and a new process receives the conversation.
 		a.agentCreateCommand(), a.agentListCommand(), a.agentGetCommand(), a.agentDescribeCommand(), a.agentPromptCommand(), a.agentAttachCommand(),
 		a.agentConversationCommand(), a.agentCheckpointCommand(), a.agentTransitionsCommand(), a.agentMoveCommand(),
 	)
+	for _, v := range promptVerbs {
+		cmd.AddCommand(a.promptVerbCommand(v))
+	}
 	addVerbs(cmd, a, a.agentKind(), agentVerbs)
 	return cmd
 }

@@ -24,10 +24,11 @@ const (
 func TestAgentRow(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for want, change := range map[string]func(*agboxv1.AgentHandle){
-		"bot|IDLE|work|0|1m|":                 func(*agboxv1.AgentHandle) {},
-		"bot|IDLE?|work|0|1m|":                func(h *agboxv1.AgentHandle) { h.Unverified = true },
-		"bot|BUSY|work|0|1m|2 prompts queued": func(h *agboxv1.AgentHandle) { h.State, h.Activity, h.QueuedPrompts = agentBusy, "BUSY", 2 },
-		"bot|IDLE|work|0|1m|stopping":         func(h *agboxv1.AgentHandle) { h.DesiredState, h.StatusMessage = "stopped", "stopping" },
+		"bot|IDLE|work|0|1m|":                                func(*agboxv1.AgentHandle) {},
+		"bot|IDLE|work|0|1m|1 prompt held: its process died": func(h *agboxv1.AgentHandle) { h.HeldPrompts, h.HeldReason = 1, "its process died" },
+		"bot|IDLE?|work|0|1m|":                               func(h *agboxv1.AgentHandle) { h.Unverified = true },
+		"bot|BUSY|work|0|1m|2 prompts queued":                func(h *agboxv1.AgentHandle) { h.State, h.Activity, h.QueuedPrompts = agentBusy, "BUSY", 2 },
+		"bot|IDLE|work|0|1m|stopping":                        func(h *agboxv1.AgentHandle) { h.DesiredState, h.StatusMessage = "stopped", "stopping" },
 		"bot|FAILED|work|6 (5 tries)|1m|needs attention; exit code 3; 1 prompt queued": func(h *agboxv1.AgentHandle) {
 			h.State, h.Activity, h.NeedsAttention, h.StatusMessage, h.Attempts, h.Incarnation, h.QueuedPrompts = agentFailed, "", true, "exit code 3", 5, 7, 1
 		},

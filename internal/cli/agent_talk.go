@@ -158,6 +158,9 @@ func agentEventLine(e *agboxv1.AgentEvent) string {
 	case *agboxv1.AgentEvent_Checkpoint:
 		parts = append(parts, clip(strings.TrimSpace(d.Checkpoint.GetText()), toolWidth))
 	case *agboxv1.AgentEvent_Result:
+		if d.Result.GetOutcome() == "withdrawn" {
+			parts = append(parts, d.Result.GetPromptId())
+		}
 		parts = append(parts, d.Result.GetOutcome(), d.Result.GetError())
 	case *agboxv1.AgentEvent_Move:
 		parts = append(parts, d.Move.GetFromSandboxId(), "to", d.Move.GetToSandboxId())

@@ -226,7 +226,10 @@ func TestAgentEventLine(t *testing.T) {
 		"STATE_CHANGED         IDLE -> FAILED (PROCESS_CRASHED: exit code 3)": transition,
 		"MESSAGE_PART_UPDATED  tool_call  sh  ls -l":                          part("m.1", 0, "tool_call", "ls\n-l\n"),
 		"ASSISTANT_COMPLETED   error  no credit":                              result("p", "error", "no credit"),
-		"MESSAGE_CREATED       user  prompt-1":                                created("p", "user", "prompt-1"),
+		"PROMPT_WITHDRAWN      p  withdrawn": {
+			EventType: agboxv1.AgentEventType_AGENT_PROMPT_WITHDRAWN, Details: &agboxv1.AgentEvent_Result{Result: &agboxv1.AgentResult{PromptId: "p", Outcome: "withdrawn"}},
+		},
+		"MESSAGE_CREATED       user  prompt-1": created("p", "user", "prompt-1"),
 	} {
 		if got := agentEventLine(e); !strings.HasSuffix(got, want) {
 			t.Errorf("got %q, want %q", got, want)

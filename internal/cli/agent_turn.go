@@ -76,6 +76,9 @@ func (t *turn) accepts(e *agboxv1.AgentEvent) bool {
 // given again.
 func (t *turn) observe(e *agboxv1.AgentEvent) (done bool, err error) {
 	switch r := e.GetResult(); {
+	case e.GetEventType() == agboxv1.AgentEventType_AGENT_PROMPT_WITHDRAWN && r.GetPromptId() == t.prompt:
+		t.result = r
+		return true, nil
 	case !t.accepts(e):
 		return false, nil
 	case r == nil || r.GetPromptId() != t.prompt:
@@ -167,6 +170,8 @@ func (a *app) showWait(ctx context.Context, giveUp context.CancelCauseFunc, one 
 func turnOutcome(one *agboxv1.AgentHandle, r *agboxv1.AgentResult) error {
 	outcome, text := oneLine(r.GetOutcome()), "the turn failed"
 	switch {
+	case outcome == "withdrawn":
+		return errors.New("the prompt was withdrawn")
 	case r.GetError() == "" && outcome == "interrupted":
 		return fmt.Errorf("the turn was interrupted; \"agbox agent transitions %s\" shows the reason", agentName(one))
 	case r.GetError() == "" && !isFailure(outcome):

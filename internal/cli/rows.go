@@ -226,6 +226,9 @@ func agentTrouble(one *agboxv1.AgentHandle) string {
 	if n := one.GetQueuedPrompts(); n > 0 {
 		parts = append(parts, prompts(int(n))+" queued")
 	}
+	if n := one.GetHeldPrompts(); n > 0 {
+		parts = append(parts, prompts(int(n))+" held: "+one.GetHeldReason())
+	}
 	return strings.Join(parts, "; ")
 }
 

@@ -151,6 +151,26 @@ func (s *Server) PromptAgent(ctx context.Context, req *agboxv1.PromptAgentReques
 	return &agboxv1.PromptAgentResponse{PromptId: q.PromptID, Ahead: uint32(q.Ahead), LastEventSequence: q.Sequence}, err
 }
 
+// RedeliverPrompt implements agbox.v1.AgentService.
+func (s *Server) RedeliverPrompt(ctx context.Context, req *agboxv1.AgentPromptRequest) (*agboxv1.AcceptedResponse, error) {
+	return requestOfPrompt(ctx, req, s.deps.Store.RequestRedelivery)
+}
+
+// WithdrawPrompt implements agbox.v1.AgentService.
+func (s *Server) WithdrawPrompt(ctx context.Context, req *agboxv1.AgentPromptRequest) (*agboxv1.AcceptedResponse, error) {
+	return requestOfPrompt(ctx, req, s.deps.Store.WithdrawPrompt)
+}
+
+// requestOfPrompt makes a request about one prompt of an agent.
+func requestOfPrompt(ctx context.Context, req *agboxv1.AgentPromptRequest, method func(context.Context, string, string) (bool, error)) (*agboxv1.AcceptedResponse, error) {
+	if err := required("prompt_id", req.GetPromptId()); err != nil {
+		return nil, err
+	}
+	return requestOf(ctx, "agent_id", req.GetAgentId(), func(ctx context.Context, id string) (bool, error) {
+		return method(ctx, id, req.GetPromptId())
+	})
+}
+
 // ListAgentTransitions implements agbox.v1.AgentService.
 func (s *Server) ListAgentTransitions(ctx context.Context, req *agboxv1.ListAgentTransitionsRequest) (*agboxv1.ListAgentTransitionsResponse, error) {
 	if err := required("agent_id", req.GetAgentId()); err != nil {

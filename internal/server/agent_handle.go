@@ -20,6 +20,7 @@ func (s *Server) agentHandle(a store.Agent, withSpec bool) *agboxv1.AgentHandle 
 		LastEventSequence: st.GetLastSequence(), PromptId: st.GetPromptId(), QueuedPrompts: uint32(a.Queued), Attempts: st.GetAttempts(),
 		CreatedAt: timestamp(a.CreatedAt), Labels: a.Spec.GetLabels(), Format: cmp.Or(a.Spec.GetFormat(), "native"),
 		DesiredState: desiredStates[a.Desired.GetRun()], Saved: st.GetSaved(), MovesTo: s.movesTo(a),
+		HeldPrompts: uint32(a.Held), HeldReason: a.HeldReason,
 	}
 	h.Status, h.Activity = agentstate.Coarse(st.GetState())
 	lives := h.Activity != "" || st.GetState() == agboxv1.AgentState_AGENT_STATE_STARTING
@@ -93,7 +94,7 @@ func (s *Server) agentQueue(ctx context.Context, a store.Agent) ([]*agboxv1.Agen
 		text := []rune(p.GetText())
 		queue = append(queue, &agboxv1.AgentQueuedPrompt{
 			PromptId: p.GetPromptId(), Text: string(text[:min(len(text), shownPromptText)]), QueuedAt: nanoseconds(p.GetQueuedAt()),
-			Held: p.GetHeld(), Given: p.GetClaims(),
+			Held: p.GetHeld(), Given: p.GetClaims(), HeldReason: p.GetHeldReason(),
 		})
 	}
 	return queue, nil

@@ -49,6 +49,8 @@ type Store interface {
 	RequestInterrupt(ctx context.Context, id string) (changed bool, err error)
 	QueuedPrompts(ctx context.Context, id string, limit int) ([]*storev1.AgentPrompt, error)
 	QueuePrompt(ctx context.Context, id, promptID, text string) (store.Queued, error)
+	RequestRedelivery(ctx context.Context, id, promptID string) (changed bool, err error)
+	WithdrawPrompt(ctx context.Context, id, promptID string) (changed bool, err error)
 	Agent(ctx context.Context, id string) (store.Agent, error)
 	AgentByName(ctx context.Context, name string) (store.Agent, error)
 	Agents(f store.AgentFilter) []store.Agent

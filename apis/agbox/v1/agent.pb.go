@@ -13,6 +13,7 @@
 //   too many agents in its sandbox     RESOURCE_EXHAUSTED   AGENTS_FULL                 sandbox X has N agents
 //   a stream ends for a drain          UNAVAILABLE          DRAINING
 //   to be deleted, or its sandbox is   FAILED_PRECONDITION  AGENT_INVALID_STATE         agent X is being deleted
+//   unknown prompt                     NOT_FOUND            PROMPT_NOT_FOUND            prompt P of agent X was not found
 //   nothing to interrupt               FAILED_PRECONDITION  AGENT_INVALID_STATE         agent X is not busy
 //   from_sequence beyond what is kept  OUT_OF_RANGE         AGENT_EVENT_SEQUENCE_EXPIRED
 //   draining already / not draining    FAILED_PRECONDITION  DRAIN_INVALID_STATE
@@ -264,6 +265,8 @@ const (
 	AgentEventType_AGENT_MOVED AgentEventType = 9
 	// A drain reached a phase. Recorded for agents that have a process or that start again after the drain.
 	AgentEventType_AGENT_DRAIN_PHASE AgentEventType = 10
+	// A prompt was withdrawn before its delivery, or while it was held. The result names it.
+	AgentEventType_AGENT_PROMPT_WITHDRAWN AgentEventType = 11
 )
 
 // Enum value maps for AgentEventType.
@@ -280,6 +283,7 @@ var (
 		8:  "AGENT_RESET",
 		9:  "AGENT_MOVED",
 		10: "AGENT_DRAIN_PHASE",
+		11: "AGENT_PROMPT_WITHDRAWN",
 	}
 	AgentEventType_value = map[string]int32{
 		"AGENT_EVENT_TYPE_UNSPECIFIED": 0,
@@ -293,6 +297,7 @@ var (
 		"AGENT_RESET":                  8,
 		"AGENT_MOVED":                  9,
 		"AGENT_DRAIN_PHASE":            10,
+		"AGENT_PROMPT_WITHDRAWN":       11,
 	}
 )
 
@@ -351,7 +356,9 @@ type AgentSpec struct {
 	// commit and push; elsewhere nothing.
 	SaveCommand []string            `protobuf:"bytes,12,rep,name=save_command,json=saveCommand,proto3" json:"save_command,omitempty"`
 	Context     *AgentContextPolicy `protobuf:"bytes,13,opt,name=context,proto3" json:"context,omitempty"`
-	// Whether a prompt whose turn was cut off is given again: "retry" (default): once; "hold": no.
+	// Whether a prompt whose turn was cut off is given again: "retry" (default): yes, until the agent's process has died in its turn
+	// twice; stops, drains, and deaths of the container, the engine or the host don't count. "hold": no. RedeliverPrompt gives a held
+	// prompt again.
 	OnInterrupted string `protobuf:"bytes,14,opt,name=on_interrupted,json=onInterrupted,proto3" json:"on_interrupted,omitempty"`
 	// For label selectors.
 	Labels        map[string]string `protobuf:"bytes,15,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -619,7 +626,10 @@ type AgentHandle struct {
 	// The sandbox that it moves to: its ID, or the name of a sandbox that does not exist yet. Empty: none.
 	MovesTo string `protobuf:"bytes,25,opt,name=moves_to,json=movesTo,proto3" json:"moves_to,omitempty"`
 	// Its first 20 prompts that wait or are held, in order. Absent in ListAgents.
-	Queue         []*AgentQueuedPrompt `protobuf:"bytes,26,rep,name=queue,proto3" json:"queue,omitempty"`
+	Queue []*AgentQueuedPrompt `protobuf:"bytes,26,rep,name=queue,proto3" json:"queue,omitempty"`
+	// Prompts that are held, and why the newest of them is.
+	HeldPrompts   uint32 `protobuf:"varint,27,opt,name=held_prompts,json=heldPrompts,proto3" json:"held_prompts,omitempty"`
+	HeldReason    string `protobuf:"bytes,28,opt,name=held_reason,json=heldReason,proto3" json:"held_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -836,16 +846,32 @@ func (x *AgentHandle) GetQueue() []*AgentQueuedPrompt {
 	return nil
 }
 
+func (x *AgentHandle) GetHeldPrompts() uint32 {
+	if x != nil {
+		return x.HeldPrompts
+	}
+	return 0
+}
+
+func (x *AgentHandle) GetHeldReason() string {
+	if x != nil {
+		return x.HeldReason
+	}
+	return ""
+}
+
 type AgentQueuedPrompt struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	PromptId string                 `protobuf:"bytes,1,opt,name=prompt_id,json=promptId,proto3" json:"prompt_id,omitempty"`
 	// Its first 200 characters.
 	Text     string                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
 	QueuedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=queued_at,json=queuedAt,proto3" json:"queued_at,omitempty"`
-	// Its turn was cut off, and it is not given again.
+	// Its turn was cut off, and it is not given again without a request.
 	Held bool `protobuf:"varint,4,opt,name=held,proto3" json:"held,omitempty"`
-	// How often it was given, 0 to 2.
-	Given         uint32 `protobuf:"varint,5,opt,name=given,proto3" json:"given,omitempty"`
+	// How often it was given.
+	Given uint32 `protobuf:"varint,5,opt,name=given,proto3" json:"given,omitempty"`
+	// Why it is held; empty unless it is.
+	HeldReason    string `protobuf:"bytes,6,opt,name=held_reason,json=heldReason,proto3" json:"held_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -913,6 +939,13 @@ func (x *AgentQueuedPrompt) GetGiven() uint32 {
 		return x.Given
 	}
 	return 0
+}
+
+func (x *AgentQueuedPrompt) GetHeldReason() string {
+	if x != nil {
+		return x.HeldReason
+	}
+	return ""
 }
 
 type CreateAgentRequest struct {
@@ -1525,6 +1558,58 @@ func (x *PromptAgentResponse) GetLastEventSequence() uint64 {
 	return 0
 }
 
+type AgentPromptRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AgentId       string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	PromptId      string                 `protobuf:"bytes,2,opt,name=prompt_id,json=promptId,proto3" json:"prompt_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentPromptRequest) Reset() {
+	*x = AgentPromptRequest{}
+	mi := &file_agbox_v1_agent_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentPromptRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentPromptRequest) ProtoMessage() {}
+
+func (x *AgentPromptRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agent_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentPromptRequest.ProtoReflect.Descriptor instead.
+func (*AgentPromptRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *AgentPromptRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *AgentPromptRequest) GetPromptId() string {
+	if x != nil {
+		return x.PromptId
+	}
+	return ""
+}
+
 type InterruptAgentRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	AgentId       string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
@@ -1534,7 +1619,7 @@ type InterruptAgentRequest struct {
 
 func (x *InterruptAgentRequest) Reset() {
 	*x = InterruptAgentRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[16]
+	mi := &file_agbox_v1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1546,7 +1631,7 @@ func (x *InterruptAgentRequest) String() string {
 func (*InterruptAgentRequest) ProtoMessage() {}
 
 func (x *InterruptAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[16]
+	mi := &file_agbox_v1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1559,7 +1644,7 @@ func (x *InterruptAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptAgentRequest.ProtoReflect.Descriptor instead.
 func (*InterruptAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *InterruptAgentRequest) GetAgentId() string {
@@ -1584,7 +1669,7 @@ type GetAgentConversationRequest struct {
 
 func (x *GetAgentConversationRequest) Reset() {
 	*x = GetAgentConversationRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1596,7 +1681,7 @@ func (x *GetAgentConversationRequest) String() string {
 func (*GetAgentConversationRequest) ProtoMessage() {}
 
 func (x *GetAgentConversationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1609,7 +1694,7 @@ func (x *GetAgentConversationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentConversationRequest.ProtoReflect.Descriptor instead.
 func (*GetAgentConversationRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetAgentConversationRequest) GetAgentId() string {
@@ -1654,7 +1739,7 @@ type GetAgentConversationResponse struct {
 
 func (x *GetAgentConversationResponse) Reset() {
 	*x = GetAgentConversationResponse{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1666,7 +1751,7 @@ func (x *GetAgentConversationResponse) String() string {
 func (*GetAgentConversationResponse) ProtoMessage() {}
 
 func (x *GetAgentConversationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1679,7 +1764,7 @@ func (x *GetAgentConversationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentConversationResponse.ProtoReflect.Descriptor instead.
 func (*GetAgentConversationResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetAgentConversationResponse) GetTurns() []*ConversationTurn {
@@ -1727,7 +1812,7 @@ type ConversationTurn struct {
 
 func (x *ConversationTurn) Reset() {
 	*x = ConversationTurn{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1739,7 +1824,7 @@ func (x *ConversationTurn) String() string {
 func (*ConversationTurn) ProtoMessage() {}
 
 func (x *ConversationTurn) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1752,7 +1837,7 @@ func (x *ConversationTurn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationTurn.ProtoReflect.Descriptor instead.
 func (*ConversationTurn) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ConversationTurn) GetRole() string {
@@ -1810,7 +1895,7 @@ type ListAgentTransitionsRequest struct {
 
 func (x *ListAgentTransitionsRequest) Reset() {
 	*x = ListAgentTransitionsRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[20]
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1822,7 +1907,7 @@ func (x *ListAgentTransitionsRequest) String() string {
 func (*ListAgentTransitionsRequest) ProtoMessage() {}
 
 func (x *ListAgentTransitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[20]
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1835,7 +1920,7 @@ func (x *ListAgentTransitionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentTransitionsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentTransitionsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{20}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListAgentTransitionsRequest) GetAgentId() string {
@@ -1868,7 +1953,7 @@ type ListAgentTransitionsResponse struct {
 
 func (x *ListAgentTransitionsResponse) Reset() {
 	*x = ListAgentTransitionsResponse{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1880,7 +1965,7 @@ func (x *ListAgentTransitionsResponse) String() string {
 func (*ListAgentTransitionsResponse) ProtoMessage() {}
 
 func (x *ListAgentTransitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1893,7 +1978,7 @@ func (x *ListAgentTransitionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentTransitionsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentTransitionsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListAgentTransitionsResponse) GetTransitions() []*AgentTransition {
@@ -1924,7 +2009,7 @@ type AgentTransition struct {
 
 func (x *AgentTransition) Reset() {
 	*x = AgentTransition{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	mi := &file_agbox_v1_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1936,7 +2021,7 @@ func (x *AgentTransition) String() string {
 func (*AgentTransition) ProtoMessage() {}
 
 func (x *AgentTransition) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	mi := &file_agbox_v1_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1949,7 +2034,7 @@ func (x *AgentTransition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentTransition.ProtoReflect.Descriptor instead.
 func (*AgentTransition) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{22}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AgentTransition) GetNumber() uint64 {
@@ -2040,7 +2125,7 @@ type SubscribeAgentEventsRequest struct {
 
 func (x *SubscribeAgentEventsRequest) Reset() {
 	*x = SubscribeAgentEventsRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[23]
+	mi := &file_agbox_v1_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2052,7 +2137,7 @@ func (x *SubscribeAgentEventsRequest) String() string {
 func (*SubscribeAgentEventsRequest) ProtoMessage() {}
 
 func (x *SubscribeAgentEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[23]
+	mi := &file_agbox_v1_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2065,7 +2150,7 @@ func (x *SubscribeAgentEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscribeAgentEventsRequest.ProtoReflect.Descriptor instead.
 func (*SubscribeAgentEventsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{23}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SubscribeAgentEventsRequest) GetAgentId() string {
@@ -2108,7 +2193,7 @@ type AgentEvent struct {
 
 func (x *AgentEvent) Reset() {
 	*x = AgentEvent{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[24]
+	mi := &file_agbox_v1_agent_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2120,7 +2205,7 @@ func (x *AgentEvent) String() string {
 func (*AgentEvent) ProtoMessage() {}
 
 func (x *AgentEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[24]
+	mi := &file_agbox_v1_agent_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2133,7 +2218,7 @@ func (x *AgentEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentEvent.ProtoReflect.Descriptor instead.
 func (*AgentEvent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{24}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AgentEvent) GetSequence() uint64 {
@@ -2322,7 +2407,7 @@ type AgentMessage struct {
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[25]
+	mi := &file_agbox_v1_agent_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2334,7 +2419,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[25]
+	mi := &file_agbox_v1_agent_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2347,7 +2432,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{25}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AgentMessage) GetMessageId() string {
@@ -2391,7 +2476,7 @@ type AgentMessagePart struct {
 
 func (x *AgentMessagePart) Reset() {
 	*x = AgentMessagePart{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[26]
+	mi := &file_agbox_v1_agent_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2403,7 +2488,7 @@ func (x *AgentMessagePart) String() string {
 func (*AgentMessagePart) ProtoMessage() {}
 
 func (x *AgentMessagePart) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[26]
+	mi := &file_agbox_v1_agent_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2416,7 +2501,7 @@ func (x *AgentMessagePart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessagePart.ProtoReflect.Descriptor instead.
 func (*AgentMessagePart) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{26}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AgentMessagePart) GetMessageId() string {
@@ -2482,7 +2567,7 @@ type AgentResult struct {
 
 func (x *AgentResult) Reset() {
 	*x = AgentResult{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[27]
+	mi := &file_agbox_v1_agent_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2494,7 +2579,7 @@ func (x *AgentResult) String() string {
 func (*AgentResult) ProtoMessage() {}
 
 func (x *AgentResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[27]
+	mi := &file_agbox_v1_agent_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2507,7 +2592,7 @@ func (x *AgentResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentResult.ProtoReflect.Descriptor instead.
 func (*AgentResult) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{27}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AgentResult) GetPromptId() string {
@@ -2548,7 +2633,7 @@ type AgentCheckpoint struct {
 
 func (x *AgentCheckpoint) Reset() {
 	*x = AgentCheckpoint{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[28]
+	mi := &file_agbox_v1_agent_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2560,7 +2645,7 @@ func (x *AgentCheckpoint) String() string {
 func (*AgentCheckpoint) ProtoMessage() {}
 
 func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[28]
+	mi := &file_agbox_v1_agent_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2573,7 +2658,7 @@ func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentCheckpoint.ProtoReflect.Descriptor instead.
 func (*AgentCheckpoint) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{28}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AgentCheckpoint) GetText() string {
@@ -2596,7 +2681,7 @@ type AgentTruncation struct {
 
 func (x *AgentTruncation) Reset() {
 	*x = AgentTruncation{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[29]
+	mi := &file_agbox_v1_agent_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2608,7 +2693,7 @@ func (x *AgentTruncation) String() string {
 func (*AgentTruncation) ProtoMessage() {}
 
 func (x *AgentTruncation) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[29]
+	mi := &file_agbox_v1_agent_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2621,7 +2706,7 @@ func (x *AgentTruncation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentTruncation.ProtoReflect.Descriptor instead.
 func (*AgentTruncation) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{29}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AgentTruncation) GetThroughSequence() uint64 {
@@ -2662,7 +2747,7 @@ type AgentMove struct {
 
 func (x *AgentMove) Reset() {
 	*x = AgentMove{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[30]
+	mi := &file_agbox_v1_agent_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2674,7 +2759,7 @@ func (x *AgentMove) String() string {
 func (*AgentMove) ProtoMessage() {}
 
 func (x *AgentMove) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[30]
+	mi := &file_agbox_v1_agent_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2687,7 +2772,7 @@ func (x *AgentMove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMove.ProtoReflect.Descriptor instead.
 func (*AgentMove) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{30}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AgentMove) GetFromSandboxId() string {
@@ -2717,7 +2802,7 @@ type AgentDrain struct {
 
 func (x *AgentDrain) Reset() {
 	*x = AgentDrain{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[31]
+	mi := &file_agbox_v1_agent_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2729,7 +2814,7 @@ func (x *AgentDrain) String() string {
 func (*AgentDrain) ProtoMessage() {}
 
 func (x *AgentDrain) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[31]
+	mi := &file_agbox_v1_agent_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2742,7 +2827,7 @@ func (x *AgentDrain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentDrain.ProtoReflect.Descriptor instead.
 func (*AgentDrain) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{31}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AgentDrain) GetMode() DrainMode {
@@ -2801,7 +2886,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\tmax_turns\x18\x02 \x01(\rR\bmaxTurns\x12%\n" +
 	"\x0emax_characters\x18\x03 \x01(\rR\rmaxCharacters\x12.\n" +
 	"\x13model_window_tokens\x18\x04 \x01(\rR\x11modelWindowTokens\x12'\n" +
-	"\x0fsummary_command\x18\x05 \x03(\tR\x0esummaryCommand\"\xf9\a\n" +
+	"\x0fsummary_command\x18\x05 \x03(\tR\x0esummaryCommand\"\xbd\b\n" +
 	"\vAgentHandle\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
@@ -2833,16 +2918,21 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x06parked\x18\x17 \x01(\bR\x06parked\x12\x14\n" +
 	"\x05saved\x18\x18 \x01(\tR\x05saved\x12\x19\n" +
 	"\bmoves_to\x18\x19 \x01(\tR\amovesTo\x121\n" +
-	"\x05queue\x18\x1a \x03(\v2\x1b.agbox.v1.AgentQueuedPromptR\x05queue\x1a9\n" +
+	"\x05queue\x18\x1a \x03(\v2\x1b.agbox.v1.AgentQueuedPromptR\x05queue\x12!\n" +
+	"\fheld_prompts\x18\x1b \x01(\rR\vheldPrompts\x12\x1f\n" +
+	"\vheld_reason\x18\x1c \x01(\tR\n" +
+	"heldReason\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa7\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc8\x01\n" +
 	"\x11AgentQueuedPrompt\x12\x1b\n" +
 	"\tprompt_id\x18\x01 \x01(\tR\bpromptId\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x127\n" +
 	"\tqueued_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\bqueuedAt\x12\x12\n" +
 	"\x04held\x18\x04 \x01(\bR\x04held\x12\x14\n" +
-	"\x05given\x18\x05 \x01(\rR\x05given\"\x85\x01\n" +
+	"\x05given\x18\x05 \x01(\rR\x05given\x12\x1f\n" +
+	"\vheld_reason\x18\x06 \x01(\tR\n" +
+	"heldReason\"\x85\x01\n" +
 	"\x12CreateAgentRequest\x12'\n" +
 	"\x04spec\x18\x01 \x01(\v2\x13.agbox.v1.AgentSpecR\x04spec\x12\x19\n" +
 	"\bagent_id\x18\x02 \x01(\tR\aagentId\x12\x12\n" +
@@ -2880,7 +2970,10 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x13PromptAgentResponse\x12\x1b\n" +
 	"\tprompt_id\x18\x01 \x01(\tR\bpromptId\x12\x14\n" +
 	"\x05ahead\x18\x02 \x01(\rR\x05ahead\x12.\n" +
-	"\x13last_event_sequence\x18\x03 \x01(\x04R\x11lastEventSequence\"2\n" +
+	"\x13last_event_sequence\x18\x03 \x01(\x04R\x11lastEventSequence\"L\n" +
+	"\x12AgentPromptRequest\x12\x19\n" +
+	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x1b\n" +
+	"\tprompt_id\x18\x02 \x01(\tR\bpromptId\"2\n" +
 	"\x15InterruptAgentRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\"\x9f\x01\n" +
 	"\x1bGetAgentConversationRequest\x12\x19\n" +
@@ -3013,7 +3106,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x12AGENT_RUNG_ADOPTED\x10\x01\x12\x15\n" +
 	"\x11AGENT_RUNG_NATIVE\x10\x02\x12\x16\n" +
 	"\x12AGENT_RUNG_CONTEXT\x10\x03\x12\x13\n" +
-	"\x0fAGENT_RUNG_COLD\x10\x04*\xa6\x02\n" +
+	"\x0fAGENT_RUNG_COLD\x10\x04*\xc2\x02\n" +
 	"\x0eAgentEventType\x12 \n" +
 	"\x1cAGENT_EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15AGENT_MESSAGE_CREATED\x10\x01\x12\x1e\n" +
@@ -3026,7 +3119,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\vAGENT_RESET\x10\b\x12\x0f\n" +
 	"\vAGENT_MOVED\x10\t\x12\x15\n" +
 	"\x11AGENT_DRAIN_PHASE\x10\n" +
-	"2\xc0\a\n" +
+	"\x12\x1a\n" +
+	"\x16AGENT_PROMPT_WITHDRAWN\x10\v2\xd9\b\n" +
 	"\fAgentService\x12J\n" +
 	"\vCreateAgent\x12\x1c.agbox.v1.CreateAgentRequest\x1a\x1d.agbox.v1.CreateAgentResponse\x12A\n" +
 	"\bGetAgent\x12\x19.agbox.v1.GetAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12G\n" +
@@ -3037,7 +3131,9 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\tStopAgent\x12\x1a.agbox.v1.StopAgentRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12G\n" +
 	"\vDeleteAgent\x12\x1c.agbox.v1.DeleteAgentRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12C\n" +
 	"\tMoveAgent\x12\x1a.agbox.v1.MoveAgentRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12J\n" +
-	"\vPromptAgent\x12\x1c.agbox.v1.PromptAgentRequest\x1a\x1d.agbox.v1.PromptAgentResponse\x12M\n" +
+	"\vPromptAgent\x12\x1c.agbox.v1.PromptAgentRequest\x1a\x1d.agbox.v1.PromptAgentResponse\x12K\n" +
+	"\x0fRedeliverPrompt\x12\x1c.agbox.v1.AgentPromptRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12J\n" +
+	"\x0eWithdrawPrompt\x12\x1c.agbox.v1.AgentPromptRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12M\n" +
 	"\x0eInterruptAgent\x12\x1f.agbox.v1.InterruptAgentRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12e\n" +
 	"\x14GetAgentConversation\x12%.agbox.v1.GetAgentConversationRequest\x1a&.agbox.v1.GetAgentConversationResponse\x12e\n" +
 	"\x14ListAgentTransitions\x12%.agbox.v1.ListAgentTransitionsRequest\x1a&.agbox.v1.ListAgentTransitionsResponse\x12U\n" +
@@ -3056,7 +3152,7 @@ func file_agbox_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_agbox_v1_agent_proto_goTypes = []any{
 	(AgentState)(0),                      // 0: agbox.v1.AgentState
 	(AgentTrigger)(0),                    // 1: agbox.v1.AgentTrigger
@@ -3078,70 +3174,71 @@ var file_agbox_v1_agent_proto_goTypes = []any{
 	(*DeleteAgentRequest)(nil),           // 17: agbox.v1.DeleteAgentRequest
 	(*PromptAgentRequest)(nil),           // 18: agbox.v1.PromptAgentRequest
 	(*PromptAgentResponse)(nil),          // 19: agbox.v1.PromptAgentResponse
-	(*InterruptAgentRequest)(nil),        // 20: agbox.v1.InterruptAgentRequest
-	(*GetAgentConversationRequest)(nil),  // 21: agbox.v1.GetAgentConversationRequest
-	(*GetAgentConversationResponse)(nil), // 22: agbox.v1.GetAgentConversationResponse
-	(*ConversationTurn)(nil),             // 23: agbox.v1.ConversationTurn
-	(*ListAgentTransitionsRequest)(nil),  // 24: agbox.v1.ListAgentTransitionsRequest
-	(*ListAgentTransitionsResponse)(nil), // 25: agbox.v1.ListAgentTransitionsResponse
-	(*AgentTransition)(nil),              // 26: agbox.v1.AgentTransition
-	(*SubscribeAgentEventsRequest)(nil),  // 27: agbox.v1.SubscribeAgentEventsRequest
-	(*AgentEvent)(nil),                   // 28: agbox.v1.AgentEvent
-	(*AgentMessage)(nil),                 // 29: agbox.v1.AgentMessage
-	(*AgentMessagePart)(nil),             // 30: agbox.v1.AgentMessagePart
-	(*AgentResult)(nil),                  // 31: agbox.v1.AgentResult
-	(*AgentCheckpoint)(nil),              // 32: agbox.v1.AgentCheckpoint
-	(*AgentTruncation)(nil),              // 33: agbox.v1.AgentTruncation
-	(*AgentMove)(nil),                    // 34: agbox.v1.AgentMove
-	(*AgentDrain)(nil),                   // 35: agbox.v1.AgentDrain
-	nil,                                  // 36: agbox.v1.AgentSpec.EnvsEntry
-	nil,                                  // 37: agbox.v1.AgentSpec.LabelsEntry
-	nil,                                  // 38: agbox.v1.AgentHandle.LabelsEntry
-	nil,                                  // 39: agbox.v1.ListAgentsRequest.LabelSelectorEntry
-	(*durationpb.Duration)(nil),          // 40: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),        // 41: google.protobuf.Timestamp
-	(DrainMode)(0),                       // 42: agbox.v1.DrainMode
-	(DrainPhase)(0),                      // 43: agbox.v1.DrainPhase
-	(*AcceptedResponse)(nil),             // 44: agbox.v1.AcceptedResponse
+	(*AgentPromptRequest)(nil),           // 20: agbox.v1.AgentPromptRequest
+	(*InterruptAgentRequest)(nil),        // 21: agbox.v1.InterruptAgentRequest
+	(*GetAgentConversationRequest)(nil),  // 22: agbox.v1.GetAgentConversationRequest
+	(*GetAgentConversationResponse)(nil), // 23: agbox.v1.GetAgentConversationResponse
+	(*ConversationTurn)(nil),             // 24: agbox.v1.ConversationTurn
+	(*ListAgentTransitionsRequest)(nil),  // 25: agbox.v1.ListAgentTransitionsRequest
+	(*ListAgentTransitionsResponse)(nil), // 26: agbox.v1.ListAgentTransitionsResponse
+	(*AgentTransition)(nil),              // 27: agbox.v1.AgentTransition
+	(*SubscribeAgentEventsRequest)(nil),  // 28: agbox.v1.SubscribeAgentEventsRequest
+	(*AgentEvent)(nil),                   // 29: agbox.v1.AgentEvent
+	(*AgentMessage)(nil),                 // 30: agbox.v1.AgentMessage
+	(*AgentMessagePart)(nil),             // 31: agbox.v1.AgentMessagePart
+	(*AgentResult)(nil),                  // 32: agbox.v1.AgentResult
+	(*AgentCheckpoint)(nil),              // 33: agbox.v1.AgentCheckpoint
+	(*AgentTruncation)(nil),              // 34: agbox.v1.AgentTruncation
+	(*AgentMove)(nil),                    // 35: agbox.v1.AgentMove
+	(*AgentDrain)(nil),                   // 36: agbox.v1.AgentDrain
+	nil,                                  // 37: agbox.v1.AgentSpec.EnvsEntry
+	nil,                                  // 38: agbox.v1.AgentSpec.LabelsEntry
+	nil,                                  // 39: agbox.v1.AgentHandle.LabelsEntry
+	nil,                                  // 40: agbox.v1.ListAgentsRequest.LabelSelectorEntry
+	(*durationpb.Duration)(nil),          // 41: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),        // 42: google.protobuf.Timestamp
+	(DrainMode)(0),                       // 43: agbox.v1.DrainMode
+	(DrainPhase)(0),                      // 44: agbox.v1.DrainPhase
+	(*AcceptedResponse)(nil),             // 45: agbox.v1.AcceptedResponse
 }
 var file_agbox_v1_agent_proto_depIdxs = []int32{
-	36, // 0: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
-	40, // 1: agbox.v1.AgentSpec.start_timeout:type_name -> google.protobuf.Duration
+	37, // 0: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
+	41, // 1: agbox.v1.AgentSpec.start_timeout:type_name -> google.protobuf.Duration
 	5,  // 2: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextPolicy
-	37, // 3: agbox.v1.AgentSpec.labels:type_name -> agbox.v1.AgentSpec.LabelsEntry
+	38, // 3: agbox.v1.AgentSpec.labels:type_name -> agbox.v1.AgentSpec.LabelsEntry
 	0,  // 4: agbox.v1.AgentHandle.state:type_name -> agbox.v1.AgentState
-	41, // 5: agbox.v1.AgentHandle.state_changed_at:type_name -> google.protobuf.Timestamp
+	42, // 5: agbox.v1.AgentHandle.state_changed_at:type_name -> google.protobuf.Timestamp
 	2,  // 6: agbox.v1.AgentHandle.rung:type_name -> agbox.v1.AgentRung
-	41, // 7: agbox.v1.AgentHandle.created_at:type_name -> google.protobuf.Timestamp
-	38, // 8: agbox.v1.AgentHandle.labels:type_name -> agbox.v1.AgentHandle.LabelsEntry
+	42, // 7: agbox.v1.AgentHandle.created_at:type_name -> google.protobuf.Timestamp
+	39, // 8: agbox.v1.AgentHandle.labels:type_name -> agbox.v1.AgentHandle.LabelsEntry
 	4,  // 9: agbox.v1.AgentHandle.spec:type_name -> agbox.v1.AgentSpec
 	7,  // 10: agbox.v1.AgentHandle.queue:type_name -> agbox.v1.AgentQueuedPrompt
-	41, // 11: agbox.v1.AgentQueuedPrompt.queued_at:type_name -> google.protobuf.Timestamp
+	42, // 11: agbox.v1.AgentQueuedPrompt.queued_at:type_name -> google.protobuf.Timestamp
 	4,  // 12: agbox.v1.CreateAgentRequest.spec:type_name -> agbox.v1.AgentSpec
 	6,  // 13: agbox.v1.CreateAgentResponse.agent:type_name -> agbox.v1.AgentHandle
 	6,  // 14: agbox.v1.GetAgentResponse.agent:type_name -> agbox.v1.AgentHandle
-	39, // 15: agbox.v1.ListAgentsRequest.label_selector:type_name -> agbox.v1.ListAgentsRequest.LabelSelectorEntry
+	40, // 15: agbox.v1.ListAgentsRequest.label_selector:type_name -> agbox.v1.ListAgentsRequest.LabelSelectorEntry
 	6,  // 16: agbox.v1.ListAgentsResponse.agents:type_name -> agbox.v1.AgentHandle
-	23, // 17: agbox.v1.GetAgentConversationResponse.turns:type_name -> agbox.v1.ConversationTurn
-	41, // 18: agbox.v1.ConversationTurn.at:type_name -> google.protobuf.Timestamp
-	26, // 19: agbox.v1.ListAgentTransitionsResponse.transitions:type_name -> agbox.v1.AgentTransition
+	24, // 17: agbox.v1.GetAgentConversationResponse.turns:type_name -> agbox.v1.ConversationTurn
+	42, // 18: agbox.v1.ConversationTurn.at:type_name -> google.protobuf.Timestamp
+	27, // 19: agbox.v1.ListAgentTransitionsResponse.transitions:type_name -> agbox.v1.AgentTransition
 	0,  // 20: agbox.v1.AgentTransition.from:type_name -> agbox.v1.AgentState
 	0,  // 21: agbox.v1.AgentTransition.to:type_name -> agbox.v1.AgentState
 	1,  // 22: agbox.v1.AgentTransition.trigger:type_name -> agbox.v1.AgentTrigger
-	41, // 23: agbox.v1.AgentTransition.occurred_at:type_name -> google.protobuf.Timestamp
+	42, // 23: agbox.v1.AgentTransition.occurred_at:type_name -> google.protobuf.Timestamp
 	2,  // 24: agbox.v1.AgentTransition.rung:type_name -> agbox.v1.AgentRung
 	3,  // 25: agbox.v1.AgentEvent.event_type:type_name -> agbox.v1.AgentEventType
-	41, // 26: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
-	29, // 27: agbox.v1.AgentEvent.message:type_name -> agbox.v1.AgentMessage
-	30, // 28: agbox.v1.AgentEvent.part:type_name -> agbox.v1.AgentMessagePart
-	26, // 29: agbox.v1.AgentEvent.transition:type_name -> agbox.v1.AgentTransition
-	32, // 30: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	31, // 31: agbox.v1.AgentEvent.result:type_name -> agbox.v1.AgentResult
-	33, // 32: agbox.v1.AgentEvent.truncation:type_name -> agbox.v1.AgentTruncation
-	34, // 33: agbox.v1.AgentEvent.move:type_name -> agbox.v1.AgentMove
-	35, // 34: agbox.v1.AgentEvent.drain:type_name -> agbox.v1.AgentDrain
-	42, // 35: agbox.v1.AgentDrain.mode:type_name -> agbox.v1.DrainMode
-	43, // 36: agbox.v1.AgentDrain.phase:type_name -> agbox.v1.DrainPhase
+	42, // 26: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	30, // 27: agbox.v1.AgentEvent.message:type_name -> agbox.v1.AgentMessage
+	31, // 28: agbox.v1.AgentEvent.part:type_name -> agbox.v1.AgentMessagePart
+	27, // 29: agbox.v1.AgentEvent.transition:type_name -> agbox.v1.AgentTransition
+	33, // 30: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	32, // 31: agbox.v1.AgentEvent.result:type_name -> agbox.v1.AgentResult
+	34, // 32: agbox.v1.AgentEvent.truncation:type_name -> agbox.v1.AgentTruncation
+	35, // 33: agbox.v1.AgentEvent.move:type_name -> agbox.v1.AgentMove
+	36, // 34: agbox.v1.AgentEvent.drain:type_name -> agbox.v1.AgentDrain
+	43, // 35: agbox.v1.AgentDrain.mode:type_name -> agbox.v1.DrainMode
+	44, // 36: agbox.v1.AgentDrain.phase:type_name -> agbox.v1.DrainPhase
 	8,  // 37: agbox.v1.AgentService.CreateAgent:input_type -> agbox.v1.CreateAgentRequest
 	10, // 38: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
 	12, // 39: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
@@ -3150,24 +3247,28 @@ var file_agbox_v1_agent_proto_depIdxs = []int32{
 	17, // 42: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
 	16, // 43: agbox.v1.AgentService.MoveAgent:input_type -> agbox.v1.MoveAgentRequest
 	18, // 44: agbox.v1.AgentService.PromptAgent:input_type -> agbox.v1.PromptAgentRequest
-	20, // 45: agbox.v1.AgentService.InterruptAgent:input_type -> agbox.v1.InterruptAgentRequest
-	21, // 46: agbox.v1.AgentService.GetAgentConversation:input_type -> agbox.v1.GetAgentConversationRequest
-	24, // 47: agbox.v1.AgentService.ListAgentTransitions:input_type -> agbox.v1.ListAgentTransitionsRequest
-	27, // 48: agbox.v1.AgentService.SubscribeAgentEvents:input_type -> agbox.v1.SubscribeAgentEventsRequest
-	9,  // 49: agbox.v1.AgentService.CreateAgent:output_type -> agbox.v1.CreateAgentResponse
-	11, // 50: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
-	13, // 51: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
-	44, // 52: agbox.v1.AgentService.StartAgent:output_type -> agbox.v1.AcceptedResponse
-	44, // 53: agbox.v1.AgentService.StopAgent:output_type -> agbox.v1.AcceptedResponse
-	44, // 54: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.AcceptedResponse
-	44, // 55: agbox.v1.AgentService.MoveAgent:output_type -> agbox.v1.AcceptedResponse
-	19, // 56: agbox.v1.AgentService.PromptAgent:output_type -> agbox.v1.PromptAgentResponse
-	44, // 57: agbox.v1.AgentService.InterruptAgent:output_type -> agbox.v1.AcceptedResponse
-	22, // 58: agbox.v1.AgentService.GetAgentConversation:output_type -> agbox.v1.GetAgentConversationResponse
-	25, // 59: agbox.v1.AgentService.ListAgentTransitions:output_type -> agbox.v1.ListAgentTransitionsResponse
-	28, // 60: agbox.v1.AgentService.SubscribeAgentEvents:output_type -> agbox.v1.AgentEvent
-	49, // [49:61] is the sub-list for method output_type
-	37, // [37:49] is the sub-list for method input_type
+	20, // 45: agbox.v1.AgentService.RedeliverPrompt:input_type -> agbox.v1.AgentPromptRequest
+	20, // 46: agbox.v1.AgentService.WithdrawPrompt:input_type -> agbox.v1.AgentPromptRequest
+	21, // 47: agbox.v1.AgentService.InterruptAgent:input_type -> agbox.v1.InterruptAgentRequest
+	22, // 48: agbox.v1.AgentService.GetAgentConversation:input_type -> agbox.v1.GetAgentConversationRequest
+	25, // 49: agbox.v1.AgentService.ListAgentTransitions:input_type -> agbox.v1.ListAgentTransitionsRequest
+	28, // 50: agbox.v1.AgentService.SubscribeAgentEvents:input_type -> agbox.v1.SubscribeAgentEventsRequest
+	9,  // 51: agbox.v1.AgentService.CreateAgent:output_type -> agbox.v1.CreateAgentResponse
+	11, // 52: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
+	13, // 53: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
+	45, // 54: agbox.v1.AgentService.StartAgent:output_type -> agbox.v1.AcceptedResponse
+	45, // 55: agbox.v1.AgentService.StopAgent:output_type -> agbox.v1.AcceptedResponse
+	45, // 56: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.AcceptedResponse
+	45, // 57: agbox.v1.AgentService.MoveAgent:output_type -> agbox.v1.AcceptedResponse
+	19, // 58: agbox.v1.AgentService.PromptAgent:output_type -> agbox.v1.PromptAgentResponse
+	45, // 59: agbox.v1.AgentService.RedeliverPrompt:output_type -> agbox.v1.AcceptedResponse
+	45, // 60: agbox.v1.AgentService.WithdrawPrompt:output_type -> agbox.v1.AcceptedResponse
+	45, // 61: agbox.v1.AgentService.InterruptAgent:output_type -> agbox.v1.AcceptedResponse
+	23, // 62: agbox.v1.AgentService.GetAgentConversation:output_type -> agbox.v1.GetAgentConversationResponse
+	26, // 63: agbox.v1.AgentService.ListAgentTransitions:output_type -> agbox.v1.ListAgentTransitionsResponse
+	29, // 64: agbox.v1.AgentService.SubscribeAgentEvents:output_type -> agbox.v1.AgentEvent
+	51, // [51:65] is the sub-list for method output_type
+	37, // [37:51] is the sub-list for method input_type
 	37, // [37:37] is the sub-list for extension type_name
 	37, // [37:37] is the sub-list for extension extendee
 	0,  // [0:37] is the sub-list for field type_name
@@ -3180,7 +3281,7 @@ func file_agbox_v1_agent_proto_init() {
 	}
 	file_agbox_v1_drain_proto_init()
 	file_agbox_v1_sandbox_proto_init()
-	file_agbox_v1_agent_proto_msgTypes[24].OneofWrappers = []any{
+	file_agbox_v1_agent_proto_msgTypes[25].OneofWrappers = []any{
 		(*AgentEvent_Message)(nil),
 		(*AgentEvent_Part)(nil),
 		(*AgentEvent_Transition)(nil),
@@ -3196,7 +3297,7 @@ func file_agbox_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agent_proto_rawDesc), len(file_agbox_v1_agent_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   36,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

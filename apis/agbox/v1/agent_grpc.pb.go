@@ -13,6 +13,7 @@
 //   too many agents in its sandbox     RESOURCE_EXHAUSTED   AGENTS_FULL                 sandbox X has N agents
 //   a stream ends for a drain          UNAVAILABLE          DRAINING
 //   to be deleted, or its sandbox is   FAILED_PRECONDITION  AGENT_INVALID_STATE         agent X is being deleted
+//   unknown prompt                     NOT_FOUND            PROMPT_NOT_FOUND            prompt P of agent X was not found
 //   nothing to interrupt               FAILED_PRECONDITION  AGENT_INVALID_STATE         agent X is not busy
 //   from_sequence beyond what is kept  OUT_OF_RANGE         AGENT_EVENT_SEQUENCE_EXPIRED
 //   draining already / not draining    FAILED_PRECONDITION  DRAIN_INVALID_STATE
@@ -46,6 +47,8 @@ const (
 	AgentService_DeleteAgent_FullMethodName          = "/agbox.v1.AgentService/DeleteAgent"
 	AgentService_MoveAgent_FullMethodName            = "/agbox.v1.AgentService/MoveAgent"
 	AgentService_PromptAgent_FullMethodName          = "/agbox.v1.AgentService/PromptAgent"
+	AgentService_RedeliverPrompt_FullMethodName      = "/agbox.v1.AgentService/RedeliverPrompt"
+	AgentService_WithdrawPrompt_FullMethodName       = "/agbox.v1.AgentService/WithdrawPrompt"
 	AgentService_InterruptAgent_FullMethodName       = "/agbox.v1.AgentService/InterruptAgent"
 	AgentService_GetAgentConversation_FullMethodName = "/agbox.v1.AgentService/GetAgentConversation"
 	AgentService_ListAgentTransitions_FullMethodName = "/agbox.v1.AgentService/ListAgentTransitions"
@@ -74,6 +77,12 @@ type AgentServiceClient interface {
 	MoveAgent(ctx context.Context, in *MoveAgentRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
 	// PromptAgent queues a prompt durably. The agent gets it once, in order, when it is IDLE.
 	PromptAgent(ctx context.Context, in *PromptAgentRequest, opts ...grpc.CallOption) (*PromptAgentResponse, error)
+	// RedeliverPrompt returns a held prompt to the queue, before newer ones. A prompt that waits or is worked on already: OK. Errors:
+	// PROMPT_NOT_FOUND for an ID that was never queued; AGENT_INVALID_STATE for a prompt that was completed or withdrawn.
+	RedeliverPrompt(ctx context.Context, in *AgentPromptRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
+	// WithdrawPrompt removes a prompt that waits or is held. One that was withdrawn before: OK. Errors: PROMPT_NOT_FOUND for an ID that was
+	// never queued; AGENT_INVALID_STATE for the prompt that the agent works on, and for a completed one.
+	WithdrawPrompt(ctx context.Context, in *AgentPromptRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
 	// InterruptAgent asks a BUSY agent, by its protocol, to end the turn.
 	InterruptAgent(ctx context.Context, in *InterruptAgentRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
 	// GetAgentConversation reads the conversation as turns, or the context that a new incarnation would get.
@@ -173,6 +182,26 @@ func (c *agentServiceClient) PromptAgent(ctx context.Context, in *PromptAgentReq
 	return out, nil
 }
 
+func (c *agentServiceClient) RedeliverPrompt(ctx context.Context, in *AgentPromptRequest, opts ...grpc.CallOption) (*AcceptedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AcceptedResponse)
+	err := c.cc.Invoke(ctx, AgentService_RedeliverPrompt_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) WithdrawPrompt(ctx context.Context, in *AgentPromptRequest, opts ...grpc.CallOption) (*AcceptedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AcceptedResponse)
+	err := c.cc.Invoke(ctx, AgentService_WithdrawPrompt_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *agentServiceClient) InterruptAgent(ctx context.Context, in *InterruptAgentRequest, opts ...grpc.CallOption) (*AcceptedResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(AcceptedResponse)
@@ -244,6 +273,12 @@ type AgentServiceServer interface {
 	MoveAgent(context.Context, *MoveAgentRequest) (*AcceptedResponse, error)
 	// PromptAgent queues a prompt durably. The agent gets it once, in order, when it is IDLE.
 	PromptAgent(context.Context, *PromptAgentRequest) (*PromptAgentResponse, error)
+	// RedeliverPrompt returns a held prompt to the queue, before newer ones. A prompt that waits or is worked on already: OK. Errors:
+	// PROMPT_NOT_FOUND for an ID that was never queued; AGENT_INVALID_STATE for a prompt that was completed or withdrawn.
+	RedeliverPrompt(context.Context, *AgentPromptRequest) (*AcceptedResponse, error)
+	// WithdrawPrompt removes a prompt that waits or is held. One that was withdrawn before: OK. Errors: PROMPT_NOT_FOUND for an ID that was
+	// never queued; AGENT_INVALID_STATE for the prompt that the agent works on, and for a completed one.
+	WithdrawPrompt(context.Context, *AgentPromptRequest) (*AcceptedResponse, error)
 	// InterruptAgent asks a BUSY agent, by its protocol, to end the turn.
 	InterruptAgent(context.Context, *InterruptAgentRequest) (*AcceptedResponse, error)
 	// GetAgentConversation reads the conversation as turns, or the context that a new incarnation would get.
@@ -286,6 +321,12 @@ func (UnimplementedAgentServiceServer) MoveAgent(context.Context, *MoveAgentRequ
 }
 func (UnimplementedAgentServiceServer) PromptAgent(context.Context, *PromptAgentRequest) (*PromptAgentResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PromptAgent not implemented")
+}
+func (UnimplementedAgentServiceServer) RedeliverPrompt(context.Context, *AgentPromptRequest) (*AcceptedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RedeliverPrompt not implemented")
+}
+func (UnimplementedAgentServiceServer) WithdrawPrompt(context.Context, *AgentPromptRequest) (*AcceptedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method WithdrawPrompt not implemented")
 }
 func (UnimplementedAgentServiceServer) InterruptAgent(context.Context, *InterruptAgentRequest) (*AcceptedResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method InterruptAgent not implemented")
@@ -464,6 +505,42 @@ func _AgentService_PromptAgent_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AgentService_RedeliverPrompt_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AgentPromptRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).RedeliverPrompt(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_RedeliverPrompt_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).RedeliverPrompt(ctx, req.(*AgentPromptRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AgentService_WithdrawPrompt_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AgentPromptRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).WithdrawPrompt(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_WithdrawPrompt_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).WithdrawPrompt(ctx, req.(*AgentPromptRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AgentService_InterruptAgent_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(InterruptAgentRequest)
 	if err := dec(in); err != nil {
@@ -567,6 +644,14 @@ var AgentService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "PromptAgent",
 			Handler:    _AgentService_PromptAgent_Handler,
+		},
+		{
+			MethodName: "RedeliverPrompt",
+			Handler:    _AgentService_RedeliverPrompt_Handler,
+		},
+		{
+			MethodName: "WithdrawPrompt",
+			Handler:    _AgentService_WithdrawPrompt_Handler,
 		},
 		{
 			MethodName: "InterruptAgent",

@@ -476,7 +476,11 @@ type AgentPrompt struct {
 	Summary string `protobuf:"bytes,9,opt,name=summary,proto3" json:"summary,omitempty"`
 	// Set by the claim: the bytes of the context that the incarnation gets with it; empty: none. A repeated delivery must write the
 	// same bytes, even if the events of the context were dropped since.
-	Past          string `protobuf:"bytes,10,opt,name=past,proto3" json:"past,omitempty"`
+	Past string `protobuf:"bytes,10,opt,name=past,proto3" json:"past,omitempty"`
+	// Turns in which the agent's process ended by itself. At two the prompt is held.
+	Strikes uint32 `protobuf:"varint,11,opt,name=strikes,proto3" json:"strikes,omitempty"`
+	// Why it is held.
+	HeldReason    string `protobuf:"bytes,12,opt,name=held_reason,json=heldReason,proto3" json:"held_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -583,12 +587,27 @@ func (x *AgentPrompt) GetPast() string {
 	return ""
 }
 
+func (x *AgentPrompt) GetStrikes() uint32 {
+	if x != nil {
+		return x.Strikes
+	}
+	return 0
+}
+
+func (x *AgentPrompt) GetHeldReason() string {
+	if x != nil {
+		return x.HeldReason
+	}
+	return ""
+}
+
 // AgentPromptRef keeps a prompt ID as long as its agent exists, so that a retry finds it.
 type AgentPromptRef struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Key in the queue, and the SHA-256 of the text.
 	Number        uint64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
 	TextSha256    []byte `protobuf:"bytes,2,opt,name=text_sha256,json=textSha256,proto3" json:"text_sha256,omitempty"`
+	Withdrawn     bool   `protobuf:"varint,3,opt,name=withdrawn,proto3" json:"withdrawn,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -635,6 +654,13 @@ func (x *AgentPromptRef) GetTextSha256() []byte {
 		return x.TextSha256
 	}
 	return nil
+}
+
+func (x *AgentPromptRef) GetWithdrawn() bool {
+	if x != nil {
+		return x.Withdrawn
+	}
+	return false
 }
 
 // AgentPosition is how far the daemon has read the output of one incarnation. It is written in the transaction of the events read.
@@ -908,7 +934,7 @@ const file_agbox_store_v1_agent_proto_rawDesc = "" +
 	"\x10initial_prompted\x18\x16 \x01(\bR\x0finitialPrompted\x12\x18\n" +
 	"\aprompts\x18\x17 \x01(\x04R\aprompts\x12-\n" +
 	"\x12nudged_incarnation\x18\x18 \x01(\x04R\x11nudgedIncarnation\x12/\n" +
-	"\x13adopted_incarnation\x18\x19 \x01(\x04R\x12adoptedIncarnation\"\xab\x02\n" +
+	"\x13adopted_incarnation\x18\x19 \x01(\x04R\x12adoptedIncarnation\"\xe6\x02\n" +
 	"\vAgentPrompt\x12\x1b\n" +
 	"\tprompt_id\x18\x01 \x01(\tR\bpromptId\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x1b\n" +
@@ -920,11 +946,15 @@ const file_agbox_store_v1_agent_proto_rawDesc = "" +
 	"\x04held\x18\b \x01(\bR\x04held\x12\x1c\n" +
 	"\asummary\x18\t \x01(\tB\x02\x18\x01R\asummary\x12\x12\n" +
 	"\x04past\x18\n" +
-	" \x01(\tR\x04past\"I\n" +
+	" \x01(\tR\x04past\x12\x18\n" +
+	"\astrikes\x18\v \x01(\rR\astrikes\x12\x1f\n" +
+	"\vheld_reason\x18\f \x01(\tR\n" +
+	"heldReason\"g\n" +
 	"\x0eAgentPromptRef\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x1f\n" +
 	"\vtext_sha256\x18\x02 \x01(\fR\n" +
-	"textSha256\"\xab\x01\n" +
+	"textSha256\x12\x1c\n" +
+	"\twithdrawn\x18\x03 \x01(\bR\twithdrawn\"\xab\x01\n" +
 	"\rAgentPosition\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\x04R\vincarnation\x12#\n" +
 	"\rstdout_offset\x18\x02 \x01(\x03R\fstdoutOffset\x12#\n" +

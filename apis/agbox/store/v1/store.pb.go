@@ -1656,7 +1656,9 @@ type ExecEnd struct {
 	StdoutDroppedBytes int64 `protobuf:"varint,9,opt,name=stdout_dropped_bytes,json=stdoutDroppedBytes,proto3" json:"stdout_dropped_bytes,omitempty"`
 	StderrDroppedBytes int64 `protobuf:"varint,10,opt,name=stderr_dropped_bytes,json=stderrDroppedBytes,proto3" json:"stderr_dropped_bytes,omitempty"`
 	// Processes of the sandbox that the kernel killed for memory while the command ran.
-	OomKills      int64 `protobuf:"varint,11,opt,name=oom_kills,json=oomKills,proto3" json:"oom_kills,omitempty"`
+	OomKills int64 `protobuf:"varint,11,opt,name=oom_kills,json=oomKills,proto3" json:"oom_kills,omitempty"`
+	// It ended with its container.
+	WithContainer bool `protobuf:"varint,12,opt,name=with_container,json=withContainer,proto3" json:"with_container,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1766,6 +1768,13 @@ func (x *ExecEnd) GetOomKills() int64 {
 		return x.OomKills
 	}
 	return 0
+}
+
+func (x *ExecEnd) GetWithContainer() bool {
+	if x != nil {
+		return x.WithContainer
+	}
+	return false
 }
 
 // SandboxRecord is the whole record of one live sandbox except events and execs. A rebuild without the database gives it to the
@@ -2132,7 +2141,7 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\n" +
 	"created_at\x18\x02 \x01(\x03R\tcreatedAt\x12)\n" +
 	"\x10started_sequence\x18\x03 \x01(\x04R\x0fstartedSequence\x12.\n" +
-	"\x13cancel_requested_at\x18\x04 \x01(\x03R\x11cancelRequestedAt\"\xf6\x02\n" +
+	"\x13cancel_requested_at\x18\x04 \x01(\x03R\x11cancelRequestedAt\"\x9d\x03\n" +
 	"\aExecEnd\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\x05R\x05state\x12\x1b\n" +
 	"\texit_code\x18\x02 \x01(\x05R\bexitCode\x12\x1d\n" +
@@ -2148,7 +2157,8 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\x14stdout_dropped_bytes\x18\t \x01(\x03R\x12stdoutDroppedBytes\x120\n" +
 	"\x14stderr_dropped_bytes\x18\n" +
 	" \x01(\x03R\x12stderrDroppedBytes\x12\x1b\n" +
-	"\toom_kills\x18\v \x01(\x03R\boomKills\"\xfc\x03\n" +
+	"\toom_kills\x18\v \x01(\x03R\boomKills\x12%\n" +
+	"\x0ewith_container\x18\f \x01(\bR\rwithContainer\"\xfc\x03\n" +
 	"\rSandboxRecord\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x1d\n" +
 	"\n" +
