@@ -593,7 +593,11 @@ func (p *player) checkBox(id string) error {
 	if want == agboxv1.SandboxState_SANDBOX_STATE_READY && p.runsElsewhere(id) {
 		return nil // an exec runs in it, so it is neither failed nor judged
 	}
-	if line := p.daemon.Status(id); line != "" {
+	line := p.daemon.Status(id)
+	if sb.State == agboxv1.SandboxState_SANDBOX_STATE_STOPPED && strings.Contains(line, "does not show the primary") && slices.Contains(p.reallyGone(), id) {
+		return nil // only a resume needs it
+	}
+	if line != "" {
 		return fmt.Errorf("is %s, and the status still says %q", sb.State, line)
 	}
 	if err := p.checkObjects(id, sb.State, sb.Desired.GetDemotedAt() != 0); err != nil {

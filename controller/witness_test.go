@@ -257,6 +257,9 @@ func (w *witness) fails(sb store.Sandbox, why *agboxv1.SandboxPhaseDetails) {
 	case code == plan.CodeContainerMissing && exists && !deniedForLong(primary):
 		w.breaks("%s fails as missing, and its primary exists: shown %t, denied at %s, seen at %s", sb.ID, primary.Shown, primary.Denied, primary.Seen)
 	case code == plan.CodeContainerMissing:
+		if sb.State == agboxv1.SandboxState_SANDBOX_STATE_STOPPED && !w.mayBeGone(sb) {
+			w.breaks("%s was stopped and fails as missing, and neither an event nor an operator says that its primary is gone", sb.ID)
+		}
 		w.vanishes(sb, kept)
 	case code == plan.CodeContainerOOM && !w.excuses.mayFailForMemory(sb.ID):
 		w.breaks("%s fails as out of memory, and the OOM killer did not end it", sb.ID)
@@ -297,10 +300,7 @@ func deniedForLong(c dockertest.Kept) bool {
 // vanishes judges the verdict that a primary is missing: if several vanish together an operator decides, unless the engine has reported the
 // removal.
 func (w *witness) vanishes(sb store.Sandbox, kept map[string]dockertest.Kept) {
-	w.mu.Lock()
-	excused := w.confirmed || w.destroyed[sb.Desired.GetObjects().GetPrimaryId()] || time.Since(w.halfTold) < slowPassTime
-	w.mu.Unlock()
-	if excused {
+	if w.mayBeGone(sb) {
 		return
 	}
 	for _, id := range w.w.store.LiveIDs() {
@@ -314,6 +314,13 @@ func (w *witness) vanishes(sb store.Sandbox, kept map[string]dockertest.Kept) {
 			w.breaks("%s fails as missing, %s vanished with it, and no operator was asked", sb.ID, id)
 		}
 	}
+}
+
+// mayBeGone reports whether an event or an operator may have told agboxd that the primary of a sandbox is gone.
+func (w *witness) mayBeGone(sb store.Sandbox) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.confirmed || w.destroyed[sb.Desired.GetObjects().GetPrimaryId()] || time.Since(w.halfTold) < slowPassTime
 }
 
 // supervisorDied records that the end of an exec will never be in its journal.

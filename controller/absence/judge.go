@@ -141,11 +141,13 @@ func (r *Reader) prove(ctx context.Context, s Sandbox, w *plan.World) error {
 		w.Doubt, w.LookAgain = "the engine does not show "+what+"; looking again", left
 		return nil
 	}
+	w.Removed = proof
 	if !proof && what == plan.ThePrimary && !hasPrimary(*w) { // a create that has no primary yet makes its other parts again
-		others, err := r.vanishedWith(ctx, rec, w.Run)
+		others, confirmed, err := r.vanishedWith(ctx, rec, w.Run)
 		if err != nil {
 			return err
 		}
+		w.Removed = confirmed
 		if len(others) > 0 {
 			r.hold(rec.ID, heldSandbox{s.Name, rec.Objects.GetPrimaryId(), w.Run})
 			w.Doubt, w.LookAgain = vanishedTogether(append(others, s.Name)), looksApart
@@ -204,29 +206,28 @@ func (r *Reader) contradiction(ctx context.Context, rec plan.Record, w plan.Worl
 	return ""
 }
 
-// vanishedWith names the other sandboxes that vanished, or none if an operator gave up that of rec. Errors: ErrUnavailable if the engine
-// lists the primary of rec, which contradicts its absence.
-func (r *Reader) vanishedWith(ctx context.Context, rec plan.Record, run *storev1.EngineRun) ([]string, error) {
+// vanishedWith names the other sandboxes that vanished, or none if an operator gave up that of rec: confirmed. Errors: ErrUnavailable if the
+// engine lists the primary of rec, which contradicts its absence.
+func (r *Reader) vanishedWith(ctx context.Context, rec plan.Record, run *storev1.EngineRun) (names []string, confirmed bool, err error) {
 	engine, err := r.p.Store.EngineIdentity(ctx)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if r.isConfirmed(rec.ID, rec.Objects, run, engine) {
-		return nil, nil
+		return nil, true, nil
 	}
 	all, shown, err := r.unlisted(ctx, run, engine)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if shown[rec.ID] {
-		return nil, fmt.Errorf("the engine lists the primary container again: %w", errdefs.ErrUnavailable)
+		return nil, false, fmt.Errorf("the engine lists the primary container again: %w", errdefs.ErrUnavailable)
 	}
 	delete(all, rec.ID)
-	var names []string
 	for _, sb := range all {
 		names = append(names, NameOf(sb))
 	}
-	return names, nil
+	return names, false, nil
 }
 
 // unlisted returns the live sandboxes, by ID, whose primary is not in shown and has no event of its removal; shown are those whose primary the

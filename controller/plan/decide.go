@@ -180,6 +180,10 @@ func stop(r Record, w World, pol Policy, now time.Time) Plan {
 		return p
 	}
 	if mine.primary == nil {
+		if r.State == agboxv1.SandboxState_SANDBOX_STATE_STOPPED && !w.Removed { // nothing is lost by waiting until a resume needs it
+			p.Waiting = "the engine does not show the primary container, and reported no removal of it"
+			return p.cleanup(r, pol, now)
+		}
 		return p.judgedMissing(r, CodeContainerMissing, "the primary container is missing")
 	}
 	switch down := p.halt(r, w, mine, stopReason(r)); {

@@ -46,6 +46,14 @@ func TestDecideInDoubt(t *testing.T) {
 			s.w.Containers[0].ID, s.w.Containers[0].Name = "c2", "double"
 		}, "next:10s"},
 		{"stopped, and not seen: no verdict", func(s *scene) { stopping(s); s.r.State, s.w.Containers = halted, nil }, "next:10s"},
+		{"stopped, and two observations don't find it: no verdict", func(s *scene) {
+			stopping(s)
+			s.r.State, s.w.Containers, s.w.Doubt = halted, nil, ""
+		}, ""},
+		{"stopped, and its removal was reported: failed", func(s *scene) {
+			stopping(s)
+			s.r.State, s.w.Containers, s.w.Doubt, s.w.Removed = halted, nil, "", true
+		}, "FAILED(CONTAINER_MISSING)"},
 		{"paused, and not seen: no verdict", func(s *scene) {
 			s.r.Desired, s.r.State, s.w.Containers = storev1.RunState_RUN_STATE_PAUSE, agboxv1.SandboxState_SANDBOX_STATE_PAUSED, nil
 		}, "next:10s"},

@@ -145,6 +145,8 @@ type World struct {
 	// Doubt says why the absence of missing parts is not proven. Empty: it is proven, by two observations apart in time, by ID and by name,
 	// on an engine with the recorded storage driver and data root.
 	Doubt string
+	// Removed: an event of the engine reported the removal of the missing part, or an operator confirmed that it is gone.
+	Removed bool
 	// LookAgain is the delay until an observation that may end the doubt; zero: no observation can.
 	LookAgain time.Duration
 	// Terminated: PID 1 of the primary got a TERM in its present or last run.
