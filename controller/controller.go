@@ -42,8 +42,8 @@ type Config struct {
 	// observed only when another source adds their key.
 	WatchAgents func(ctx context.Context, notify func(sandboxID, execID string)) error
 
-	// Drained is called when a drain is done; exit: the caller of the drain asked the daemon to exit afterwards. It must not block. It may
-	// be nil.
+	// Drained is called when a drain is done; exit: the caller of the drain asked the daemon to exit afterwards. It is called with false
+	// when a drain is withdrawn. It must not block. It may be nil.
 	Drained func(exit bool)
 
 	// NoRoom returns why the disk is full, in one sentence, or "". It must not block. Nil: the disk is never full.

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Makes sure that what the tests call is there: a C compiler, since Go's race detector is linked with cgo; ip and
-# nsenter for private engines; mount, mkfs.ext4 and btrfs for small disks. Installs Debian's packages when we are root; otherwise says what to do.
+# nsenter for private engines; git for saved work trees and ignored files; mount, mkfs.ext4 and btrfs for small disks. Installs Debian's
+# packages when we are root; otherwise says what to do.
 set -euo pipefail
 
 packages=()
 command -v "${CC:-gcc}" >/dev/null || packages+=(gcc libc6-dev)
+command -v git >/dev/null || packages+=(git)
 command -v ip >/dev/null || packages+=(iproute2)
 command -v nsenter >/dev/null || packages+=(util-linux)
 command -v mount >/dev/null || packages+=(mount)

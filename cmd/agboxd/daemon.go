@@ -118,6 +118,7 @@ type daemon struct {
 	rebuild  *rebuilder
 	disk     *diskspace.Watcher
 	parked   chan struct{}                 // closed at the end of a drain with exit
+	drained  chan struct{}                 // has a value after the end of a drain
 	current  atomic.Pointer[config.Config] // cfg with the reloadable keys after the last reload
 	coverDir string
 	dataDir  string
@@ -202,11 +203,15 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	}
 	d.execs = execjournal.New(d.cfg.Artifacts.ExecOutputRoot, runRoot(paths))
 	r := d.cfg.Runtime
-	d.parked = make(chan struct{})
+	d.parked, d.drained = make(chan struct{}), make(chan struct{}, 1)
 	parked := sync.OnceFunc(func() { close(d.parked) })
 	d.ctl = controller.New(controller.Config{
 		Store: d.store, Engine: d.engine, Execs: d.execs, WatchExecs: d.execs.Watch, WatchAgents: d.execs.WatchAgents,
 		Drained: func(exit bool) {
+			select {
+			case d.drained <- struct{}{}:
+			default: // the present signal is not consumed yet
+			}
 			if exit {
 				parked()
 			}

@@ -14,9 +14,6 @@ import (
 // agboxd exits at most 11 minutes after the first signal.
 const drainMargin = time.Minute
 
-// drainLook is the time between two looks whether a drain has ended.
-const drainLook = 100 * time.Millisecond
-
 // mustPark reports whether agents save their work before agboxd exits on SIGTERM or SIGINT.
 func (d *daemon) mustPark() bool {
 	switch d.current.Load().Drain.OnSigterm {
@@ -44,12 +41,10 @@ func (d *daemon) beforeExit(ctx context.Context) {
 	d.log.Info("agboxd ends once its agents are parked; another signal saves their work now")
 	limit := time.NewTimer(wait + drainMargin)
 	defer limit.Stop()
-	look := time.NewTicker(drainLook)
-	defer look.Stop()
 	hurried := false
 	for s := d.ctl.DrainStatus(); s.GetDraining() && s.GetPhase() != agboxv1.DrainPhase_DRAIN_PHASE_DONE; s = d.ctl.DrainStatus() {
 		select {
-		case <-look.C:
+		case <-d.drained:
 		case <-limit.C:
 			d.log.Error("the drain takes too long; what is left works on and is adopted by the next start")
 			return

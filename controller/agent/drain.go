@@ -30,7 +30,8 @@ type Drainer struct {
 }
 
 // NewDrainer returns a Drainer for the agents of r, whose queue q has the key DrainKey. It calls drained once or more when a drain is
-// DONE, with the exit that its caller requested; drained must not block, and may be nil.
+// DONE, with the exit that its caller requested, and with false when a drain was withdrawn; drained must not
+// block, and may be nil.
 func NewDrainer(r *Reconciler, s DrainStore, q *queue.Loop, drained func(exit bool)) *Drainer {
 	return &Drainer{agents: r, store: s, queue: q, drained: drained}
 }
@@ -59,6 +60,9 @@ func (d *Drainer) SaveNow(ctx context.Context) error {
 // Undrain opens the gates. changed is false if there was no drain.
 func (d *Drainer) Undrain(ctx context.Context) (changed bool, err error) {
 	changed, err = d.store.EndDrain(ctx)
+	if changed && d.drained != nil {
+		d.drained(false)
+	}
 	d.agents.EnqueueAll()
 	return changed, err
 }

@@ -11,9 +11,6 @@ import (
 // TestGitSaveTellsNothingToSaveFromNotSaved runs the default save command itself: a work tree that git cannot open holds unsaved work,
 // unlike a directory without a work tree.
 func TestGitSaveTellsNothingToSaveFromNotSaved(t *testing.T) {
-	if _, err := exec.LookPath("git"); err != nil {
-		t.Skip("there is no git")
-	}
 	for name, c := range map[string]struct {
 		prepare func(t *testing.T, dir string)
 		path    string // of programs; empty: the test's own

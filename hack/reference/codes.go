@@ -20,7 +20,7 @@ var errorReasons = []code{
 	{"EXEC_ALREADY_TERMINAL", "the exec has ended"},
 	{"AGENT_NOT_FOUND", "no agent has the ID or name"},
 	{"AGENT_ID_ALREADY_EXISTS", "the ID is in use, or was at any time"},
-	{"AGENT_NAME_ALREADY_EXISTS", "an agent of the sandbox has the name"},
+	{"AGENT_NAME_ALREADY_EXISTS", "a live agent has the name"},
 	{"AGENT_INVALID_STATE", "the call does not fit the state of the agent"},
 	{"AGENTS_FULL", "the sandbox has the maximum number of agents"},
 	{"PROMPT_NOT_FOUND", "the agent has never had a prompt with this ID"},

@@ -16,11 +16,11 @@
 //   ExecStatus            100 error_code, 101-103 times, 104-105 log paths, 106 oom_killed, 107-108 dropped bytes,
 //                         109 oom_kills
 //   PingResponse          100 engine_problem, 101 instance_id
-//   CreateSpec            100-112 runtime settings, 130-132 lifetimes, see there; reserved: up to 129 runtime settings,
+//   CreateSpec            100-113 runtime settings, 130-132 lifetimes, see there; reserved: up to 129 runtime settings,
 //                         up to 139 lifetimes, 140-149 network policy
 //   ResumeSandboxRequest  100 recover
 //   DeleteSandboxRequest  100 keep_agents
-//   ServiceSpec           100-111 the settings of CreateSpec with the same numbers
+//   ServiceSpec           100-105, 107, 110-111 the settings of CreateSpec with the same numbers
 //
 // Errors have a google.rpc.ErrorInfo with domain "agents-sandbox", a reason, and metadata with the object's ID.
 

@@ -96,9 +96,6 @@ type gitRepo struct {
 }
 
 func newGitRepo(t testing.TB) gitRepo {
-	if _, err := exec.LookPath("git"); err != nil {
-		t.Skip("git is not installed")
-	}
 	r := gitRepo{t, t.TempDir()}
 	r.run(nil, "init", "-q")
 	return r

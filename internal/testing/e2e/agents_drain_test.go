@@ -22,8 +22,8 @@ const (
 // gitMounts give a sandbox the host's git, and a bare repository that is returned.
 func gitMounts(t *testing.T) (origin string, mounts []*agboxv1.MountSpec) {
 	t.Helper()
-	if _, err := os.Stat("/usr/bin/git"); err != nil || os.Getuid() != 0 {
-		t.Skip("there is no git, or its files can't be given to the sandbox's user")
+	if os.Getuid() != 0 {
+		t.Skip("only root can give files to the sandbox's user")
 	}
 	origin = filepath.Join(t.TempDir(), "origin.git")
 	script := `git init -q --bare "$0" && chown -R 1000:1000 "$0"` // the user agbox of the image
