@@ -28,7 +28,7 @@ var update = flag.Bool("update", false, "write the files that are made from the 
 
 func TestWhatIsWrittenFromTheTableIsUpToDate(t *testing.T) {
 	for file, table := range map[string]string{
-		"examples/agboxd.toml": Example(), "../docs/configuration.md": Reference(),
+		"examples/agboxd.toml": example(), "../docs/configuration.md": reference(),
 	} {
 		got, err := os.ReadFile(file)
 		if err != nil {
@@ -47,7 +47,7 @@ func TestWhatIsWrittenFromTheTableIsUpToDate(t *testing.T) {
 }
 
 func TestExampleHasEveryKeyWithItsDefault(t *testing.T) {
-	got, set, err := parse("example", []byte(Example()))
+	got, set, err := parse("example", []byte(example()))
 	if err != nil {
 		t.Fatal(err)
 	}

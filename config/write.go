@@ -8,9 +8,6 @@ import (
 	"time"
 )
 
-// lineWidth is where comments are broken.
-const lineWidth = 110
-
 // Write writes c as a file that Load accepts. The text of note for a key is the comment beside its value.
 func Write(w io.Writer, c Config, note func(Key) string) error {
 	var b strings.Builder
@@ -19,17 +16,6 @@ func Write(w io.Writer, c Config, note func(Key) string) error {
 	})
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-// Example returns the sections of a file that has every key with its default, and its description.
-func Example() string {
-	var b strings.Builder
-	sections(&b, func(k Key, name string) {
-		comment(&b, k.Meaning)
-		comment(&b, "Values: "+k.rule.text+"."+restart(k))
-		fmt.Fprintf(&b, "%s = %s\n", name, k.Value(Default()))
-	})
-	return b.String()
 }
 
 // sections calls key for each key and its name in its section, with the header of its section before the first.
@@ -46,40 +32,6 @@ func sections(b *strings.Builder, key func(k Key, name string)) {
 		last = section
 		key(k, name)
 	}
-}
-
-func restart(k Key) string {
-	if k.Reload {
-		return ""
-	}
-	return " (restart)"
-}
-
-// comment writes text in lines of at most lineWidth bytes.
-func comment(b *strings.Builder, text string) {
-	line := "#"
-	for word := range strings.FieldsSeq(text) {
-		if len(line)+1+len(word) > lineWidth {
-			b.WriteString(line + "\n")
-			line = "#"
-		}
-		line += " " + word
-	}
-	b.WriteString(line + "\n")
-}
-
-// Reference returns the documentation of all keys as a table in Markdown.
-func Reference() string {
-	var b strings.Builder
-	b.WriteString("| key | type | default | values | reload | meaning |\n|---|---|---|---|---|---|\n")
-	for _, k := range table {
-		reload := "restart"
-		if k.Reload {
-			reload = "yes"
-		}
-		fmt.Fprintf(&b, "| `%s` | %s | `%s` | %s | %s | %s |\n", k.Name, k.rule.kind, k.Value(Default()), k.rule.text, reload, k.Meaning)
-	}
-	return b.String()
 }
 
 // literal returns value in TOML.
