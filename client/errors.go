@@ -40,31 +40,29 @@ func (e *Error) GRPCStatus() *status.Status { return e.status }
 // Code returns the code of err: OK for nil, Unknown for errors that are not of this package or gRPC.
 func Code(err error) codes.Code { return status.Code(err) }
 
-// Reason returns the reason of err, or "".
-func Reason(err error) string {
+// answerOf returns the answer that err wraps, or an empty one.
+func answerOf(err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
-		return e.Reason
+		return e
 	}
-	return ""
+	return &Error{}
 }
+
+// Reason returns the reason of err, or "".
+func Reason(err error) string { return answerOf(err).Reason }
 
 // ImmutableFields returns the paths for which an UpdateSandbox was refused: they differ and can't be changed in place. It
 // is empty for every other error. A list too long for an error ends with "...".
 func ImmutableFields(err error) []string {
-	e, ok := errors.AsType[*Error](err)
-	if !ok || e.Reason != "SANDBOX_FIELD_IMMUTABLE" || e.Metadata["fields"] == "" {
+	e := answerOf(err)
+	if e.Reason != "SANDBOX_FIELD_IMMUTABLE" || e.Metadata["fields"] == "" {
 		return nil
 	}
 	return strings.Split(e.Metadata["fields"], ",")
 }
 
 // ResumeRefusal returns why the containers of a sandbox can't be started again, or "" for every other error.
-func ResumeRefusal(err error) string {
-	if e, ok := errors.AsType[*Error](err); ok {
-		return e.Metadata["refusal"]
-	}
-	return ""
-}
+func ResumeRefusal(err error) string { return answerOf(err).Metadata["refusal"] }
 
 // IsNotFound reports whether the object does not exist.
 func IsNotFound(err error) bool { return is(err, codes.NotFound) }
@@ -88,10 +86,8 @@ func IsOutOfRange(err error) bool { return is(err, codes.OutOfRange) }
 // may have been carried out; repeat creates only with an ID of your own.
 func IsUnavailable(err error) bool { return is(err, codes.Unavailable) }
 
-func is(err error, code codes.Code) bool {
-	e, ok := errors.AsType[*Error](err)
-	return ok && e.Code == code
-}
+// is reports whether err has the code, which must not be OK.
+func is(err error, code codes.Code) bool { return answerOf(err).Code == code }
 
 // fromStatus turns a gRPC error into an *Error.
 func (c *Client) fromStatus(err error) error {
