@@ -54,9 +54,7 @@ const (
 func agentDifferences(old *agboxv1.AgentHandle, spec *agboxv1.AgentSpec) (changes []validate.Change, fixed []string) {
 	before, after := proto.CloneOf(old.GetSpec()), proto.CloneOf(spec)
 	before.DesiredState, before.SandboxId = old.GetDesiredState(), cmp.Or(old.GetMovesTo(), old.GetSandboxId())
-	if after.GetDesiredState() == "" {
-		after.DesiredState = before.DesiredState
-	}
+	after.DesiredState = cmp.Or(after.DesiredState, before.DesiredState)
 	changes = validate.DiffAgent(before, after)
 	for _, one := range changes {
 		if one.Path != pathState && one.Path != pathSandbox {
@@ -90,10 +88,8 @@ func (a *app) requestChanges(ctx context.Context, id string, spec *agboxv1.Agent
 
 // moveAside returns a note with the sandbox to which changes move an agent, or "".
 func moveAside(d document, changes []validate.Change) string {
-	if slices.ContainsFunc(changes, func(one validate.Change) bool { return one.Path == pathSandbox }) {
-		return ", moves to sandbox/" + d.Agent.GetSandboxId()
-	}
-	return ""
+	moves := slices.ContainsFunc(changes, func(one validate.Change) bool { return one.Path == pathSandbox })
+	return textIf(moves, ", moves to sandbox/"+d.Agent.GetSandboxId())
 }
 
 // agentAside returns a note with the reason why an agent does not work and the command that helps, or "".

@@ -53,9 +53,7 @@ func (a *app) attachAgent(ctx context.Context, agent *agboxv1.AgentHandle, all b
 	at := &attached{app: a, agent: agent, talk: newTalk(a.Out, a.Out), open: map[string]bool{}}
 	at.talk.users, at.talk.results = true, true
 	fmt.Fprintf(a.Err, "attached to agent %s, which is %s; ^C detaches\n", agentName(agent), agentState(agent))
-	if hint := asleep(agent); hint != "" {
-		fmt.Fprintln(a.Err, "note: "+oneLine(hint))
-	}
+	a.hint(given("note: ", oneLine(asleep(agent)), ""))
 	err := at.run(ctx, from)
 	at.mu.Lock()
 	defer at.mu.Unlock()

@@ -118,9 +118,7 @@ func (a *app) agentCreate(ctx context.Context, name string, o agentCreateOptions
 		return nil
 	}
 	fmt.Fprintf(a.Out, "agent/%s created\n", name)
-	if hint := sleepingSandbox(sb); hint != "" {
-		fmt.Fprintln(a.Err, hint)
-	}
+	a.hint(sleepingSandbox(sb))
 	if !o.wait {
 		return nil
 	}
@@ -129,8 +127,6 @@ func (a *app) agentCreate(ctx context.Context, name string, o agentCreateOptions
 
 // sleepingSandbox returns a note if the agents of a sandbox start only after a user resumes it, or "".
 func sleepingSandbox(sb *agboxv1.SandboxHandle) string {
-	if !sandboxstate.Rests(sb.GetState()) {
-		return ""
-	}
-	return fmt.Sprintf("note: sandbox %s is %s; its agents are started when it is READY; %s", nameOrID(sb), enum.Word(sb.GetState()), resumeHint(sb))
+	return textIf(sandboxstate.Rests(sb.GetState()), fmt.Sprintf("note: sandbox %s is %s; its agents are started when it is READY; %s",
+		nameOrID(sb), enum.Word(sb.GetState()), resumeHint(sb)))
 }

@@ -43,10 +43,7 @@ func (a *app) describeAgent(ctx context.Context, one *agboxv1.AgentHandle) error
 
 func (a *app) describeAgentFacts(one *agboxv1.AgentHandle, sandboxes map[string]string) {
 	sandbox := cmp.Or(namedSandbox(one.GetSandboxId(), sandboxes), one.GetSandboxId()+" "+noSandbox)
-	state := agentState(one)
-	if one.GetUnverified() {
-		state += ", not looked at since the daemon started"
-	}
+	state := agentState(one) + textIf(one.GetUnverified(), ", not looked at since the daemon started")
 	a.fact("Name", one.GetName())
 	a.fact("ID", one.GetAgentId())
 	a.fact("Sandbox", sandbox)
@@ -55,20 +52,15 @@ func (a *app) describeAgentFacts(one *agboxv1.AgentHandle, sandboxes map[string]
 	a.fact("Since", when(one.GetStateChangedAt()))
 	a.fact("Wanted", one.GetDesiredState())
 	a.factIf("Status", oneLine(one.GetStatusMessage()))
-	if one.GetNeedsAttention() {
-		a.fact("Attention", fmt.Sprintf("it is not started again automatically; \"agbox agent start %s\" starts it", agentName(one)))
-	}
-	if one.GetParked() {
-		a.fact("Parked", "it comes back by itself")
-	}
-	if one.GetSaved() != "" {
-		a.fact("Work", one.GetSaved()+" when it was ended")
-	}
+	a.factIf("Attention", textIf(one.GetNeedsAttention(),
+		fmt.Sprintf("it is not started again automatically; \"agbox agent start %s\" starts it", agentName(one))))
+	a.factIf("Parked", textIf(one.GetParked(), "it comes back by itself"))
+	a.factIf("Work", given("", one.GetSaved(), " when it was ended"))
 	a.factIf("Prompt", oneLine(one.GetPromptId()))
 	a.fact("Queue", prompts(int(one.GetQueuedPrompts())))
 	if one.GetIncarnation() > 0 {
 		a.fact("Exec", agentExec(one))
-		a.factIf("Past", rungText(one.GetRung()))
+		a.factIf("Past", rungs[one.GetRung()])
 	}
 	a.fact("Restarts", restartsText(one))
 	a.fact("Created", when(one.GetCreatedAt()))
@@ -96,19 +88,12 @@ func movesTo(one *agboxv1.AgentHandle, sandboxes map[string]string) string {
 	return cmp.Or(namedSandbox(to, sandboxes), fmt.Sprintf("the next sandbox named %s; \"agbox agent move %s SANDBOX\" chooses another", to, agentName(one)))
 }
 
-// rungText says how a process got the conversation.
-func rungText(r agboxv1.AgentRung) string {
-	switch r {
-	case agboxv1.AgentRung_AGENT_RUNG_ADOPTED:
-		return "adopted: the process survived a restart of the daemon"
-	case agboxv1.AgentRung_AGENT_RUNG_NATIVE:
-		return "resumed by the program itself"
-	case agboxv1.AgentRung_AGENT_RUNG_CONTEXT:
-		return "given with its next prompt"
-	case agboxv1.AgentRung_AGENT_RUNG_COLD:
-		return "none"
-	}
-	return ""
+// rungs says how a process got the conversation.
+var rungs = map[agboxv1.AgentRung]string{
+	agboxv1.AgentRung_AGENT_RUNG_ADOPTED: "adopted: the process survived a restart of the daemon",
+	agboxv1.AgentRung_AGENT_RUNG_NATIVE:  "resumed by the program itself",
+	agboxv1.AgentRung_AGENT_RUNG_CONTEXT: "given with its next prompt",
+	agboxv1.AgentRung_AGENT_RUNG_COLD:    "none",
 }
 
 func (a *app) agentSpecFacts(spec *agboxv1.AgentSpec) {
@@ -135,14 +120,9 @@ func interruptedText(policy string) string {
 }
 
 func contextText(c *agboxv1.AgentContextPolicy) string {
-	text := fmt.Sprintf("%s, at most %d turns and %d characters", c.GetMode(), c.GetMaxTurns(), c.GetMaxCharacters())
-	if c.GetModelWindowTokens() > 0 {
-		text += fmt.Sprintf(", for a window of %d tokens", c.GetModelWindowTokens())
-	}
-	if len(c.GetSummaryCommand()) > 0 {
-		text += ", summary by " + oneLine(strings.Join(c.GetSummaryCommand(), " "))
-	}
-	return text
+	return fmt.Sprintf("%s, at most %d turns and %d characters", c.GetMode(), c.GetMaxTurns(), c.GetMaxCharacters()) +
+		textIf(c.GetModelWindowTokens() > 0, fmt.Sprintf(", for a window of %d tokens", c.GetModelWindowTokens())) +
+		given(", summary by ", oneLine(strings.Join(c.GetSummaryCommand(), " ")), "")
 }
 
 // agentChanges shows the newest changes of state.

@@ -83,10 +83,7 @@ func (a *app) conversation(ctx context.Context, one *agboxv1.AgentHandle, o conv
 
 // printTurn indents the text, so that it can't be mistaken for a heading.
 func (a *app) printTurn(t *agboxv1.ConversationTurn) error {
-	head := t.GetRole() + "  " + localTime(t.GetAt())
-	if t.GetInterrupted() {
-		head += "  (interrupted)"
-	}
+	head := t.GetRole() + "  " + localTime(t.GetAt()) + textIf(t.GetInterrupted(), "  (interrupted)")
 	text := strings.ReplaceAll(strings.TrimRight(t.GetContent(), "\n"), "\n", "\n  ")
 	_, err := fmt.Fprintf(a.Out, "%s\n  %s\n", oneLine(head), harmless(text, "\n\t"))
 	return err

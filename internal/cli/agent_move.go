@@ -44,9 +44,7 @@ func (a *app) moveAgent(ctx context.Context, ref, sandbox string, wait bool, tim
 	if err := a.conn().MoveAgent(ctx, one.GetAgentId(), sb.GetSandboxId()); err != nil {
 		return a.agentRefused(ctx, "move", one, err)
 	}
-	if hint := sleepingSandbox(sb); hint != "" {
-		fmt.Fprintln(a.Err, hint)
-	}
+	a.hint(sleepingSandbox(sb))
 	switch {
 	case wait:
 		a.warnEngine(ctx)

@@ -66,10 +66,7 @@ func (a *app) agentPrompt(cmd *cobra.Command, ref, text string, o promptOptions)
 	if err != nil {
 		return err
 	}
-	if o.id == "" {
-		o.id = uuid.NewString()
-	}
-	req := &agboxv1.PromptAgentRequest{AgentId: one.GetAgentId(), Text: text, PromptId: o.id}
+	req := &agboxv1.PromptAgentRequest{AgentId: one.GetAgentId(), Text: text, PromptId: cmp.Or(o.id, uuid.NewString())}
 	if err := validate.PromptAgent(req).Err(); err != nil { // gRPC would refuse a text that is far too long
 		return usagef(cmd, "%v", err)
 	}
@@ -84,9 +81,7 @@ func (a *app) agentPrompt(cmd *cobra.Command, ref, text string, o promptOptions)
 		return a.showTurn(ctx, one, resp, o.timeout)
 	}
 	fmt.Fprintf(a.Out, "agent/%s prompt %s queued%s\n", agentName(one), resp.GetPromptId(), aheadText(resp.GetAhead()))
-	if hint := cmp.Or(asleep(one), held(one)); hint != "" {
-		fmt.Fprintln(a.Err, "note: "+oneLine(hint))
-	}
+	a.hint(given("note: ", oneLine(cmp.Or(asleep(one), held(one))), ""))
 	return nil
 }
 
@@ -97,18 +92,10 @@ func held(one *agboxv1.AgentHandle) string {
 	case agboxv1.AgentState_AGENT_STATE_STARTING, agboxv1.AgentState_AGENT_STATE_BUSY:
 		return ""
 	}
-	if one.GetStatusMessage() == "" {
-		return ""
-	}
-	return fmt.Sprintf("agent %s is %s: %s; the prompt waits in its queue", agentName(one), agentState(one), one.GetStatusMessage())
+	return given(fmt.Sprintf("agent %s is %s: ", agentName(one), agentState(one)), one.GetStatusMessage(), "; the prompt waits in its queue")
 }
 
-func aheadText(n uint32) string {
-	if n == 0 {
-		return ""
-	}
-	return fmt.Sprintf(", %d ahead", n)
-}
+func aheadText(n uint32) string { return textIf(n > 0, fmt.Sprintf(", %d ahead", n)) }
 
 // asleep returns why an agent gets no prompt before a user starts it, or "". It needs the spec.
 func asleep(one *agboxv1.AgentHandle) string {

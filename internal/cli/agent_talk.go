@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -179,25 +180,14 @@ func nonEmpty(list []string) []string {
 
 // drainPhaseText describes the phase of a drain.
 func drainPhaseText(d *agboxv1.AgentDrain) string {
-	text := map[agboxv1.DrainPhase]string{
+	return cmp.Or(map[agboxv1.DrainPhase]string{
 		agboxv1.DrainPhase_DRAIN_PHASE_WAITING: "the daemon drains: turns may finish, prompts are queued",
 		agboxv1.DrainPhase_DRAIN_PHASE_SAVING:  "the daemon drains: agents that still work are ended, and their work is saved",
 		agboxv1.DrainPhase_DRAIN_PHASE_DONE:    "the daemon has drained",
-	}[d.GetPhase()]
-	if text == "" {
-		text = "the drain has ended"
-	}
-	if d.GetReason() != "" {
-		text += " (" + oneLine(d.GetReason()) + ")"
-	}
-	return text
+	}[d.GetPhase()], "the drain has ended") + given(" (", oneLine(d.GetReason()), ")")
 }
 
 // transitionText is "IDLE -> BUSY (PROMPT_RECEIVED: reason)".
 func transitionText(t *agboxv1.AgentTransition) string {
-	why := enum.Word(t.GetTrigger())
-	if t.GetReason() != "" {
-		why += ": " + t.GetReason()
-	}
-	return fmt.Sprintf("%s -> %s (%s)", enum.Word(t.GetFrom()), enum.Word(t.GetTo()), why)
+	return fmt.Sprintf("%s -> %s (%s)", enum.Word(t.GetFrom()), enum.Word(t.GetTo()), joinError(enum.Word(t.GetTrigger()), t.GetReason()))
 }

@@ -130,6 +130,13 @@ func (a *app) complain(err error) {
 	fmt.Fprintf(a.Err, "error: %s\n", harmless(text, "\n\t"))
 }
 
+// hint prints a line to stderr, if there is one.
+func (a *app) hint(text string) {
+	if text != "" {
+		fmt.Fprintln(a.Err, text)
+	}
+}
+
 // colours reports whether w is a terminal on which to use colours.
 func colours(w io.Writer) bool {
 	return isTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"

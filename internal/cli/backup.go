@@ -159,10 +159,6 @@ func (a *app) verifyBackup(ctx context.Context, path string) error {
 }
 
 func about(h backup.Header) string {
-	logs := ""
-	if h.WithLogs {
-		logs = " and logs"
-	}
-	return fmt.Sprintf("made %s of store %s, database of %s (schema %d)%s",
-		h.Created.UTC().Format(time.RFC3339), h.Instance, units.BytesSize(float64(h.DatabaseBytes)), h.Schema, logs)
+	return fmt.Sprintf("made %s of store %s, database of %s (schema %d)%s", h.Created.UTC().Format(time.RFC3339), h.Instance,
+		units.BytesSize(float64(h.DatabaseBytes)), h.Schema, textIf(h.WithLogs, " and logs"))
 }

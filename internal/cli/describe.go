@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -66,9 +67,7 @@ func (a *app) describeResume(ctx context.Context, sb *agboxv1.SandboxHandle) {
 }
 
 func (a *app) describeResumeSteps(e *agboxv1.ExplainResponse) {
-	if why := e.GetResumeRefusal(); why != "" {
-		a.fact("Resume", "not possible: "+oneLine(why))
-	}
+	a.factIf("Resume", given("not possible: ", oneLine(e.GetResumeRefusal()), ""))
 	if steps := e.GetResumeSteps(); len(steps) > 0 {
 		a.list("Resume would", steps, true)
 	}
@@ -93,23 +92,15 @@ func (a *app) describeEvents(ctx context.Context, sb *agboxv1.SandboxHandle) err
 }
 
 func (a *app) describeFacts(sb *agboxv1.SandboxHandle) {
-	state := enum.Word(sb.GetState())
-	if sb.GetDesiredState() != "" {
-		state += ", to be " + sb.GetDesiredState()
-	}
 	a.fact("Name", sb.GetName())
 	a.fact("ID", sb.GetSandboxId())
-	a.fact("State", state)
+	a.fact("State", enum.Word(sb.GetState())+given(", to be ", sb.GetDesiredState(), ""))
 	a.fact("Since", when(sb.GetStateChangedAt()))
-	if sb.GetErrorCode() != "" {
-		a.fact("Error", oneLine(sb.GetErrorCode()+": "+sb.GetErrorMessage()))
-	}
+	a.factIf("Error", oneLine(given("", sb.GetErrorCode(), ": "+sb.GetErrorMessage())))
 	a.factIf("Status", oneLine(sb.GetStatusMessage()))
 	a.describeLifetime(sb)
 	a.fact("Created", when(sb.GetCreatedAt()))
-	if sb.GetRestarts() > 0 {
-		a.fact("Restarts", fmt.Sprint(sb.GetRestarts()))
-	}
+	a.factIf("Restarts", textIf(sb.GetRestarts() > 0, fmt.Sprint(sb.GetRestarts())))
 }
 
 func (a *app) fact(name, value string) { fmt.Fprintf(a.Out, "%-12s %s\n", name+":", dash(value)) }
@@ -123,15 +114,11 @@ func when(t *timestamppb.Timestamp) string {
 
 // describeLifetime shows the deadline of the sandbox, whether a pause was demoted, and whether the record was rebuilt.
 func (a *app) describeLifetime(sb *agboxv1.SandboxHandle) {
-	if sb.GetDemotedAt() != nil {
-		a.fact("Demoted", when(sb.GetDemotedAt())+", stopped to free its memory; its files are kept")
-	}
+	a.factIf("Demoted", given("", when(sb.GetDemotedAt()), ", stopped to free its memory; its files are kept"))
 	a.fact("Timeout", timeoutLength(sb))
 	a.factIf("On timeout", sb.GetOnTimeout())
 	a.factIf("Deadline", deadlineText(sb, time.Now()))
-	if r := sb.GetRehydrated(); r != nil {
-		a.fact("Rehydrated", rehydrated(r))
-	}
+	a.factIf("Rehydrated", textIf(sb.GetRehydrated() != nil, rehydrated(sb.GetRehydrated())))
 }
 
 func timeoutLength(sb *agboxv1.SandboxHandle) string {
@@ -159,8 +146,6 @@ func deadlineText(sb *agboxv1.SandboxHandle, now time.Time) string {
 
 // rehydrated says when a record was rebuilt and which fields were guessed.
 func rehydrated(r *agboxv1.RehydratedDetails) string {
-	if len(r.GetDefaulted()) == 0 {
-		return when(r.GetRehydratedAt()) + ", everything was known"
-	}
-	return when(r.GetRehydratedAt()) + ", guessed: " + oneLine(strings.Join(r.GetDefaulted(), ", "))
+	guessed := given(", guessed: ", oneLine(strings.Join(r.GetDefaulted(), ", ")), "")
+	return when(r.GetRehydratedAt()) + cmp.Or(guessed, ", everything was known")
 }

@@ -27,9 +27,7 @@ func (a *app) describeSpec(sb *agboxv1.SandboxHandle) {
 	a.factIf("Restart", spec.GetRestartPolicy())
 	a.factIf("Log limit", spec.GetOnLogLimit())
 	a.fact("Idle stop", idleStop(spec))
-	if spec.GetAutoResume() {
-		a.fact("Auto-resume", "by a command while it is PAUSED")
-	}
+	a.factIf("Auto-resume", textIf(spec.GetAutoResume(), "by a command while it is PAUSED"))
 	a.fact("Labels", oneLine(strings.Join(pairs(spec.GetLabels()), ", ")))
 	a.fact("Envs", strings.Join(slices.Sorted(maps.Keys(spec.GetEnvs())), ", "))
 	a.factIf("Tools", strings.Join(spec.GetBuiltinTools(), ", "))
@@ -77,20 +75,10 @@ func memoryInForce(own string, sb *agboxv1.SandboxHandle) string {
 }
 
 func limits(cpu float64, memory, disk string, pids uint32) string {
-	var parts []string
-	if cpu > 0 {
-		parts = append(parts, "cpu "+strconv.FormatFloat(cpu, 'g', -1, 64))
-	}
-	if memory != "" {
-		parts = append(parts, "memory "+memory)
-	}
-	if disk != "" {
-		parts = append(parts, "disk "+disk)
-	}
-	if pids > 0 {
-		parts = append(parts, fmt.Sprintf("pids %d", pids))
-	}
-	return dash(strings.Join(parts, ", "))
+	return dash(strings.Join(nonEmpty([]string{
+		textIf(cpu > 0, "cpu "+strconv.FormatFloat(cpu, 'g', -1, 64)), given("memory ", memory, ""), given("disk ", disk, ""),
+		textIf(pids > 0, fmt.Sprintf("pids %d", pids)),
+	}), ", "))
 }
 
 func idleStop(spec *agboxv1.CreateSpec) string {
@@ -125,11 +113,8 @@ func mountLines(mounts []*agboxv1.MountSpec) (lines []string) {
 
 func copyLines(copies []*agboxv1.CopySpec) (lines []string) {
 	for _, c := range copies {
-		text := fmt.Sprintf("%s to %s", c.GetSource(), c.GetTarget())
-		if len(c.GetExcludePatterns()) > 0 {
-			text += ", without " + strings.Join(c.GetExcludePatterns(), ", ")
-		}
-		lines = append(lines, text)
+		without := given(", without ", strings.Join(c.GetExcludePatterns(), ", "), "")
+		lines = append(lines, fmt.Sprintf("%s to %s%s", c.GetSource(), c.GetTarget(), without))
 	}
 	return lines
 }
@@ -154,12 +139,7 @@ func portLines(sb *agboxv1.SandboxHandle) (lines []string) {
 	return lines
 }
 
-func ofService(name string) string {
-	if name == "" {
-		return ""
-	}
-	return " of service " + name
-}
+func ofService(name string) string { return given(" of service ", name, "") }
 
 // lines prints a heading and lines below it, or nothing if there are none.
 func (a *app) lines(heading string, all []string) {

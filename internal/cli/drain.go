@@ -189,23 +189,14 @@ func drainText(s *agboxv1.DrainStatus, now time.Time) string {
 }
 
 func busyText(s *agboxv1.DrainStatus) string {
-	text := plural(int(s.GetBusy()), "busy agent")
-	if names := s.GetBusyAgents(); len(names) > 0 {
-		text += " (" + clip(oneLine(strings.Join(names, ", ")), toolWidth) + ")"
-	}
-	return text
+	names := clip(oneLine(strings.Join(s.GetBusyAgents(), ", ")), toolWidth)
+	return plural(int(s.GetBusy()), "busy agent") + given(" (", names, ")")
 }
 
 // drainSum is "3 parked, 1 saved, 1 not saved".
 func drainSum(s *agboxv1.DrainStatus) string {
-	text := fmt.Sprintf("%d parked", s.GetParked())
-	if s.GetSaved() > 0 {
-		text += fmt.Sprintf(", %d saved", s.GetSaved())
-	}
-	if s.GetNotSaved() > 0 {
-		text += fmt.Sprintf(", %d not saved", s.GetNotSaved())
-	}
-	return text
+	return fmt.Sprintf("%d parked", s.GetParked()) + textIf(s.GetSaved() > 0, fmt.Sprintf(", %d saved", s.GetSaved())) +
+		textIf(s.GetNotSaved() > 0, fmt.Sprintf(", %d not saved", s.GetNotSaved()))
 }
 
 func (a *app) drainStatusCommand() *cobra.Command {

@@ -98,26 +98,21 @@ func eventDetails(e *agboxv1.SandboxEvent) (parts []string) {
 			parts = append(parts, key+"="+value)
 		}
 	}
-	if p := e.GetSandboxPhase(); p != nil {
-		say("phase", p.GetPhase())
-		say("reason", p.GetReason())
-		say("error", joinError(p.GetErrorCode(), p.GetErrorMessage()))
+	phase, x, service := e.GetSandboxPhase(), e.GetExec(), e.GetService()
+	say("phase", phase.GetPhase())
+	say("reason", phase.GetReason())
+	say("error", joinError(phase.GetErrorCode(), phase.GetErrorMessage()))
+	say("exec", x.GetExecId())
+	if x.GetExecState() == agboxv1.ExecState_EXEC_STATE_FINISHED || x.GetExecState() == agboxv1.ExecState_EXEC_STATE_FAILED {
+		say("exit_code", fmt.Sprint(x.GetExitCode()))
 	}
-	if x := e.GetExec(); x != nil {
-		say("exec", x.GetExecId())
-		if x.GetExecState() == agboxv1.ExecState_EXEC_STATE_FINISHED || x.GetExecState() == agboxv1.ExecState_EXEC_STATE_FAILED {
-			say("exit_code", fmt.Sprint(x.GetExitCode()))
-		}
-		say("error", joinError(x.GetErrorCode(), x.GetErrorMessage()))
-	}
+	say("error", joinError(x.GetErrorCode(), x.GetErrorMessage()))
 	if p := e.GetImagePull(); p != nil {
 		say("image", p.GetImage())
 		say("service", p.GetServiceName())
 		parts = append(parts, strings.TrimSpace(p.GetStatus()+pullAmount(p)))
 	}
-	if c := e.GetSpecChange(); c != nil {
-		say("changed", strings.Join(c.GetFields(), ", "))
-	}
+	say("changed", strings.Join(e.GetSpecChange().GetFields(), ", "))
 	if t := e.GetTimeoutSet(); t != nil {
 		say("deadline", deadlineSet(t))
 	}
@@ -125,10 +120,8 @@ func eventDetails(e *agboxv1.SandboxEvent) (parts []string) {
 		say("guessed", cmp.Or(strings.Join(r.GetDefaulted(), ", "), "nothing"))
 		say("error", joinError(r.GetErrorCode(), r.GetErrorMessage()))
 	}
-	if s := e.GetService(); s != nil {
-		say("service", s.GetServiceName())
-		say("error", joinError(s.GetErrorCode(), s.GetErrorMessage()))
-	}
+	say("service", service.GetServiceName())
+	say("error", joinError(service.GetErrorCode(), service.GetErrorMessage()))
 	return parts
 }
 
@@ -139,9 +132,4 @@ func deadlineSet(t *agboxv1.TimeoutDetails) string {
 	return t.GetDeadlineAt().AsTime().Local().Format(time.RFC3339)
 }
 
-func joinError(code, message string) string {
-	if message == "" {
-		return code
-	}
-	return code + ": " + message
-}
+func joinError(code, message string) string { return code + given(": ", message, "") }

@@ -110,9 +110,7 @@ func (a *app) cancel(ctx context.Context, execID string, wait bool, timeout time
 	if err := a.conn().CancelExec(ctx, execID); err != nil {
 		return a.notAnExec(ctx, execID, err)
 	}
-	if frozen := a.frozenWith(ctx, execID); frozen != "" {
-		fmt.Fprintf(a.Err, "exec/%s ends later: %s\n", execID, frozen)
-	}
+	a.hint(given(fmt.Sprintf("exec/%s ends later: ", execID), a.frozenWith(ctx, execID), ""))
 	if !wait {
 		fmt.Fprintf(a.Out, "exec/%s cancelling\n", execID)
 		return nil

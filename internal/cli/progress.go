@@ -104,10 +104,7 @@ func (p *pulls) busy() bool {
 }
 
 func pullSubject(d *agboxv1.ImagePullDetails) string {
-	if d.GetServiceName() == "" {
-		return d.GetImage()
-	}
-	return d.GetImage() + " for service " + d.GetServiceName()
+	return d.GetImage() + given(" for service ", d.GetServiceName(), "")
 }
 
 // pullAmount is " 45% (12MiB of 27.1MiB)", or empty until the registry has announced a size.

@@ -76,10 +76,7 @@ func timeLeft(sb *agboxv1.SandboxHandle, now time.Time) string {
 
 // demoted returns a note for a PAUSED sandbox that was stopped.
 func demoted(sb *agboxv1.SandboxHandle) string {
-	if sb.GetDemotedAt() == nil {
-		return ""
-	}
-	return "demoted: stopped to free its memory"
+	return textIf(sb.GetDemotedAt() != nil, "demoted: stopped to free its memory")
 }
 
 func dash(s string) string { return cmp.Or(s, "-") }
@@ -87,11 +84,8 @@ func dash(s string) string { return cmp.Or(s, "-") }
 // portList is "127.0.0.1:49153->8080/tcp", with the service's name in front of a service's ports.
 func portList(ports []*agboxv1.PublishedPort) (all []string) {
 	for _, p := range ports {
-		text := fmt.Sprintf("127.0.0.1:%d->%d/%s", p.GetHostPort(), p.GetContainerPort(), p.GetProtocol())
-		if p.GetServiceName() != "" {
-			text = p.GetServiceName() + "=" + text
-		}
-		all = append(all, text)
+		service := given("", p.GetServiceName(), "=")
+		all = append(all, fmt.Sprintf("%s127.0.0.1:%d->%d/%s", service, p.GetHostPort(), p.GetContainerPort(), p.GetProtocol()))
 	}
 	return all
 }
@@ -118,10 +112,7 @@ func failedServices(sb *agboxv1.SandboxHandle) string {
 			names = append(names, s.GetName())
 		}
 	}
-	if len(names) == 0 {
-		return ""
-	}
-	return "service failed: " + strings.Join(names, ", ")
+	return given("service failed: ", strings.Join(names, ", "), "")
 }
 
 // serviceFailed is the ServiceStatus.state of a failed service.
@@ -177,17 +168,11 @@ func agentState(one *agboxv1.AgentHandle) string {
 }
 
 func agentActivity(one *agboxv1.AgentHandle) string {
-	if one.GetActivity() == "" {
-		return ""
-	}
-	return one.GetActivity() + doubt(one)
+	return given("", one.GetActivity(), doubt(one))
 }
 
 func doubt(one *agboxv1.AgentHandle) string {
-	if one.GetUnverified() {
-		return "?"
-	}
-	return ""
+	return textIf(one.GetUnverified(), "?")
 }
 
 // restarts returns the number of processes after the first one.
@@ -197,19 +182,13 @@ func restarts(one *agboxv1.AgentHandle) uint64 {
 
 // restartsText is "2", or "2 (3 tries)" while starts fail.
 func restartsText(one *agboxv1.AgentHandle) string {
-	text := strconv.FormatUint(restarts(one), 10)
-	if n := one.GetAttempts(); n > 1 {
-		text += fmt.Sprintf(" (%d tries)", n)
-	}
-	return text
+	n := one.GetAttempts()
+	return strconv.FormatUint(restarts(one), 10) + textIf(n > 1, fmt.Sprintf(" (%d tries)", n))
 }
 
 // agentTrouble returns why an agent is not in its desired state and how many prompts wait for it, or "".
 func agentTrouble(one *agboxv1.AgentHandle) string {
-	var parts []string
-	if one.GetNeedsAttention() {
-		parts = append(parts, "needs attention")
-	}
+	parts := []string{textIf(one.GetNeedsAttention(), "needs attention")}
 	down := one.GetState() == agboxv1.AgentState_AGENT_STATE_STOPPED || one.GetState() == agboxv1.AgentState_AGENT_STATE_FAILED
 	up := !down && one.GetState() != agboxv1.AgentState_AGENT_STATE_PENDING
 	switch {
@@ -217,34 +196,31 @@ func agentTrouble(one *agboxv1.AgentHandle) string {
 		parts = append(parts, "deleting")
 	case one.GetDesiredState() == wantStopped && up:
 		parts = append(parts, "stopping")
-	case one.GetParked() && down:
-		parts = append(parts, parkedText(one)...)
+	case one.GetParked() && down: // it starts after a drain, with its sandbox or on request; its status says what it waits for
+		parts = append(parts, textIf(one.GetStatusMessage() == "", "comes back"), given("work ", one.GetSaved(), ""))
 	}
-	if text := one.GetStatusMessage(); text != "" && !slices.Contains(parts, text) {
+	if text := one.GetStatusMessage(); !slices.Contains(parts, text) {
 		parts = append(parts, text)
 	}
-	if n := one.GetQueuedPrompts(); n > 0 {
-		parts = append(parts, prompts(int(n))+" queued")
-	}
-	if n := one.GetHeldPrompts(); n > 0 {
-		parts = append(parts, prompts(int(n))+" held: "+one.GetHeldReason())
-	}
-	return strings.Join(parts, "; ")
-}
-
-// parkedText describes an agent that will start again after a drain, with its sandbox, or after a user's request. What it waits for
-// is in its status.
-func parkedText(one *agboxv1.AgentHandle) (parts []string) {
-	if one.GetStatusMessage() == "" {
-		parts = append(parts, "comes back")
-	}
-	if one.GetSaved() != "" {
-		parts = append(parts, "work "+one.GetSaved())
-	}
-	return parts
+	queued, held := one.GetQueuedPrompts(), one.GetHeldPrompts()
+	return strings.Join(nonEmpty(append(parts,
+		textIf(queued > 0, prompts(int(queued))+" queued"), textIf(held > 0, prompts(int(held))+" held: "+one.GetHeldReason()),
+	)), "; ")
 }
 
 func prompts(n int) string { return plural(n, "prompt") }
+
+// given is an optional part of a text: "" without the text.
+func given(before, text, after string) string {
+	return textIf(text != "", before+text+after)
+}
+
+func textIf(holds bool, text string) string {
+	if !holds {
+		return ""
+	}
+	return text
+}
 
 // plural is "1 prompt", "2 prompts".
 func plural(n int, one string) string {

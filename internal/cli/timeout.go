@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -68,14 +69,9 @@ func (a *app) timeout(ctx context.Context, ref string, t client.Timeout, output 
 	if output != "" {
 		return a.printTimeout(sb, deadline, changed)
 	}
-	text := fmt.Sprintf("sandbox/%s %s", nameOrID(sb), timeoutText(sb, deadline, time.Now()))
-	if !changed {
-		text += ", as before"
-	}
-	if sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_PAUSED && !deadline.IsZero() {
-		text += notWhilePaused
-	}
-	fmt.Fprintln(a.Out, text)
+	waits := sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_PAUSED && !deadline.IsZero()
+	fmt.Fprintf(a.Out, "sandbox/%s %s%s%s\n", nameOrID(sb), timeoutText(sb, deadline, time.Now()), textIf(!changed, ", as before"),
+		textIf(waits, notWhilePaused))
 	return nil
 }
 
@@ -84,19 +80,12 @@ func timeoutText(sb *agboxv1.SandboxHandle, deadline, now time.Time) string {
 	if deadline.IsZero() {
 		return "has no end"
 	}
-	return fmt.Sprintf("%s at %s, %s", endVerb(sb.GetOnTimeout()), deadline.Local().Format(time.RFC3339), ahead(deadline, now))
+	does := cmp.Or(endVerbs[sb.GetOnTimeout()], "is stopped")
+	return fmt.Sprintf("%s at %s, %s", does, deadline.Local().Format(time.RFC3339), ahead(deadline, now))
 }
 
-// endVerb says what happens at a deadline.
-func endVerb(onTimeout string) string {
-	switch onTimeout {
-	case "pause":
-		return "is paused"
-	case "delete":
-		return "is deleted"
-	}
-	return "is stopped"
-}
+// endVerbs says what else than a stop happens at a deadline.
+var endVerbs = map[string]string{"pause": "is paused", "delete": "is deleted"}
 
 func (a *app) printTimeout(sb *agboxv1.SandboxHandle, deadline time.Time, changed bool) error {
 	answer := struct {
