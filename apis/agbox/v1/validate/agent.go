@@ -33,15 +33,12 @@ func Agent(spec *agboxv1.AgentSpec) (errs Errors) {
 	}
 	spec = NormalizeAgent(spec)
 	checkUnknown(&errs, "spec", spec.ProtoReflect())
-	if spec.GetSandboxId() == "" {
-		errs.add("sandbox_id", "is required: the name or ID of a sandbox")
-	}
+	errs.addIf(spec.GetSandboxId() == "", "sandbox_id", "is required: the name or ID of a sandbox")
 	checkCommand(&errs, "command", spec.GetCommand())
 	checkEnvs(&errs, "envs", spec.GetEnvs())
 	for _, key := range setByDaemon {
-		if _, ok := spec.GetEnvs()[key]; ok {
-			errs.add(keyed("envs", key), "is set by agboxd")
-		}
+		_, given := spec.GetEnvs()[key]
+		errs.addIf(given, keyed("envs", key), "is set by agboxd")
 	}
 	if spec.GetWorkingDir() != "" {
 		checkPath(&errs, "working_dir", spec.GetWorkingDir())
@@ -51,9 +48,8 @@ func Agent(spec *agboxv1.AgentSpec) (errs Errors) {
 	checkWord(&errs, "desired_state", spec.GetDesiredState(), "running", "stopped")
 	checkWord(&errs, "restart_policy", spec.GetRestartPolicy(), "never", "on-failure", "always")
 	checkWord(&errs, "on_interrupted", spec.GetOnInterrupted(), "retry", "hold")
-	if !lasts(spec.GetStartTimeout(), minStartTimeout, maxStartTimeout) {
-		errs.add("start_timeout", "must be a duration from %v to 1h", minStartTimeout)
-	}
+	fits := lasts(spec.GetStartTimeout(), minStartTimeout, maxStartTimeout)
+	errs.addIf(!fits, "start_timeout", "must be a duration from %v to 1h", minStartTimeout)
 	checkPrompt(&errs, "initial_prompt", spec.GetInitialPrompt())
 	checkPrompt(&errs, "nudge", spec.GetNudge())
 	checkOptional(&errs, "save_command", spec.GetSaveCommand())
@@ -64,12 +60,8 @@ func Agent(spec *agboxv1.AgentSpec) (errs Errors) {
 
 // checkPrompt checks what becomes a prompt, or is empty for none.
 func checkPrompt(errs *Errors, field, text string) {
-	if len(text) > MaxPromptBytes {
-		errs.add(field, "is %d bytes; the limit is %d", len(text), MaxPromptBytes)
-	}
-	if text != "" && strings.TrimSpace(text) == "" {
-		errs.add(field, "must not be blank")
-	}
+	errs.addIf(len(text) > MaxPromptBytes, field, "is %d bytes; the limit is %d", len(text), MaxPromptBytes)
+	errs.addIf(text != "" && strings.TrimSpace(text) == "", field, "must not be blank")
 }
 
 // checkOptional checks a command that may be left out.
@@ -81,12 +73,9 @@ func checkOptional(errs *Errors, field string, command []string) {
 
 func checkContext(errs *Errors, c *agboxv1.AgentContextPolicy) {
 	checkWord(errs, "context.mode", c.GetMode(), "auto", "inject", "none")
-	if c.GetMaxTurns() > 500 {
-		errs.add("context.max_turns", "must be 1 to 500, or 0 for 50")
-	}
-	if n := c.GetMaxCharacters(); n != 0 && (n < 1000 || n > 1_000_000) {
-		errs.add("context.max_characters", "must be 1000 to 1000000, or 0 for 40000")
-	}
+	errs.addIf(c.GetMaxTurns() > 500, "context.max_turns", "must be 1 to 500, or 0 for 50")
+	n := c.GetMaxCharacters()
+	errs.addIf(n != 0 && (n < 1000 || n > 1_000_000), "context.max_characters", "must be 1000 to 1000000, or 0 for 40000")
 	checkOptional(errs, "context.summary_command", c.GetSummaryCommand())
 }
 

@@ -29,17 +29,14 @@ func SandboxID(id string) Errors { return checkID("sandbox_id", id, maxID) }
 func ExecID(id string) Errors { return checkID("exec_id", id, maxID) }
 
 func checkID(field, id string, most int) (errs Errors) {
-	if !idPattern.MatchString(id) || len(id) > most {
-		errs.add(field, `must be 4 to %d ASCII letters, digits, "-" and "_", the first and last a letter or digit`, most)
-	}
+	broken := !idPattern.MatchString(id) || len(id) > most
+	errs.addIf(broken, field, `must be 4 to %d ASCII letters, digits, "-" and "_", the first and last a letter or digit`, most)
 	return errs
 }
 
 // Name checks the name of a sandbox: a DNS label.
 func Name(name string) (errs Errors) {
-	if !namePattern.MatchString(name) {
-		errs.add("name", nameRule)
-	}
+	errs.addIf(!namePattern.MatchString(name), "name", nameRule)
 	return errs
 }
 
@@ -50,9 +47,7 @@ func Exec(req *agboxv1.CreateExecRequest) (errs Errors) {
 		return errs
 	}
 	checkUnknown(&errs, "exec", req.ProtoReflect())
-	if req.GetSandboxId() == "" {
-		errs.add("sandbox_id", "is required")
-	}
+	errs.addIf(req.GetSandboxId() == "", "sandbox_id", "is required")
 	checkCommand(&errs, "command", req.GetCommand())
 	if req.GetCwd() != "" {
 		checkPath(&errs, "cwd", req.GetCwd())
@@ -69,9 +64,7 @@ func checkCommand(errs *Errors, field string, command []string) {
 		errs.add(field, "must not be empty")
 		return
 	}
-	if command[0] == "" {
-		errs.add(field+"[0]", "must name a program")
-	}
+	errs.addIf(command[0] == "", field+"[0]", "must name a program")
 	for i, arg := range command {
 		checkArg(errs, fmt.Sprintf("%s[%d]", field, i), arg)
 	}
@@ -79,12 +72,8 @@ func checkCommand(errs *Errors, field string, command []string) {
 
 // checkArg checks what becomes one argument of a program.
 func checkArg(errs *Errors, field, arg string) {
-	if strings.Contains(arg, "\x00") {
-		errs.add(field, "must not contain a NUL byte")
-	}
-	if len(arg) > maxArgBytes {
-		errs.add(field, "is %d bytes; the limit is %d", len(arg), maxArgBytes)
-	}
+	errs.addIf(strings.Contains(arg, "\x00"), field, "must not contain a NUL byte")
+	errs.addIf(len(arg) > maxArgBytes, field, "is %d bytes; the limit is %d", len(arg), maxArgBytes)
 }
 
 // Bounds of a drain. All of it is over before it is an hour old, which would end it.
@@ -115,12 +104,8 @@ func CreateAgent(req *agboxv1.CreateAgentRequest) (errs Errors) {
 // PromptAgent checks a prompt. An empty prompt_id is valid: the daemon chooses one.
 func PromptAgent(req *agboxv1.PromptAgentRequest) (errs Errors) {
 	checkUnknown(&errs, "prompt", req.ProtoReflect())
-	if req.GetAgentId() == "" {
-		errs.add("agent_id", "is required")
-	}
-	if req.GetText() == "" {
-		errs.add("text", "is required")
-	}
+	errs.addIf(req.GetAgentId() == "", "agent_id", "is required")
+	errs.addIf(req.GetText() == "", "text", "is required")
 	checkPrompt(&errs, "text", req.GetText())
 	if req.GetPromptId() != "" {
 		errs = append(errs, checkID("prompt_id", req.GetPromptId(), maxID)...)
@@ -131,20 +116,15 @@ func PromptAgent(req *agboxv1.PromptAgentRequest) (errs Errors) {
 // Drain checks a request to drain.
 func Drain(req *agboxv1.DrainRequest) (errs Errors) {
 	checkUnknown(&errs, "drain", req.ProtoReflect())
-	if _, known := agboxv1.DrainMode_name[int32(req.GetMode())]; !known {
-		errs.add("mode", "%d is not known", int32(req.GetMode()))
-	}
+	_, known := agboxv1.DrainMode_name[int32(req.GetMode())]
+	errs.addIf(!known, "mode", "%d is not known", int32(req.GetMode()))
 	checkUpTo(&errs, "wait", req.GetWait(), maxDrainWait)
 	checkUpTo(&errs, "save_each", req.GetSaveEach(), maxDrainSave)
 	checkUpTo(&errs, "save_all", req.GetSaveAll(), maxDrainSave)
-	if len(req.GetReason()) > maxDrainReason {
-		errs.add("reason", "is %d bytes; the limit is %d", len(req.GetReason()), maxDrainReason)
-	}
+	errs.addIf(len(req.GetReason()) > maxDrainReason, "reason", "is %d bytes; the limit is %d", len(req.GetReason()), maxDrainReason)
 	return errs
 }
 
 func checkUpTo(errs *Errors, field string, d *durationpb.Duration, most time.Duration) {
-	if !lasts(d, 0, most) {
-		errs.add(field, "must be a duration from 0 to %dm", int(most.Minutes()))
-	}
+	errs.addIf(!lasts(d, 0, most), field, "must be a duration from 0 to %dm", int(most.Minutes()))
 }

@@ -40,13 +40,12 @@ func checkContainer(errs *Errors, prefix string, c container) {
 	checkUser(errs, prefix+"user", c.GetUser())
 	checkWorkingDir(errs, prefix+"working_dir", c.GetWorkingDir())
 	checkPorts(errs, prefix+"ports", c.GetPorts())
-	if cpus := c.GetCpuLimit(); cpus != 0 && !(cpus >= minCPUs && cpus <= maxCPUs) { // NaN is in no range
-		errs.add(prefix+"cpu_limit", "must be 0 (no limit) or %v to %v CPUs", minCPUs, maxCPUs)
-	}
+	cpus, pids := c.GetCpuLimit(), c.GetPidsLimit()
+	inRange := cpus >= minCPUs && cpus <= maxCPUs // NaN is in no range
+	errs.addIf(cpus != 0 && !inRange, prefix+"cpu_limit", "must be 0 (no limit) or %v to %v CPUs", minCPUs, maxCPUs)
 	checkSize(errs, prefix+"memory_limit", c.GetMemoryLimit())
-	if pids := c.GetPidsLimit(); pids != 0 && (pids < minPids || pids > maxPids) {
-		errs.add(prefix+"pids_limit", "must be 0 (the daemon's default) or %d to %d", minPids, maxPids)
-	}
+	outside := pids != 0 && (pids < minPids || pids > maxPids)
+	errs.addIf(outside, prefix+"pids_limit", "must be 0 (the daemon's default) or %d to %d", minPids, maxPids)
 	checkWord(errs, prefix+"restart_policy", c.GetRestartPolicy(), "never", "on-failure", "always")
 	checkWord(errs, prefix+"pull_policy", c.GetPullPolicy(), "if-not-present", "always", "never")
 }
@@ -57,13 +56,11 @@ var runtimePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
 // checkPrimary checks the settings that only the primary has.
 func checkPrimary(errs *Errors, spec *agboxv1.CreateSpec) {
 	checkSize(errs, "disk_limit", spec.GetDiskLimit())
-	if _, _, err := GPUs(spec.GetGpus()); err != nil {
-		errs.add("gpus", "%v", err)
-	}
-	if name := spec.GetRuntime(); name != "" && !runtimePattern.MatchString(name) {
-		errs.add("runtime", `%s is not the name of a runtime: 1 to 128 ASCII letters, digits, "_", "." and "-", `+
-			`the first a letter or digit`, short(name))
-	}
+	_, _, err := GPUs(spec.GetGpus())
+	errs.addIf(err != nil, "gpus", "%v", err)
+	name := spec.GetRuntime()
+	errs.addIf(name != "" && !runtimePattern.MatchString(name), "runtime", `%s is not the name of a runtime: `+
+		`1 to 128 ASCII letters, digits, "_", "." and "-", the first a letter or digit`, short(name))
 	checkWord(errs, "on_log_limit", spec.GetOnLogLimit(), "drop", "kill")
 	checkWord(errs, "security.profile", spec.GetSecurity().GetProfile(), "standard", "hardened")
 }
@@ -77,9 +74,8 @@ func checkWord(errs *Errors, field, word string, known ...string) {
 }
 
 func checkSize(errs *Errors, field, text string) {
-	if _, err := MemoryBytes(text); err != nil {
-		errs.add(field, "%v", err)
-	}
+	_, err := MemoryBytes(text)
+	errs.addIf(err != nil, field, "%v", err)
 }
 
 func checkWorkingDir(errs *Errors, field, dir string) {
@@ -137,12 +133,9 @@ type port struct {
 func checkPorts(errs *Errors, field string, ports []*agboxv1.PortSpec) {
 	first := map[port]string{}
 	checkEach(errs, field, ports, maxPorts, func(at string, p *agboxv1.PortSpec) {
-		if n := p.GetContainerPort(); n < 1 || n > maxPort {
-			errs.add(at+".container_port", "must be 1 to %d", maxPort)
-		}
-		if p.GetHostPort() > maxPort {
-			errs.add(at+".host_port", "must be 0 (the engine chooses) or 1 to %d", maxPort)
-		}
+		n := p.GetContainerPort()
+		errs.addIf(n < 1 || n > maxPort, at+".container_port", "must be 1 to %d", maxPort)
+		errs.addIf(p.GetHostPort() > maxPort, at+".host_port", "must be 0 (the engine chooses) or 1 to %d", maxPort)
 		checkWord(errs, at+".protocol", p.GetProtocol(), "tcp", "udp")
 		key := port{p.GetContainerPort(), p.GetProtocol()}
 		if other, twice := first[key]; twice {

@@ -31,9 +31,7 @@ func Create(spec *agboxv1.CreateSpec) (errs Errors) {
 	checkServices(&errs, spec)
 	checkLabels(&errs, "labels", spec.GetLabels())
 	checkEnvs(&errs, "envs", spec.GetEnvs())
-	if !lasts(spec.GetIdleTtl(), 0, math.MaxInt64) {
-		errs.add("idle_ttl", "must be 0 (never) or a positive duration")
-	}
+	errs.addIf(!lasts(spec.GetIdleTtl(), 0, math.MaxInt64), "idle_ttl", "must be 0 (never) or a positive duration")
 	checkContainer(&errs, "", spec)
 	checkPrimary(&errs, spec)
 	checkTimeout(&errs, "timeout", spec.GetTimeout())
@@ -59,9 +57,7 @@ func checkImage(errs *Errors, prefix, image string) {
 
 // LabelSelector checks the selector of a bulk operation.
 func LabelSelector(selector map[string]string) (errs Errors) {
-	if len(selector) == 0 {
-		errs.add("label_selector", "must not be empty")
-	}
+	errs.addIf(len(selector) == 0, "label_selector", "must not be empty")
 	return errs
 }
 

@@ -42,6 +42,13 @@ func (e *Errors) add(field, format string, args ...any) {
 	*e = append(*e, Error{Field: field, Message: field + " " + fmt.Sprintf(format, args...)})
 }
 
+// addIf adds a mistake if it is there.
+func (e *Errors) addIf(broken bool, field, format string, args ...any) {
+	if broken {
+		e.add(field, format, args...)
+	}
+}
+
 // checkEach checks the entries of a list, each with its path, unless there are more than limit.
 func checkEach[T any](errs *Errors, field string, list []T, limit int, check func(at string, one T)) {
 	if len(list) > limit {

@@ -16,9 +16,7 @@ const (
 )
 
 func checkTimeout(errs *Errors, field string, d *durationpb.Duration) {
-	if !lasts(d, minTimeout, maxTimeout) && !isZero(d) {
-		errs.add(field, "must be 0 (never) or a duration from %v to 10 years", minTimeout)
-	}
+	errs.addIf(!lasts(d, minTimeout, maxTimeout) && !isZero(d), field, "must be 0 (never) or a duration from %v to 10 years", minTimeout)
 }
 
 // lasts reports whether a duration is valid and from least to most, or absent.
@@ -31,9 +29,7 @@ func isZero(d *durationpb.Duration) bool { return d.GetSeconds() == 0 && d.GetNa
 // SetTimeout checks a request to move a sandbox's end; now is the time by the clock that the end is meant for.
 func SetTimeout(req *agboxv1.SetSandboxTimeoutRequest, now time.Time) (errs Errors) {
 	checkUnknown(&errs, "set_timeout", req.ProtoReflect())
-	if req.GetSandboxId() == "" {
-		errs.add("sandbox_id", "is required")
-	}
+	errs.addIf(req.GetSandboxId() == "", "sandbox_id", "is required")
 	switch when := req.GetWhen().(type) {
 	case *agboxv1.SetSandboxTimeoutRequest_Timeout:
 		checkTimeout(&errs, "timeout", when.Timeout)

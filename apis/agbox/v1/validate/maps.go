@@ -32,21 +32,13 @@ func checkLabels(errs *Errors, field string, labels map[string]string) {
 	for key, value := range labels {
 		total += len(key) + len(value)
 	}
-	if total > maxLabelsBytes {
-		errs.add(field, "are %d bytes together; the limit is %d", total, maxLabelsBytes)
-	}
+	errs.addIf(total > maxLabelsBytes, field, "are %d bytes together; the limit is %d", total, maxLabelsBytes)
 	for _, key := range sortedKeys(labels) {
 		path, value := keyed(field, key), labels[key]
-		if len(key) > maxLabelKeyBytes || !labelKeyPattern.MatchString(key) {
-			errs.add(path, `has a bad key: 1 to %d ASCII letters, digits, "-", "_", "." and "/", `+
-				"the first and last a letter or digit", maxLabelKeyBytes)
-		}
-		if len(value) > maxLabelValueBytes {
-			errs.add(path, "is %d bytes; the limit is %d", len(value), maxLabelValueBytes)
-		}
-		if strings.ContainsFunc(value, isControl) {
-			errs.add(path, "must not contain control characters")
-		}
+		errs.addIf(len(key) > maxLabelKeyBytes || !labelKeyPattern.MatchString(key), path,
+			`has a bad key: 1 to %d ASCII letters, digits, "-", "_", "." and "/", the first and last a letter or digit`, maxLabelKeyBytes)
+		errs.addIf(len(value) > maxLabelValueBytes, path, "is %d bytes; the limit is %d", len(value), maxLabelValueBytes)
+		errs.addIf(strings.ContainsFunc(value, isControl), path, "must not contain control characters")
 	}
 }
 
@@ -57,15 +49,9 @@ func checkEnvs(errs *Errors, field string, envs map[string]string) {
 	}
 	for _, key := range sortedKeys(envs) {
 		path, value := keyed(field, key), envs[key]
-		if !envKeyPattern.MatchString(key) {
-			errs.add(path, `has a bad name: ASCII letters, digits, "_", "." and "-", the first a letter or "_"`)
-		}
-		if len(key)+1+len(value) > maxArgBytes {
-			errs.add(path, "is %d bytes with its name; the limit is %d", len(key)+1+len(value), maxArgBytes)
-		}
-		if strings.Contains(value, "\x00") {
-			errs.add(path, "must not contain a NUL byte")
-		}
+		errs.addIf(!envKeyPattern.MatchString(key), path, `has a bad name: ASCII letters, digits, "_", "." and "-", the first a letter or "_"`)
+		errs.addIf(len(key)+1+len(value) > maxArgBytes, path, "is %d bytes with its name; the limit is %d", len(key)+1+len(value), maxArgBytes)
+		errs.addIf(strings.Contains(value, "\x00"), path, "must not contain a NUL byte")
 	}
 }
 

@@ -88,9 +88,7 @@ func checkServiceName(errs *Errors, s service, first map[string]string) {
 // would lead to the primary itself. An empty name is valid.
 func NameOfService(name string, spec *agboxv1.CreateSpec) (errs Errors) {
 	for _, s := range services(spec) {
-		if name != "" && s.spec.GetName() == name {
-			errs.add(s.path+".name", "%s is the name of the sandbox as well", short(name))
-		}
+		errs.addIf(name != "" && s.spec.GetName() == name, s.path+".name", "%s is the name of the sandbox as well", short(name))
 	}
 	return errs
 }
@@ -102,9 +100,7 @@ func checkHooks(errs *Errors, s service) {
 		return
 	}
 	checkEach(errs, field, hooks, maxHooks, func(at, line string) {
-		if strings.TrimSpace(line) == "" {
-			errs.add(at, "must not be empty")
-		}
+		errs.addIf(strings.TrimSpace(line) == "", at, "must not be empty")
 		checkArg(errs, at, line)
 	})
 }
@@ -120,9 +116,7 @@ const (
 // required service is ready, so it may neither be left to the image nor be switched off.
 func checkHealthcheck(errs *Errors, field string, hc *agboxv1.HealthcheckConfig, required bool) {
 	if hc == nil {
-		if required {
-			errs.add(field, `is required: the service must be healthy before the sandbox starts; write test: ["CMD", program, args...]`)
-		}
+		errs.addIf(required, field, `is required: the service must be healthy before the sandbox starts; write test: ["CMD", program, args...]`)
 		return
 	}
 	checkTest(errs, field+".test", hc.GetTest(), required)
@@ -130,24 +124,19 @@ func checkHealthcheck(errs *Errors, field string, hc *agboxv1.HealthcheckConfig,
 	checkProbe(errs, field+".timeout", hc.GetTimeout())
 	checkProbe(errs, field+".start_period", hc.GetStartPeriod())
 	checkProbe(errs, field+".start_interval", hc.GetStartInterval())
-	if hc.GetRetries() > maxRetries {
-		errs.add(field+".retries", "must be 0 (the engine's default) or 1 to %d", maxRetries)
-	}
+	errs.addIf(hc.GetRetries() > maxRetries, field+".retries", "must be 0 (the engine's default) or 1 to %d", maxRetries)
 }
 
 func checkProbe(errs *Errors, field string, d *durationpb.Duration) {
-	if !lasts(d, minProbe, maxProbe) && !isZero(d) {
-		errs.add(field, "must be 0 (the engine's default) or a duration from %v to %v", minProbe, maxProbe)
-	}
+	broken := !lasts(d, minProbe, maxProbe) && !isZero(d)
+	errs.addIf(broken, field, "must be 0 (the engine's default) or a duration from %v to %v", minProbe, maxProbe)
 }
 
 // checkTest checks a test. An optional service may leave it to its image and set the times only.
 func checkTest(errs *Errors, field string, test []string, required bool) {
 	const forms = `["CMD", program, args...] or ["CMD-SHELL", command line]`
 	if len(test) == 0 {
-		if required {
-			errs.add(field, "is required: %s", forms)
-		}
+		errs.addIf(required, field, "is required: %s", forms)
 		return
 	}
 	switch kind := test[0]; {
