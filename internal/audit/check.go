@@ -40,9 +40,7 @@ type auditor struct {
 func judge(f *facts) []Finding {
 	a := &auditor{facts: f}
 	a.list = append(a.list, f.records.list...)
-	if len(f.records.instance.GetUuid()) == 0 {
-		a.report(hard, "I1", "instance", "", "the database has no UUID")
-	}
+	a.about(hard, "I1", "instance", "").when(len(f.records.instance.GetUuid()) == 0, "the database has no UUID")
 	for _, id := range slices.Sorted(maps.Keys(f.records.sandboxes)) {
 		a.sandbox(f.records.sandboxes[id])
 	}
@@ -73,9 +71,7 @@ func (a *auditor) whileRebuilding() {
 }
 
 func (a *auditor) sandbox(sb *sandbox) {
-	if !a.records.sandboxIDs[sb.id] {
-		a.report(hard, "I2", sandboxName(sb), "", "its ID is not reserved")
-	}
+	a.about(hard, "I2", sandboxName(sb), "").when(!a.records.sandboxIDs[sb.id], "its ID is not reserved")
 	if sb.gone() && sb.spec == nil && sb.desired == nil {
 		return // its history is being purged, which the next start would finish
 	}

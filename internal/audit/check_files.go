@@ -42,7 +42,7 @@ func (a *auditor) execFiles(sb *sandbox, e *execution) {
 
 // activeExec checks I8.
 func (a *auditor) activeExec(sb *sandbox, e *execution, j journalFile, there bool) {
-	say := func(format string, args ...any) { a.report(flux, "I8", "exec "+e.id, sb.stamp(), format, args...) }
+	say := a.about(flux, "I8", "exec "+e.id, sb.stamp())
 	state := sb.state()
 	switch {
 	case there && !j.of(e.desired.GetNonce()):
@@ -71,37 +71,29 @@ func (a *auditor) endWithoutJournal(e *execution) {
 
 // endWithJournal checks I7: the record matches the journal.
 func (a *auditor) endWithJournal(e *execution, j journalFile) {
-	say := func(format string, args ...any) { a.report(flux, "I7", "exec "+e.id, "", format, args...) }
+	say := a.about(flux, "I7", "exec "+e.id, "")
 	state, code := agboxv1.ExecState(e.end.GetState()), e.end.GetErrorCode()
 	finished, cancelled := state == agboxv1.ExecState_EXEC_STATE_FINISHED, state == agboxv1.ExecState_EXEC_STATE_CANCELLED
 	if !j.of(e.desired.GetNonce()) {
-		if code != codeLost {
-			say("it ended %s %s, and its journal is not its own: %s", state, code, j.problem)
-		}
+		say.when(code != codeLost, "it ended %s %s, and its journal is not its own: %s", state, code, j.problem)
 		return
 	}
 	switch j.State {
 	case "closed":
-		if finished || code == codeRunFailed || e.end.GetExitCode() != 0 || e.end.GetStartedAt() != 0 {
-			say("it ended %s %s with exit code %d, and its journal says that it never ran", state, code, e.end.GetExitCode())
-		}
+		say.when(finished || code == codeRunFailed || e.end.GetExitCode() != 0 || e.end.GetStartedAt() != 0,
+			"it ended %s %s with exit code %d, and its journal says that it never ran", state, code, e.end.GetExitCode())
 	case "started":
-		if code != codeLost && !cancelled {
-			say("it ended %s %s, and its journal has no end", state, code)
-		}
-		if j.held {
-			say("it ended %s %s, and its lock is held", state, code)
-		}
+		say.when(code != codeLost && !cancelled, "it ended %s %s, and its journal has no end", state, code)
+		say.when(j.held, "it ended %s %s, and its lock is held", state, code)
 	case "ended":
 		a.trueEnd(e, j, say)
 	}
 }
 
-func (a *auditor) trueEnd(e *execution, j journalFile, say func(format string, args ...any)) {
+func (a *auditor) trueEnd(e *execution, j journalFile, say saying) {
 	state, code := agboxv1.ExecState(e.end.GetState()), e.end.GetErrorCode()
-	if int(e.end.GetExitCode()) != j.ExitCode {
-		say("its end is recorded with exit code %d, and its journal says %d", e.end.GetExitCode(), j.ExitCode)
-	}
+	say.when(int(e.end.GetExitCode()) != j.ExitCode,
+		"its end is recorded with exit code %d, and its journal says %d", e.end.GetExitCode(), j.ExitCode)
 	if e.end.GetStartedAt() != j.StartedAt || e.end.GetEndedAt() != j.EndedAt {
 		say("it is recorded to run from %d to %d, and its journal says from %d to %d", e.end.GetStartedAt(), e.end.GetEndedAt(), j.StartedAt, j.EndedAt)
 	}
@@ -133,12 +125,9 @@ func (a *auditor) execLogs(e *execution, j journalFile, d *logDir) {
 		{e.id + suffixStderr, j.StderrBytes, j.StderrDropped},
 	} {
 		size := d.sizes[l.file]
-		if size < l.bytes {
-			a.report(flux, "I10", "exec "+e.id, "", "%s has %d bytes, and its journal says %d", l.file, size, l.bytes)
-		}
-		if l.dropped > 0 && !d.marked[l.file] {
-			a.report(flux, "I10", "exec "+e.id, "", "%d bytes of %s were dropped, and it does not end with the marker", l.dropped, l.file)
-		}
+		a.about(flux, "I10", "exec "+e.id, "").when(size < l.bytes, "%s has %d bytes, and its journal says %d", l.file, size, l.bytes)
+		a.about(flux, "I10", "exec "+e.id, "").when(l.dropped > 0 && !d.marked[l.file],
+			"%d bytes of %s were dropped, and it does not end with the marker", l.dropped, l.file)
 		res, isStream := d.streams[l.file]
 		if !isStream {
 			continue
@@ -193,14 +182,12 @@ func (a *auditor) strangers(id string, d *logDir) {
 		return // reported
 	}
 	for execID, j := range d.journals {
-		if sb.execs[execID] == nil && !strings.HasPrefix(execID, "_") {
-			a.report(flux, "I9", "exec "+execID, "", "sandbox %s has a journal of it that says %q, and it is not on record", id, j.State)
-		}
+		a.about(flux, "I9", "exec "+execID, "").when(sb.execs[execID] == nil && !strings.HasPrefix(execID, "_"),
+			"sandbox %s has a journal of it that says %q, and it is not on record", id, j.State)
 	}
 	for execID := range d.locks {
-		if sb.execs[execID] == nil && !strings.HasPrefix(execID, "_") {
-			a.report(flux, "I9", "exec "+execID, "", "sandbox %s has a lock of it, and it is not on record", id)
-		}
+		a.about(flux, "I9", "exec "+execID, "").when(sb.execs[execID] == nil && !strings.HasPrefix(execID, "_"),
+			"sandbox %s has a lock of it, and it is not on record", id)
 	}
 }
 
@@ -210,9 +197,8 @@ func (a *auditor) ledgerEntries() {
 		return
 	}
 	for id := range a.ledger {
-		if a.records.execRefs[id] == "" && !a.records.execIDs[id] {
-			a.report(flux, "I12", "exec "+id, "", "its program ran, and it is not on record")
-		}
+		a.about(flux, "I12", "exec "+id, "").when(a.records.execRefs[id] == "" && !a.records.execIDs[id],
+			"its program ran, and it is not on record")
 	}
 	for _, sb := range a.records.sandboxes {
 		for _, e := range sb.execs {
@@ -227,12 +213,8 @@ func (a *auditor) ledgerEntries() {
 const LedgerPrefix = "led-"
 
 func (a *auditor) ledgerEntry(e *execution, l ledgerEntry) {
-	say := func(sev severity, format string, args ...any) {
-		a.report(sev, "I12", "exec "+e.id, "", format, args...)
-	}
-	if l.starts > 1 {
-		say(hard, "its program was started %d times", l.starts)
-	}
+	wrong, unsettled := a.about(hard, "I12", "exec "+e.id, ""), a.about(flux, "I12", "exec "+e.id, "")
+	wrong.when(l.starts > 1, "its program was started %d times", l.starts)
 	if e.end == nil {
 		return
 	}
@@ -240,12 +222,12 @@ func (a *auditor) ledgerEntry(e *execution, l ledgerEntry) {
 	byItself := state == agboxv1.ExecState_EXEC_STATE_FINISHED || code == codeRunFailed
 	switch {
 	case byItself && l.starts == 0 && e.end.GetExitCode() < 128:
-		say(flux, "it ended %s %s, and its program was never started", state, code)
+		unsettled("it ended %s %s, and its program was never started", state, code)
 	case code == codeStartFailed && l.starts > 0:
-		say(flux, "it is recorded as not started, and its program ran")
+		unsettled("it is recorded as not started, and its program ran")
 	case state == agboxv1.ExecState_EXEC_STATE_FINISHED && (!l.ended || l.code != 0):
-		say(flux, "it is FINISHED, and its program notes an end: %t, exit code %d", l.ended, l.code)
+		unsettled("it is FINISHED, and its program notes an end: %t, exit code %d", l.ended, l.code)
 	case code == codeRunFailed && l.ended && int(e.end.GetExitCode()) != l.code && e.end.GetExitCode() < 128:
-		say(flux, "its exit code is recorded as %d, and its program notes %d", e.end.GetExitCode(), l.code)
+		unsettled("its exit code is recorded as %d, and its program notes %d", e.end.GetExitCode(), l.code)
 	}
 }

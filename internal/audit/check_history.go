@@ -21,7 +21,7 @@ func isExec(t agboxv1.EventType) bool { return t >= eventStarted && t <= eventCa
 
 // sequence checks I4: there is no gap except events dropped by the bound, and each event matches its key.
 func (a *auditor) sequence(sb *sandbox) {
-	say := func(format string, args ...any) { a.report(hard, "I4", sandboxName(sb), "", format, args...) }
+	say := a.about(hard, "I4", sandboxName(sb), "")
 	next, before := uint64(1), int64(0)
 	for i, ev := range sb.events {
 		rebuilt := ev.GetEventType() == eventRebuilt
@@ -36,22 +36,17 @@ func (a *auditor) sequence(sb *sandbox) {
 			say("event %d follows event %d, and events up to %d were dropped by the bound", ev.key, next-1, sb.trimmed)
 		}
 		next = ev.key + 1
-		if ev.GetSequence() != ev.key || ev.GetSandboxId() != sb.id || ev.GetEventId() != fmt.Sprintf("%s-%d", sb.id, ev.key) {
-			say("event %d says that it is %q, %d of sandbox %s", ev.key, ev.GetEventId(), ev.GetSequence(), ev.GetSandboxId())
-		}
+		say.when(ev.GetSequence() != ev.key || ev.GetSandboxId() != sb.id || ev.GetEventId() != fmt.Sprintf("%s-%d", sb.id, ev.key),
+			"event %d says that it is %q, %d of sandbox %s", ev.key, ev.GetEventId(), ev.GetSequence(), ev.GetSandboxId())
 		if ev.GetOccurredAt() == nil {
 			say("event %d has no time", ev.key)
 		} else {
 			at := ev.GetOccurredAt().AsTime().UnixNano()
-			if at < before {
-				a.report(note, "I4", sandboxName(sb), "", "event %d is older than the one before it: the clock was set back", ev.key)
-			}
+			a.about(note, "I4", sandboxName(sb), "").when(at < before, "event %d is older than the one before it: the clock was set back", ev.key)
 			before = at
 		}
 	}
-	if sb.trimmed >= sb.last() {
-		say("events up to %d were dropped by the bound, and the newest is %d", sb.trimmed, sb.last())
-	}
+	say.when(sb.trimmed >= sb.last(), "events up to %d were dropped by the bound, and the newest is %d", sb.trimmed, sb.last())
 }
 
 // moves are the legal state changes by event type: the permitted previous states, and the new one. 0 in from is "none yet"; to == 0
@@ -77,7 +72,7 @@ var moves = map[agboxv1.EventType]struct {
 
 // transitions checks I5: every event is legal after the previous ones, and the other records agree with the events.
 func (a *auditor) transitions(sb *sandbox) {
-	say := func(format string, args ...any) { a.report(hard, "I5", sandboxName(sb), "", format, args...) }
+	say := a.about(hard, "I5", sandboxName(sb), "")
 	var at, before agboxv1.SandboxState // before: the state before the last failure
 	var run uint64                      // first event since which the state has not changed
 	for _, ev := range sb.events {
@@ -104,12 +99,8 @@ func (a *auditor) transitions(sb *sandbox) {
 			at, run = to, ev.key
 		}
 	}
-	if sb.stateSeq != run {
-		say("the state is recorded to begin with event %d, and it is %s since event %d", sb.stateSeq, at, run)
-	}
-	if sb.gone() != (at == deleted) {
-		say("its deletion is recorded: %t, and its state is %s", sb.gone(), at)
-	}
+	say.when(sb.stateSeq != run, "the state is recorded to begin with event %d, and it is %s since event %d", sb.stateSeq, at, run)
+	say.when(sb.gone() != (at == deleted), "its deletion is recorded: %t, and its state is %s", sb.gone(), at)
 	want := sb.desired.GetRunState()
 	switch {
 	case want == 0 || sb.desired.GetGeneration() == 0:
@@ -134,9 +125,8 @@ func (a *auditor) execs(sb *sandbox) {
 	}
 	for _, ev := range sb.events {
 		id := ev.GetExec().GetExecId()
-		if isExec(ev.GetEventType()) != (id != "") {
-			a.report(hard, "I6", sandboxName(sb), "", "event %d, %s, is about exec %q", ev.key, ev.GetEventType(), id)
-		}
+		a.about(hard, "I6", sandboxName(sb), "").when(isExec(ev.GetEventType()) != (id != ""),
+			"event %d, %s, is about exec %q", ev.key, ev.GetEventType(), id)
 		if id == "" {
 			continue
 		}
@@ -146,9 +136,7 @@ func (a *auditor) execs(sb *sandbox) {
 			byID[id] = t
 		}
 		a.oneOfTwo(sb, t, ev)
-		if sb.execs[id] == nil {
-			a.report(hard, "I6", "exec "+id, "", "event %d of sandbox %s is about it, and it has no record", ev.key, sb.id)
-		}
+		a.about(hard, "I6", "exec "+id, "").when(sb.execs[id] == nil, "event %d of sandbox %s is about it, and it has no record", ev.key, sb.id)
 	}
 	for id, e := range sb.execs {
 		a.exec(sb, e, *byID[id])
@@ -158,46 +146,35 @@ func (a *auditor) execs(sb *sandbox) {
 func (a *auditor) oneOfTwo(sb *sandbox, t *history, ev event) {
 	object := "exec " + ev.GetExec().GetExecId()
 	if ev.GetEventType() == eventStarted {
-		if t.start.SandboxEvent != nil || t.end.SandboxEvent != nil {
-			a.report(hard, "I6", object, "", "event %d of sandbox %s starts it, and it is not its first", ev.key, sb.id)
-		}
+		a.about(hard, "I6", object, "").when(t.start.SandboxEvent != nil || t.end.SandboxEvent != nil,
+			"event %d of sandbox %s starts it, and it is not its first", ev.key, sb.id)
 		t.start = ev
 		return
 	}
-	if t.end.SandboxEvent != nil {
-		a.report(hard, "I6", object, "", "event %d of sandbox %s ends it again", ev.key, sb.id)
-	}
+	a.about(hard, "I6", object, "").when(t.end.SandboxEvent != nil, "event %d of sandbox %s ends it again", ev.key, sb.id)
 	t.end = ev
 }
 
 // exec checks the records of one exec against its events, as far as the history is kept.
 func (a *auditor) exec(sb *sandbox, e *execution, t history) {
 	object := "exec " + e.id
-	say := func(format string, args ...any) { a.report(hard, "I6", object, "", format, args...) }
+	say := a.about(hard, "I6", object, "")
 	if e.request == nil || e.desired == nil {
 		a.report(hard, "I1", object, "", "its record is incomplete: request %t, intent %t", e.request != nil, e.desired != nil)
 		return
 	}
-	if !a.records.execIDs[e.id] {
-		a.report(hard, "I2", object, "", "its ID is not reserved")
-	}
-	if ref := a.records.execRefs[e.id]; ref != sb.id {
-		say("it is referred to as of sandbox %q, and is in sandbox %s", ref, sb.id)
-	}
-	if e.request.GetExecId() != e.id || e.request.GetSandboxId() != sb.id {
-		say("its request says exec %q of sandbox %q", e.request.GetExecId(), e.request.GetSandboxId())
-	}
+	a.about(hard, "I2", object, "").when(!a.records.execIDs[e.id], "its ID is not reserved")
+	ref := a.records.execRefs[e.id]
+	say.when(ref != sb.id, "it is referred to as of sandbox %q, and is in sandbox %s", ref, sb.id)
+	say.when(e.request.GetExecId() != e.id || e.request.GetSandboxId() != sb.id,
+		"its request says exec %q of sandbox %q", e.request.GetExecId(), e.request.GetSandboxId())
 	forgotten := max(sb.trimmed, rebuiltAt(sb)) // older events may be dropped
-	if seq := e.desired.GetStartedSequence(); seq == 0 || seq != t.start.key && (seq > forgotten || t.start.key != 0) {
-		say("it is recorded to start with event %d, and it starts with event %d", seq, t.start.key)
-	}
+	seq := e.desired.GetStartedSequence()
+	say.when(seq == 0 || seq != t.start.key && (seq > forgotten || t.start.key != 0),
+		"it is recorded to start with event %d, and it starts with event %d", seq, t.start.key)
 	if e.end == nil {
-		if t.end.SandboxEvent != nil {
-			say("event %d reports its end, and none is on record", t.end.key)
-		}
-		if sb.gone() {
-			say("it has no end, and its sandbox is deleted")
-		}
+		say.when(t.end.SandboxEvent != nil, "event %d reports its end, and none is on record", t.end.key)
+		say.when(sb.gone(), "it has no end, and its sandbox is deleted")
 	} else {
 		a.execEnd(e, t, forgotten)
 	}
@@ -220,28 +197,24 @@ var endStates = map[agboxv1.EventType]agboxv1.ExecState{
 }
 
 func (a *auditor) execEnd(e *execution, t history, forgotten uint64) {
-	say := func(format string, args ...any) { a.report(hard, "I6", "exec "+e.id, "", format, args...) }
+	say := a.about(hard, "I6", "exec "+e.id, "")
 	state := agboxv1.ExecState(e.end.GetState())
 	if t.end.SandboxEvent == nil {
-		if seq := e.end.GetSequence(); seq == 0 || seq > forgotten {
-			say("its end %s is on record, and no event reports it", state)
-		}
+		seq := e.end.GetSequence()
+		say.when(seq == 0 || seq > forgotten, "its end %s is on record, and no event reports it", state)
 		return
 	}
 	d := t.end.GetExec()
-	if e.end.GetSequence() != t.end.key {
-		say("its end is recorded with event %d, and event %d reports it", e.end.GetSequence(), t.end.key)
-	}
-	if want := endStates[t.end.GetEventType()]; state != want || d.GetExecState() != want {
-		say("its end is recorded as %s, and event %d says %s", state, t.end.key, t.end.GetEventType())
-	}
+	say.when(e.end.GetSequence() != t.end.key, "its end is recorded with event %d, and event %d reports it", e.end.GetSequence(), t.end.key)
+	want := endStates[t.end.GetEventType()]
+	say.when(state != want || d.GetExecState() != want,
+		"its end is recorded as %s, and event %d says %s", state, t.end.key, t.end.GetEventType())
 	if e.end.GetExitCode() != d.GetExitCode() || e.end.GetErrorCode() != d.GetErrorCode() {
 		say("its end is recorded with exit code %d and error code %q, and event %d says %d and %q", e.end.GetExitCode(), e.end.GetErrorCode(),
 			t.end.key, d.GetExitCode(), d.GetErrorCode())
 	}
-	if state == agboxv1.ExecState_EXEC_STATE_FINISHED && e.end.GetExitCode() != 0 {
-		say("it is FINISHED with exit code %d", e.end.GetExitCode())
-	}
+	say.when(state == agboxv1.ExecState_EXEC_STATE_FINISHED && e.end.GetExitCode() != 0,
+		"it is FINISHED with exit code %d", e.end.GetExitCode())
 }
 
 // nameHolders checks I3 for each name.
@@ -265,17 +238,15 @@ func (a *auditor) holdsName(sb *sandbox) {
 	if name == "" || sb.gone() || sb.desired.GetRunState() == wantDelete {
 		return
 	}
-	if holder := a.records.names[name]; holder != sb.id {
-		a.report(hard, "I3", sandboxName(sb), "", "its name %q is held by %q", name, holder)
-	}
+	holder := a.records.names[name]
+	a.about(hard, "I3", sandboxName(sb), "").when(holder != sb.id, "its name %q is held by %q", name, holder)
 }
 
 // execReferences checks that every reference is to an existing exec.
 func (a *auditor) execReferences() {
 	for id, sandboxID := range a.records.execRefs {
 		sb := a.records.sandboxes[sandboxID]
-		if sb == nil || sb.execs[id] == nil {
-			a.report(hard, "I6", "exec "+id, "", "it is referred to as of sandbox %s, which has no such exec", sandboxID)
-		}
+		a.about(hard, "I6", "exec "+id, "").when(sb == nil || sb.execs[id] == nil,
+			"it is referred to as of sandbox %s, which has no such exec", sandboxID)
 	}
 }

@@ -75,18 +75,15 @@ func (a *auditor) readyInDocker(sb *sandbox, p parts) {
 	if restarts(sb.spec.GetRestartPolicy()) || sb.progress.GetRestartRun() != nil {
 		sev = note
 	}
-	say := func(format string, args ...any) { a.report(sev, "I14", sandboxName(sb), sb.stamp(), format, args...) }
+	say := a.about(sev, "I14", sandboxName(sb), sb.stamp())
 	if len(p.primaries) != 1 {
 		say("it is READY and has %d primary containers", len(p.primaries))
 		return
 	}
 	c := p.primaries[0]
-	if c.State != "running" {
-		say("it is READY, and its primary is %s", c.State)
-	}
-	if !slices.ContainsFunc(p.networks, func(n network) bool { return c.attachedTo(n.ID) }) {
-		say("it is READY, and its primary is not attached to its network (it has %d)", len(p.networks))
-	}
+	say.when(c.State != "running", "it is READY, and its primary is %s", c.State)
+	say.when(!slices.ContainsFunc(p.networks, func(n network) bool { return c.attachedTo(n.ID) }),
+		"it is READY, and its primary is not attached to its network (it has %d)", len(p.networks))
 	for _, s := range slices.Concat(sb.spec.GetRequiredServices(), sb.spec.GetOptionalServices()) {
 		a.serviceInDocker(sb, s, p)
 	}
@@ -116,16 +113,12 @@ func (a *auditor) pausedInDocker(sb *sandbox, p parts) {
 
 func (a *auditor) noneAlive(sb *sandbox, p parts, invariant, is string, alive func(container) bool) {
 	for _, c := range p.containers() {
-		if alive(c) {
-			a.report(flux, invariant, sandboxName(sb), sb.stamp(), "it is %s, and container %s is %s", is, c.name(), c.State)
-		}
+		a.about(flux, invariant, sandboxName(sb), sb.stamp()).when(alive(c), "it is %s, and container %s is %s", is, c.name(), c.State)
 	}
 }
 
 func (a *auditor) primaryExists(sb *sandbox, p parts, invariant, is string) {
-	if len(p.primaries) == 0 {
-		a.report(flux, invariant, sandboxName(sb), sb.stamp(), "it is %s, and its primary container is gone", is)
-	}
+	a.about(flux, invariant, sandboxName(sb), sb.stamp()).when(len(p.primaries) == 0, "it is %s, and its primary container is gone", is)
 }
 
 func failedByCreate(sb *sandbox) bool {
@@ -161,19 +154,16 @@ func (a *auditor) withinSpec(sb *sandbox, p parts) {
 	if sb.gone() {
 		return
 	}
-	say := func(format string, args ...any) { a.report(flux, "I19", sandboxName(sb), sb.stamp(), format, args...) }
-	if len(p.primaries) > 1 || len(p.networks) > 1 {
-		say("it has %d primary containers and %d networks", len(p.primaries), len(p.networks))
-	}
+	say := a.about(flux, "I19", sandboxName(sb), sb.stamp())
+	say.when(len(p.primaries) > 1 || len(p.networks) > 1, "it has %d primary containers and %d networks", len(p.primaries), len(p.networks))
 	known := map[string]int{}
 	for _, s := range slices.Concat(sb.spec.GetRequiredServices(), sb.spec.GetOptionalServices()) {
 		known[s.GetName()] = 1
 	}
 	for _, c := range p.services {
 		name := c.Labels[labelService]
-		if known[name]--; known[name] < 0 {
-			say("container %s is of service %q, which is not in its spec or has another container", c.name(), name)
-		}
+		known[name]--
+		say.when(known[name] < 0, "container %s is of service %q, which is not in its spec or has another container", c.name(), name)
 	}
 }
 

@@ -76,3 +76,17 @@ func (s *findings) report(sev severity, invariant, object, stamp, format string,
 		severity: sev, key: invariant + "\x00" + object + "\x00" + format, stamp: stamp,
 	})
 }
+
+// saying reports differences of one object from one invariant.
+type saying func(format string, args ...any)
+
+func (s *findings) about(sev severity, invariant, object, stamp string) saying {
+	return func(format string, args ...any) { s.report(sev, invariant, object, stamp, format, args...) }
+}
+
+// when reports a difference if it is there.
+func (say saying) when(differs bool, format string, args ...any) {
+	if differs {
+		say(format, args...)
+	}
+}

@@ -200,17 +200,14 @@ func (r *replayed) apply(p []byte) error {
 
 // log checks I13: the log gives the content of the database. A snapshot newer than the copy of the database proves nothing.
 func (a *auditor) log() {
-	say := func(format string, args ...any) {
-		a.report(flux, "I13", "log", fmt.Sprint(a.records.txid), format, args...)
-	}
+	say := a.about(flux, "I13", "log", fmt.Sprint(a.records.txid))
 	r := a.files.log
 	switch {
 	case r.txid > a.records.txid:
 	case r.problem != "":
 		say("it can't be replayed to transaction %d of the database: %s", a.records.txid, r.problem)
 	default:
-		if what := r.contents.differs(a.records.contents); what != "" {
-			say("replayed to transaction %d, its %s", a.records.txid, what)
-		}
+		what := r.contents.differs(a.records.contents)
+		say.when(what != "", "replayed to transaction %d, its %s", a.records.txid, what)
 	}
 }
