@@ -20,8 +20,8 @@ type verb[H handle] struct {
 	want      string
 	byDefault bool
 	method    func(*client.Client, context.Context, string) error
-	// already returns why a refused request has nothing to do, such as "is already running", or "". Nil: every refusal is an error.
-	already func(H) string
+	// running reports whether a refused request has nothing to do because it already runs. Nil: every refusal is an error.
+	running func(H) bool
 	// missing adds --ignore-not-found.
 	missing bool
 	// doing is printed for an accepted request without --wait; "NAME requested" if empty.
@@ -50,17 +50,14 @@ it stays PAUSED, and "agbox resume" starts it with its files. A restart of the e
 container and those of its required services exist: a missing network is recreated, a missing container is not. "agbox describe" shows
 what a resume would do.`,
 		suggestFor: []string{"start", "restart", "unpause", "thaw"}, want: string(client.Ready), byDefault: true,
-		method: (*client.Client).RecoverSandbox, already: runsAlready,
+		method: (*client.Client).RecoverSandbox, running: runs,
 		example: "  agbox resume web\n  agbox resume web db --wait=false",
 	},
 }
 
-// runsAlready is for a READY sandbox without a pending request.
-func runsAlready(sb *agboxv1.SandboxHandle) string {
-	if sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_READY && sb.GetDesiredState() == "" {
-		return "is already running"
-	}
-	return ""
+// runs is for a READY sandbox without a pending request.
+func runs(sb *agboxv1.SandboxHandle) bool {
+	return sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_READY && sb.GetDesiredState() == ""
 }
 
 var agentVerbs = []verb[*agboxv1.AgentHandle]{
@@ -202,9 +199,9 @@ func forEach[T any](ctx context.Context, items []T, do func(T) error, complain f
 // ask sends one request. pending is false if there is nothing to wait for, which ask has printed.
 func ask[H handle](ctx context.Context, a *app, k kind[H], one H, v verb[H]) (pending bool, err error) {
 	err = v.method(a.conn(), ctx, k.id(one))
-	if v.already != nil && client.IsFailedPrecondition(err) {
-		if now, readErr := k.read(ctx, k.id(one)); readErr == nil && v.already(now) != "" {
-			fmt.Fprintf(a.Out, "%s %s\n", k.label(one), v.already(now))
+	if v.running != nil && client.IsFailedPrecondition(err) {
+		if now, readErr := k.read(ctx, k.id(one)); readErr == nil && v.running(now) {
+			fmt.Fprintf(a.Out, "%s is already running\n", k.label(one))
 			return false, nil
 		}
 	}
