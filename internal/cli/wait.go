@@ -137,10 +137,12 @@ func await[H handle](ctx context.Context, a *app, k kind[H], one H, want string,
 		return now, err
 	}
 	text := fmt.Sprintf("%s is not %s after %s; the daemon continues", strings.Replace(subject, "/", " ", 1), state, timeout)
-	var none H
-	if now = k.late(one); now != none {
+	late, cancel := context.WithTimeout(context.Background(), lateLook)
+	defer cancel()
+	if now, err = k.read(late, k.id(one)); err == nil {
 		text += ", now " + k.facts(now)
 	}
+	var none H
 	return none, errors.New(text)
 }
 
@@ -197,16 +199,6 @@ func conditionWords(label, want string) (subject, state string) {
 		return fmt.Sprintf("%s service/%s", label, service), "ready"
 	}
 	return label, want
-}
-
-// late reads an object whose wait timed out; the zero handle when the daemon does not answer.
-func (k kind[H]) late(one H) (now H) {
-	ctx, cancel := context.WithTimeout(context.Background(), lateLook)
-	defer cancel()
-	if read, err := k.read(ctx, k.id(one)); err == nil {
-		now = read
-	}
-	return now
 }
 
 func isInterrupt(ctx context.Context) bool {
