@@ -147,9 +147,7 @@ func (at *attached) prompt(ctx context.Context, text string) error {
 		at.complain(at.agentRefused(ctx, "prompt", at.agent, err))
 		return nil
 	}
-	if resp.GetAhead() > 0 {
-		fmt.Fprintf(at.Err, "queued%s\n", aheadText(resp.GetAhead()))
-	}
+	at.hint(given("queued", aheadText(resp.GetAhead()), ""))
 	return nil
 }
 

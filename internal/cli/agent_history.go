@@ -61,9 +61,7 @@ func (a *app) conversation(ctx context.Context, one *agboxv1.AgentHandle, o conv
 	if err != nil {
 		return err
 	}
-	if resp.GetTruncated() {
-		fmt.Fprintln(a.Err, "note: older turns were dropped")
-	}
+	a.hint(textIf(resp.GetTruncated(), "note: older turns were dropped"))
 	if *o.output == "json" {
 		return printLines(a.Out, resp.GetTurns())
 	}

@@ -75,9 +75,7 @@ func (a *app) showConfirmation(ctx context.Context, done client.EngineConfirmati
 		text := cmp.Or(sb.GetStatusMessage(), "it may still exist")
 		a.complain(fmt.Errorf("sandbox/%s is not given up: %s", nameOrID(sb), oneLine(text)))
 	}
-	if len(done.Undecided) > 0 {
-		fmt.Fprintln(a.Err, "run \"agbox engine confirm\" again later; \"agbox explain NAME\" shows what it waits for")
-	}
+	a.hint(textIf(len(done.Undecided) > 0, "run \"agbox engine confirm\" again later; \"agbox explain NAME\" shows what it waits for"))
 }
 
 // byName reads sandboxes and sorts them by name. For one that can't be read it returns the ID only.

@@ -83,9 +83,7 @@ func (a *app) drain(ctx context.Context, req *agboxv1.DrainRequest) error {
 	}
 	last, ended, err := a.watchDrain(ctx, a.namedBusy(ctx, now), req.GetExit())
 	a.notes.clear()
-	if isInterrupt(ctx) {
-		fmt.Fprintln(a.Err, "the drain continues; \"agbox undrain\" ends it")
-	}
+	a.hint(textIf(isInterrupt(ctx), "the drain continues; \"agbox undrain\" ends it"))
 	if err != nil {
 		return err
 	}

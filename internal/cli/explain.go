@@ -105,11 +105,8 @@ func (a *app) explainSandbox(ctx context.Context, ref string) error {
 	}
 	a.fact("Name", sb.GetName())
 	a.fact("ID", oneLine(sb.GetSandboxId()))
-	state := ""
-	if e.GetState() != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED {
-		state = enum.Word(e.GetState())
-	}
-	a.showExplained(e, state, time.Now())
+	known := e.GetState() != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED
+	a.showExplained(e, textIf(known, enum.Word(e.GetState())), time.Now())
 	return nil
 }
 
@@ -138,9 +135,7 @@ func (a *app) showExplained(e *agboxv1.ExplainResponse, state string, now time.T
 		a.fact("Engine", oneLine(e.GetEngineProblem()))
 		a.fact("Since", when(e.GetEngineProblemSince()))
 	}
-	if e.GetWaiting() != "" && e.GetWaiting() != e.GetEngineProblem() {
-		a.fact("Waiting", oneLine(e.GetWaiting()))
-	}
+	a.factIf("Waiting", textIf(e.GetWaiting() != e.GetEngineProblem(), oneLine(e.GetWaiting())))
 	if e.GetLastError() != "" {
 		a.fact("Last error", oneLine(e.GetLastError()))
 		a.fact("Tries", triesText(e, now))

@@ -82,9 +82,7 @@ func (a *app) printGarbage(items []*agboxv1.GarbageItem, o gcOptions) (failed bo
 			a.complain(fmt.Errorf("%s %s: %s", g.GetKind(), garbageName(g), g.GetError()))
 		}
 	}
-	if kept > 0 {
-		fmt.Fprintf(a.Err, "%d kept: the records never knew their sandboxes; \"agbox gc --unknown --yes\" removes them\n", kept)
-	}
+	a.hint(textIf(kept > 0, fmt.Sprintf("%d kept: the records never knew their sandboxes; \"agbox gc --unknown --yes\" removes them", kept)))
 	return failed
 }
 
