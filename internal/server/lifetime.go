@@ -17,10 +17,7 @@ import (
 
 // PauseSandbox implements agbox.v1.SandboxService.
 func (s *Server) PauseSandbox(ctx context.Context, req *agboxv1.PauseSandboxRequest) (*agboxv1.AcceptedResponse, error) {
-	if err := required("sandbox_id", req.GetSandboxId()); err != nil {
-		return nil, err
-	}
-	return accepted(s.deps.Store.RequestPause(ctx, req.GetSandboxId(), reasonPause))
+	return requestOf(ctx, "sandbox_id", req.GetSandboxId(), because(s.deps.Store.RequestPause, reasonPause))
 }
 
 // ResumeSandbox implements agbox.v1.SandboxService. If another client's resume has completed between the caller's

@@ -50,22 +50,16 @@ func (s *Server) ListSandboxes(ctx context.Context, req *agboxv1.ListSandboxesRe
 
 // StopSandbox implements agbox.v1.SandboxService.
 func (s *Server) StopSandbox(ctx context.Context, req *agboxv1.StopSandboxRequest) (*agboxv1.AcceptedResponse, error) {
-	if err := required("sandbox_id", req.GetSandboxId()); err != nil {
-		return nil, err
-	}
-	return accepted(s.deps.Store.RequestStop(ctx, req.GetSandboxId(), reasonStop))
+	return requestOf(ctx, "sandbox_id", req.GetSandboxId(), because(s.deps.Store.RequestStop, reasonStop))
 }
 
 // DeleteSandbox implements agbox.v1.SandboxService.
 func (s *Server) DeleteSandbox(ctx context.Context, req *agboxv1.DeleteSandboxRequest) (*agboxv1.AcceptedResponse, error) {
-	if err := required("sandbox_id", req.GetSandboxId()); err != nil {
-		return nil, err
-	}
 	request := s.deps.Store.RequestDelete
 	if req.GetKeepAgents() {
 		request = s.deps.Store.RequestDeleteKeepingAgents
 	}
-	return accepted(request(ctx, req.GetSandboxId(), reasonDelete))
+	return requestOf(ctx, "sandbox_id", req.GetSandboxId(), because(request, reasonDelete))
 }
 
 // DeleteSandboxes implements agbox.v1.SandboxService.
@@ -96,4 +90,9 @@ func requestOf(ctx context.Context, field, id string, method func(context.Contex
 // accepted turns the store's answer into the API's. Whether it changed anything makes no difference to the client.
 func accepted(_ bool, err error) (*agboxv1.AcceptedResponse, error) {
 	return &agboxv1.AcceptedResponse{Accepted: true}, err
+}
+
+// because binds the reason of a request.
+func because(method func(ctx context.Context, id, reason string) (bool, error), reason string) func(context.Context, string) (bool, error) {
+	return func(ctx context.Context, id string) (bool, error) { return method(ctx, id, reason) }
 }
