@@ -64,19 +64,13 @@ func effective(file string) (config.Config, config.Origin, config.Paths, error) 
 		return config.Config{}, config.Origin{}, paths, err
 	}
 	cfg, origin, err := config.Load(file, paths)
-	if err != nil {
-		return cfg, origin, paths, &exitError{exitUsage, err}
-	}
-	return cfg, origin, paths, nil
+	return cfg, origin, paths, coded(exitUsage, err)
 }
 
 // resolved returns the paths of this user's daemon.
 func resolved() (config.Paths, error) {
 	paths, err := config.ResolvePaths(os.Getenv, os.Getuid())
-	if err != nil {
-		return paths, &exitError{exitUsage, err}
-	}
-	return paths, nil
+	return paths, coded(exitUsage, err)
 }
 
 // noFile refuses arguments: the file is named with --config, as for the daemon.

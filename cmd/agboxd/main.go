@@ -65,6 +65,14 @@ type exitError struct {
 func (e *exitError) Error() string { return e.err.Error() }
 func (e *exitError) Unwrap() error { return e.err }
 
+// coded gives err, if there is one, an exit code.
+func coded(code int, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &exitError{code, err}
+}
+
 func exitCode(err error) int {
 	var coded *exitError
 	switch {
@@ -100,10 +108,7 @@ func command(stderr io.Writer) *cobra.Command {
 
 func usageArgs(args cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, list []string) error {
-		if err := args(cmd, list); err != nil {
-			return &exitError{exitUsage, err}
-		}
-		return nil
+		return coded(exitUsage, args(cmd, list))
 	}
 }
 
@@ -116,13 +121,10 @@ func checkStore() *cobra.Command {
 		Args:  usageArgs(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error {
 			err := store.CheckFile(args[0])
-			switch {
-			case errdefs.IsDataLoss(err):
+			if errdefs.IsDataLoss(err) {
 				return &exitError{exitStore, err}
-			case err != nil:
-				return &exitError{store.ExitNoVerdict, err} // an unreadable file may be complete
 			}
-			return nil
+			return coded(store.ExitNoVerdict, err) // an unreadable file may be complete
 		},
 	}
 }
