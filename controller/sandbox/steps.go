@@ -19,76 +19,56 @@ import (
 
 // run executes one step. Each step may be repeated, also after a crash.
 func (p *pass) run(ctx context.Context, s plan.Step) error {
-	id := p.rec.ID
-	switch s.Kind {
-	case plan.MakeInputs:
-		_, err := p.o.Files.Prepare(id)
-		return err
-	case plan.EnsureImage:
-		return p.ensureImage(ctx, s)
-	case plan.CreateNetwork:
-		return p.createNetwork(ctx)
-	case plan.ConnectNetwork:
-		return p.connect(ctx, s)
-	case plan.CreatePrimary, plan.CreateService:
-		return p.createContainer(ctx, s)
-	case plan.CopyFiles:
-		return p.copyFiles(ctx, s)
-	case plan.StartContainer:
-		return p.start(ctx, s)
-	case plan.Release:
-		return p.release(ctx, s)
-	case plan.RunHook:
-		return p.runHook(s.Index)
-	case plan.CancelHook:
-		return p.cancelHook(s.Index)
-	case plan.EndHook:
-		return p.o.Files.Forget(id, execid.ForHook(s.Index))
-	case plan.CancelExecs:
-		p.o.EnqueueExecs(id)
-		p.o.EnqueueAgents(id)
-		return nil
-	case plan.UpdateLimits:
-		return p.o.Engine.UpdateContainer(ctx, s.ID, dockerx.Limits(s.Limits))
-	case plan.StopContainer:
-		return p.stop(ctx, s)
-	case plan.PauseContainer:
-		return p.o.Engine.PauseContainer(ctx, s.ID)
-	case plan.UnpauseContainer:
-		return p.o.Engine.UnpauseContainer(ctx, s.ID)
-	case plan.RemoveContainer:
-		return p.removeContainer(ctx, s)
-	case plan.RemoveNetwork:
-		return p.o.Engine.RemoveNetwork(ctx, s.ID)
-	case plan.RemoveInputs:
-		return p.removeFiles(ctx, s, p.o.Files.RemoveInputs)
-	case plan.RemoveFiles:
-		return p.removeFiles(ctx, s, p.o.Files.Remove)
+	id, files, engine := p.rec.ID, p.o.Files, p.o.Engine
+	step := map[plan.Kind]func() error{
+		plan.MakeInputs:       func() error { return second(files.Prepare(id)) },
+		plan.EnsureImage:      func() error { return p.ensureImage(ctx, s) },
+		plan.CreateNetwork:    func() error { return p.createNetwork(ctx) },
+		plan.ConnectNetwork:   func() error { return p.connect(ctx, s) },
+		plan.CreatePrimary:    func() error { return p.createContainer(ctx, s) },
+		plan.CreateService:    func() error { return p.createContainer(ctx, s) },
+		plan.CopyFiles:        func() error { return p.copyFiles(ctx, s) },
+		plan.StartContainer:   func() error { return p.start(ctx, s) },
+		plan.Release:          func() error { return p.release(ctx, s) },
+		plan.RunHook:          func() error { return p.runHook(s.Index) },
+		plan.CancelHook:       func() error { return p.cancelHook(s.Index) },
+		plan.EndHook:          func() error { return files.Forget(id, execid.ForHook(s.Index)) },
+		plan.CancelExecs:      p.cancelExecs,
+		plan.UpdateLimits:     func() error { return engine.UpdateContainer(ctx, s.ID, dockerx.Limits(s.Limits)) },
+		plan.StopContainer:    func() error { return p.stop(ctx, s) },
+		plan.PauseContainer:   func() error { return engine.PauseContainer(ctx, s.ID) },
+		plan.UnpauseContainer: func() error { return engine.UnpauseContainer(ctx, s.ID) },
+		plan.RemoveContainer:  func() error { return p.removeContainer(ctx, s) },
+		plan.RemoveNetwork:    func() error { return engine.RemoveNetwork(ctx, s.ID) },
+		plan.RemoveInputs:     func() error { return p.removeFiles(ctx, s, files.RemoveInputs) },
+		plan.RemoveFiles:      func() error { return p.removeFiles(ctx, s, files.Remove) },
+
+		// These change the intent. The store decides at the commit whether the change is still due.
+		plan.StopIdle:     func() error { return second(p.o.Store.RequestIdleStop(ctx, id, p.set.IdleTTL, p.at)) },
+		plan.Cleanup:      func() error { return second(p.o.Store.RequestCleanup(ctx, id, p.set.CleanupTTL, p.at)) },
+		plan.Expire:       func() error { return second(p.o.Store.RequestExpire(ctx, id, p.at)) },
+		plan.Demote:       func() error { return second(p.o.Store.Demote(ctx, id)) },
+		plan.PauseCleanup: func() error { return second(p.o.Store.RequestPauseCleanup(ctx, id, p.set.StoppedGCAfter, p.at)) },
+		plan.StopDead:     func() error { return p.stopDead(ctx, s.Words) },
+	}[s.Kind]
+	if step == nil {
+		return fmt.Errorf("unknown step %s", s.Kind)
 	}
-	return p.ask(ctx, s)
+	return step()
 }
 
-// ask runs a step that changes the intent. The store decides at the commit whether the change is still due.
-func (p *pass) ask(ctx context.Context, s plan.Step) error {
-	id := p.rec.ID
-	var err error
-	switch s.Kind {
-	case plan.StopIdle:
-		_, err = p.o.Store.RequestIdleStop(ctx, id, p.set.IdleTTL, p.at)
-	case plan.Cleanup:
-		_, err = p.o.Store.RequestCleanup(ctx, id, p.set.CleanupTTL, p.at)
-	case plan.Expire:
-		_, err = p.o.Store.RequestExpire(ctx, id, p.at)
-	case plan.Demote:
-		_, err = p.o.Store.Demote(ctx, id)
-	case plan.PauseCleanup:
-		_, err = p.o.Store.RequestPauseCleanup(ctx, id, p.set.StoppedGCAfter, p.at)
-	case plan.StopDead:
-		if _, err = p.o.Store.RequestStop(ctx, id, s.Words); errdefs.IsFailedPrecondition(err) {
-			err = nil // it was resumed meanwhile
-		}
-	default:
-		err = fmt.Errorf("unknown step %s", s.Kind)
+func second[T any](_ T, err error) error { return err }
+
+func (p *pass) cancelExecs() error {
+	p.o.EnqueueExecs(p.rec.ID)
+	p.o.EnqueueAgents(p.rec.ID)
+	return nil
+}
+
+func (p *pass) stopDead(ctx context.Context, reason string) error {
+	_, err := p.o.Store.RequestStop(ctx, p.rec.ID, reason)
+	if errdefs.IsFailedPrecondition(err) {
+		return nil // it was resumed meanwhile
 	}
 	return err
 }
