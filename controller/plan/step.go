@@ -1,5 +1,7 @@
 package plan
 
+import "slices"
+
 // Kind names a step. The set is closed: it is a metric label.
 type Kind string
 
@@ -59,75 +61,39 @@ const (
 	Cleanup Kind = "cleanup"
 )
 
-// traits are the properties of a step; see the methods of Kind.
-type traits struct {
-	Kind
-	engine, background, unseen, parallel, makes bool
-}
-
-// kinds is the table of steps.
-var kinds = []traits{
-	{Kind: MakeInputs},
-	{Kind: EnsureImage, engine: true, background: true, unseen: true, parallel: true, makes: true},
-	{Kind: CreateNetwork, engine: true},
-	{Kind: ConnectNetwork, engine: true},
-	{Kind: CreatePrimary, engine: true, makes: true},
-	{Kind: CreateService, engine: true, makes: true},
-	{Kind: CopyFiles, engine: true, background: true, unseen: true, makes: true},
-	{Kind: StartContainer, engine: true, makes: true},
-	{Kind: Release, makes: true},
-	{Kind: RunHook},
-	{Kind: CancelHook},
-	{Kind: EndHook},
-	{Kind: CancelExecs},
-	{Kind: UpdateLimits, engine: true},
-	{Kind: StopContainer, engine: true, background: true, parallel: true},
-	{Kind: PauseContainer, engine: true},
-	{Kind: UnpauseContainer, engine: true},
-	{Kind: RemoveContainer, engine: true, background: true},
-	{Kind: RemoveNetwork, engine: true},
-	{Kind: RemoveInputs},
-	{Kind: RemoveFiles},
-	{Kind: StopIdle},
-	{Kind: Expire},
-	{Kind: Demote},
-	{Kind: StopDead},
-	{Kind: PauseCleanup},
-	{Kind: Cleanup},
-}
-
 // Kinds lists every step.
 func Kinds() []Kind {
-	all := make([]Kind, 0, len(kinds))
-	for _, row := range kinds {
-		all = append(all, row.Kind)
+	return []Kind{
+		MakeInputs, EnsureImage, CreateNetwork, ConnectNetwork, CreatePrimary, CreateService, CopyFiles, StartContainer, Release,
+		RunHook, CancelHook, EndHook, CancelExecs, UpdateLimits, StopContainer, PauseContainer, UnpauseContainer,
+		RemoveContainer, RemoveNetwork, RemoveInputs, RemoveFiles,
+		StopIdle, Expire, Demote, StopDead, PauseCleanup, Cleanup,
 	}
-	return all
 }
 
+func (k Kind) in(kinds ...Kind) bool { return slices.Contains(kinds, k) }
+
 // OnEngine reports whether the step acts on the engine; those are audited.
-func (k Kind) OnEngine() bool { return k.row().engine }
+func (k Kind) OnEngine() bool {
+	return k.in(EnsureImage, CreateNetwork, ConnectNetwork, CreatePrimary, CreateService, CopyFiles, StartContainer,
+		UpdateLimits, StopContainer, PauseContainer, UnpauseContainer, RemoveContainer, RemoveNetwork)
+}
 
 // InBackground reports whether a background operation runs the step. The operation writes the audit line when it ends; a pass observes only
 // the outcome, possibly more than once.
-func (k Kind) InBackground() bool { return k.row().background }
+func (k Kind) InBackground() bool {
+	return k.in(EnsureImage, CopyFiles, StopContainer, RemoveContainer)
+}
 
 // Unseen reports whether no later pass can observe what the step did.
-func (k Kind) Unseen() bool { return k.row().unseen }
+func (k Kind) Unseen() bool { return k.in(EnsureImage, CopyFiles) }
 
 // Waits reports whether the step may continue in the background. Consecutive steps of that kind run concurrently.
-func (k Kind) Waits() bool { return k.row().parallel }
+func (k Kind) Waits() bool { return k.in(EnsureImage, StopContainer) }
 
 // Makes reports whether the step is part of starting a container. Only those can fail the sandbox: stops and removals are retried forever.
-func (k Kind) Makes() bool { return k.row().makes }
-
-func (k Kind) row() traits {
-	for _, t := range kinds {
-		if t.Kind == k {
-			return t
-		}
-	}
-	return traits{}
+func (k Kind) Makes() bool {
+	return k.in(EnsureImage, CreatePrimary, CreateService, CopyFiles, StartContainer, Release)
 }
 
 // Reason is why a step runs. The set is closed; it is for operators and not part of the API.
