@@ -6,64 +6,45 @@ import (
 	"time"
 )
 
-// Names of the operations, as Options.Observe receives them. The set is fixed, so it can be a metric label.
-const (
-	OpInfo             = "info"
-	OpListContainers   = "list_containers"
-	OpInspectContainer = "inspect_container"
-	OpCreateContainer  = "create_container"
-	OpStartContainer   = "start_container"
-	OpStopContainer    = "stop_container"
-	OpRemoveContainer  = "remove_container"
-	OpUpdateContainer  = "update_container"
-	OpPauseContainer   = "pause_container"
-	OpUnpauseContainer = "unpause_container"
-	OpStatPath         = "stat_path"
-	OpReadFile         = "read_file"
-	OpWriteTar         = "write_tar"
-	OpListNetworks     = "list_networks"
-	OpCreateNetwork    = "create_network"
-	OpRemoveNetwork    = "remove_network"
-	OpInspectNetwork   = "inspect_network"
-	OpConnectNetwork   = "connect_network"
-	OpInspectImage     = "inspect_image"
-	OpPullImage        = "pull_image"
-	OpInspectVolume    = "inspect_volume"
-	OpCreateVolume     = "create_volume"
-	OpEvents           = "events"
+// Names of the operations, as Options.Observe receives them, with their deadlines. The set is fixed, so it can be a metric label. An idle
+// engine answers in milliseconds; the deadlines allow for one that starts 16 containers at once on a slow disk, and still bound the wait
+// for a hung engine.
+var (
+	OpInfo             = operation("info", 10*time.Second)
+	OpListContainers   = operation("list_containers", 30*time.Second)
+	OpInspectContainer = operation("inspect_container", 15*time.Second)
+	OpCreateContainer  = operation("create_container", time.Minute)
+	OpStartContainer   = operation("start_container", time.Minute)
+	OpStopContainer    = operation("stop_container", 20*time.Second) // on top of the grace period
+	OpRemoveContainer  = operation("remove_container", time.Minute)  // includes the kill, and the deletion of the writable layer
+	OpUpdateContainer  = operation("update_container", 30*time.Second)
+	OpPauseContainer   = operation("pause_container", 30*time.Second) // the kernel may need a while for a container that makes many processes
+	OpUnpauseContainer = operation("unpause_container", 30*time.Second)
+	OpStatPath         = operation("stat_path", 30*time.Second) // the engine mounts a container that does not run, and all its mounts
+	OpReadFile         = operation("read_file", 30*time.Second)
+	OpWriteTar         = operation("write_tar", 10*time.Minute) // unless the caller sets one
+	OpListNetworks     = operation("list_networks", 30*time.Second)
+	OpCreateNetwork    = operation("create_network", 30*time.Second)
+	OpRemoveNetwork    = operation("remove_network", 30*time.Second)
+	OpInspectNetwork   = operation("inspect_network", 15*time.Second)
+	OpConnectNetwork   = operation("connect_network", 30*time.Second)
+	OpInspectImage     = operation("inspect_image", 15*time.Second)
+	OpPullImage        = operation("pull_image", defaultPullTimeout) // Options.PullTimeout replaces it
+	OpInspectVolume    = operation("inspect_volume", 15*time.Second)
+	OpCreateVolume     = operation("create_volume", 15*time.Second)
+	OpEvents           = operation("events", 15*time.Second) // until the subscription is accepted; the stream has none
 )
 
-// operations are all operations with their deadlines. An idle engine answers in milliseconds; the deadlines allow for one
-// that starts 16 containers at once on a slow disk, and still bound the wait for a hung engine.
-var operations = map[string]time.Duration{
-	OpInfo:             10 * time.Second,
-	OpListContainers:   30 * time.Second,
-	OpInspectContainer: 15 * time.Second,
-	OpCreateContainer:  time.Minute,
-	OpStartContainer:   time.Minute,
-	OpStopContainer:    20 * time.Second, // on top of the grace period
-	OpRemoveContainer:  time.Minute,      // includes the kill, and the deletion of the writable layer
-	OpUpdateContainer:  30 * time.Second,
-	OpPauseContainer:   30 * time.Second, // the kernel may need a while for a container that makes many processes
-	OpUnpauseContainer: 30 * time.Second,
-	OpStatPath:         30 * time.Second, // the engine mounts a container that does not run, and all its mounts
-	OpReadFile:         30 * time.Second,
-	OpWriteTar:         10 * time.Minute, // unless the caller sets one
-	OpListNetworks:     30 * time.Second,
-	OpCreateNetwork:    30 * time.Second,
-	OpRemoveNetwork:    30 * time.Second,
-	OpInspectNetwork:   15 * time.Second,
-	OpConnectNetwork:   30 * time.Second,
-	OpInspectImage:     15 * time.Second,
-	OpPullImage:        defaultPullTimeout, // Options.PullTimeout replaces it
-	OpInspectVolume:    15 * time.Second,
-	OpCreateVolume:     15 * time.Second,
-	OpEvents:           15 * time.Second, // until the subscription is accepted; the stream has none
+var deadlines = map[string]time.Duration{}
+
+func operation(name string, deadline time.Duration) string {
+	deadlines[name] = deadline
+	return name
 }
 
 // Ops returns the names of all operations.
-func Ops() []string { return slices.Sorted(maps.Keys(operations)) }
+func Ops() []string { return slices.Sorted(maps.Keys(deadlines)) }
 
 // Deadline returns how long the operation named op waits for the engine before it returns ErrUnavailable. A stop waits this
 // long beyond its grace period, a pull for Options.PullTimeout, a WriteTar for its within. It is 0 for an unknown name.
-func Deadline(op string) time.Duration { return operations[op] }
+func Deadline(op string) time.Duration { return deadlines[op] }
