@@ -5,8 +5,12 @@ import (
 	"time"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	"github.com/agbox/agbox/controller/absence"
 	"github.com/agbox/agbox/controller/agent"
+	"github.com/agbox/agbox/controller/enginelink"
 	"github.com/agbox/agbox/controller/exec"
+	"github.com/agbox/agbox/controller/owned"
+	"github.com/agbox/agbox/controller/quota"
 	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/clockjump"
@@ -20,18 +24,13 @@ type Store interface {
 	agent.DrainStore
 	exec.Store
 	sandbox.RecordStore
+	enginelink.Store
+	absence.Confirmations
 	OnCommit(func(store.Change))
 	List(ctx context.Context, f store.Filter) ([]store.Sandbox, error)
 	InstanceIDs() []string
 	DeletedBefore(ctx context.Context, m clockjump.Moment, age time.Duration, limit int) ([]string, error)
 	PurgeSandbox(ctx context.Context, id string) error
-	MarkerWritten(ctx context.Context) (bool, error)
-	SetMarkerWritten(ctx context.Context) error
-	EngineIdentity(ctx context.Context) (*storev1.EngineIdentity, error)
-	SetEngineIdentity(ctx context.Context, id *storev1.EngineIdentity) error
-	GiveUp(ctx context.Context, confirmed map[string]*storev1.GivenUp) error
-	GivenUp(ctx context.Context) (map[string]*storev1.GivenUp, error)
-	ForgetGivenUp(ctx context.Context, id string) error
 	Clock(ctx context.Context) (*storev1.ClockRecord, error)
 	SetClock(ctx context.Context, rec *storev1.ClockRecord) error
 }
@@ -40,12 +39,9 @@ type Store interface {
 // stopping an object that is gone succeeds.
 type Engine interface {
 	sandbox.ContainerEngine
-	Events(ctx context.Context, since time.Time, labels map[string]string, ready func(), handle func(dockerx.Event)) error
-	ListContainers(ctx context.Context, labels map[string]string) ([]dockerx.Container, error)
-	ListNetworks(ctx context.Context, labels map[string]string) ([]dockerx.Network, error)
+	enginelink.Engine
+	owned.Engine
 	InspectNetwork(ctx context.Context, id string) (dockerx.Network, error)
-	VolumeExists(ctx context.Context, name string) (bool, error)
-	CreateVolume(ctx context.Context, name string, labels map[string]string) error
 }
 
 // Execs are the host's files by which execs are started, cancelled and reported. They need no engine.
@@ -53,8 +49,7 @@ type Execs interface {
 	agent.Files
 	exec.Files
 	sandbox.HostFiles
-	Usage(sandboxID string) (execjournal.Usage, error)
-	SetFull(sandboxID string, full bool) error
+	quota.Files
 	Dirs() ([]execjournal.SandboxDir, error)
 	RemoveDir(path string) error
 }
