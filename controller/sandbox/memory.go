@@ -94,26 +94,20 @@ func (p scratchpad) addPorts(id, service string, ports []*agboxv1.PublishedPort)
 
 // killBoard keeps which containers were killed through the engine since their last start, from the engine's events. It misses a kill whose
 // event came while agboxd was not subscribed and which the engine no longer replays.
-type killBoard struct {
-	mu     sync.Mutex
-	killed map[string]bool // by container ID
-}
+type killBoard struct{ killed sync.Map } // by container ID
 
 func (b *killBoard) note(e dockerx.Event) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	switch {
 	case e.Action == dockerx.ActionKill && e.Signal == 9:
-		b.killed[e.ID] = true
+		b.killed.Store(e.ID, true)
 	case e.Action == dockerx.ActionStart, e.Action == dockerx.ActionDestroy:
-		delete(b.killed, e.ID)
+		b.killed.Delete(e.ID)
 	}
 }
 
 func (b *killBoard) has(containerID string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.killed[containerID]
+	_, killed := b.killed.Load(containerID)
+	return killed
 }
 
 // PortsUnseen reports that a sandbox publishes ports and that none were observed since it started. It may have none: a failed service
@@ -123,11 +117,8 @@ func (r *Reconciler) PortsUnseen(sandboxID string, spec *agboxv1.CreateSpec) boo
 }
 
 func publishes(spec *agboxv1.CreateSpec) bool {
-	n := len(spec.GetPorts())
-	for _, svc := range slices.Concat(spec.GetRequiredServices(), spec.GetOptionalServices()) {
-		n += len(svc.GetPorts())
-	}
-	return n > 0
+	services := slices.Concat(spec.GetRequiredServices(), spec.GetOptionalServices())
+	return len(spec.GetPorts()) > 0 || slices.ContainsFunc(services, func(s *agboxv1.ServiceSpec) bool { return len(s.GetPorts()) > 0 })
 }
 
 // publishesFrom reports whether the container of a service, or the primary (""), publishes ports.

@@ -129,7 +129,7 @@ type Reconciler struct {
 	log     *slog.Logger
 	reader  *Reader
 	scratch scratchpad
-	kills   *killBoard
+	kills   killBoard
 	ops     *queue.Operations[plan.Kind]
 	// fileRemovals and containerRemovals use no workers of the queues.
 	fileRemovals, containerRemovals pool
@@ -138,7 +138,7 @@ type Reconciler struct {
 // New returns a reconciler.
 func New(o Options) *Reconciler {
 	r := &Reconciler{
-		o: o, log: o.Logger, scratch: scratchpad{scratch.New[memory]()}, kills: &killBoard{killed: make(map[string]bool)},
+		o: o, log: o.Logger, scratch: scratchpad{scratch.New[memory]()},
 		fileRemovals: make(pool, maxFileRemovals), containerRemovals: make(pool, maxContainerRemovals),
 	}
 	r.ops = queue.NewOperations(o.Queue.Add, plan.Kind.Unseen)
