@@ -110,13 +110,7 @@ func backing(status [][2]string) string {
 // boundsDisk reports whether a storage driver can limit the disk space of each container. overlay2 uses a quota of xfs,
 // and needs its mount option pquota, which the engine does not report.
 func boundsDisk(driver, backing string) bool {
-	switch driver {
-	case "btrfs", "zfs", "devicemapper":
-		return true
-	case "overlay2":
-		return backing == "xfs"
-	}
-	return false
+	return driver == "overlay2" && backing == "xfs" || slices.Contains([]string{"btrfs", "zfs", "devicemapper"}, driver)
 }
 
 var (

@@ -1,6 +1,7 @@
 package sandboxstate
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -50,15 +51,7 @@ func Allows(s State, want storev1.RunState) bool { return slices.Contains(of(s).
 
 // Goal is the state that a desired state leads to.
 func Goal(want storev1.RunState) State {
-	switch want {
-	case stop:
-		return stopped
-	case pause:
-		return paused
-	case remove:
-		return deleted
-	}
-	return ready
+	return cmp.Or(map[storev1.RunState]State{stop: stopped, pause: paused, remove: deleted}[want], ready)
 }
 
 // Accepts reports whether cause is a legal transition of a sandbox in this state.

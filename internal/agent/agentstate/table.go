@@ -106,18 +106,9 @@ func Next(from agboxv1.AgentState, tr agboxv1.AgentTrigger, o Options) (to agbox
 // Coarse derives status and activity for clients that do not know the execution state. activity is set exactly when the status is RUNNING, that is when the agent accepts
 // prompts; a starting agent is still PENDING. Both are empty for an unknown state.
 func Coarse(s agboxv1.AgentState) (status, activity string) {
-	switch s {
-	case pending, starting:
-		return "PENDING", ""
-	case idle:
-		return "RUNNING", "IDLE"
-	case busy:
-		return "RUNNING", "BUSY"
-	case stopped:
-		return "STOPPED", ""
-	case failed:
-		return "FAILED", ""
-	default:
-		return "", ""
-	}
+	words := map[agboxv1.AgentState][2]string{
+		pending: {"PENDING"}, starting: {"PENDING"}, idle: {"RUNNING", "IDLE"}, busy: {"RUNNING", "BUSY"},
+		stopped: {"STOPPED"}, failed: {"FAILED"},
+	}[s]
+	return words[0], words[1]
 }

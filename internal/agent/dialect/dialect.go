@@ -76,13 +76,10 @@ func InTurn(state []byte) bool {
 // Settles is how long after a turn another turn may start for a prompt that was sent during it: programs of the format treat
 // some such prompts as part of the turn and others as a turn of their own. 0: always as part of it.
 func Settles(format string) time.Duration {
-	switch format {
-	case Claude: // reports the start of a turn at once
-		return 5 * time.Second
-	case ACP: // reports nothing before the model's first output
-		return 15 * time.Second
-	}
-	return 0
+	return map[string]time.Duration{
+		Claude: 5 * time.Second,  // reports the start of a turn at once
+		ACP:    15 * time.Second, // reports nothing before the model's first output
+	}[format]
 }
 
 // Decoder decodes consecutive lines of one incarnation. Its state is loaded and saved once for all of them, with the same
