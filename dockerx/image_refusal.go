@@ -42,11 +42,12 @@ func refusalOf(err error) *refusal {
 	switch {
 	case errdefs.IsInvalidArgument(err):
 		return badReference
+	case errdefs.IsNotFound(err) && errdefs.IsNotFound(said.class):
+		return said
+	case errdefs.IsNotFound(err) && (strings.Contains(text, "denied") || strings.Contains(text, "authorization")): // the engine's own words
+		return noRepositoryForUs
 	case errdefs.IsNotFound(err):
-		if errdefs.IsNotFound(said.class) {
-			return said
-		}
-		return missing(text)
+		return noTag
 	case errdefs.IsUnauthorized(err):
 		return unauthorized
 	case errdefs.IsPermissionDenied(err):
@@ -85,14 +86,6 @@ func registryCode(text string) *refusal {
 		return noPlatform
 	}
 	return brokeOff
-}
-
-// missing classifies a "not found" in the engine's own words.
-func missing(text string) *refusal {
-	if strings.Contains(text, "denied") || strings.Contains(text, "authorization") {
-		return noRepositoryForUs
-	}
-	return noTag
 }
 
 // transient classifies errors that a retry may fix. It only chooses the sentence: their class is the same.

@@ -68,9 +68,6 @@ const engineShmBytes = 64 << 20
 // shmBytes is the size of /dev/shm in a new container; 0: the engine's default. Its content counts as memory and outlives the
 // processes that wrote it, so it is at most half of the limit. It can't be changed later.
 func (l Limits) shmBytes() int64 {
-	if l.MemoryBytes == 0 {
-		return 0
-	}
 	return min(engineShmBytes, l.MemoryBytes/2)
 }
 

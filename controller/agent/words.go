@@ -26,24 +26,20 @@ const (
 // text.
 var escapes = regexp.MustCompile("\x1b\\[[0-9;:?]*[ -/]*[@-~]")
 
-// observeWords records the last stderr line of a process that ended on its own, until its exit is classified.
+// observeWords records the last stderr line of a process that ended on its own, until its exit is classified: the last one that contains a
+// letter or a digit, with the values of its environment variables redacted. It is a hint for humans, and empty if the file can't be read.
 func (v *Observation) observeWords(envs map[string]string) {
-	if agentplan.Lives(v.a.Status.GetState()) && v.World.Process == agentplan.Ended && !v.World.Cancelled {
-		v.World.Words = v.lastWords(envs)
+	if !agentplan.Lives(v.a.Status.GetState()) || v.World.Process != agentplan.Ended || v.World.Cancelled {
+		return
 	}
-}
-
-// lastWords returns the last stderr line of an ended process that contains a letter or a digit, with the values of its environment
-// variables redacted. It is a hint for humans, and empty if the file can't be read.
-func (v *Observation) lastWords(envs map[string]string) string {
 	tail, err := v.o.files.Tail(v.a.SandboxID, v.ExecID, true, wordsTail)
 	if err != nil {
-		return ""
+		return
 	}
 	if len(tail) == wordsTail { // the first line is incomplete, and so may be a secret in it
 		_, tail, _ = bytes.Cut(tail, []byte("\n"))
 	}
-	return lastLine(tail, v.a.Spec.GetEnvs(), envs)
+	v.World.Words = lastLine(tail, v.a.Spec.GetEnvs(), envs)
 }
 
 // lastLine redacts before it splits lines: a value may span several.

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -96,10 +97,7 @@ func pick(r Record, w World, id, name string, is func(*Container) bool) *Contain
 // for the oldest while a container is attached to a network that is not among them.
 func pickNetwork(id string, attached []Container, networks []Network) (n *Network, sure bool) {
 	oldestFirst := slices.SortedFunc(slices.Values(networks), func(a, b Network) int {
-		if c := a.Created.Compare(b.Created); c != 0 {
-			return c
-		}
-		return strings.Compare(a.ID, b.ID)
+		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.ID, b.ID))
 	})
 	for _, c := range attached {
 		for i := range oldestFirst {

@@ -11,7 +11,6 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	"github.com/agbox/agbox/controller/auditlog"
-	"github.com/agbox/agbox/controller/clock"
 	"github.com/agbox/agbox/controller/message"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/controller/queue"
@@ -46,13 +45,6 @@ type pass struct {
 	images    map[string]dockerx.Image
 	made      map[string]string
 	networkID string
-}
-
-func newPass(r *Reconciler, rec plan.Record, sb store.Sandbox, w plan.World, l clock.Reading) *pass {
-	return &pass{
-		Reconciler: r, rec: rec, sb: sb, w: w, set: r.o.Settings(), at: l.Moment, progress: rec.Progress,
-		images: map[string]dockerx.Image{}, made: map[string]string{},
-	}
 }
 
 // report records r and keeps its progress.

@@ -14,6 +14,7 @@ import (
 	"github.com/agbox/agbox/controller/message"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/controller/queue"
+	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/store"
 )
@@ -93,7 +94,10 @@ func ended(rec plan.Record) bool {
 // carryOut runs a plan and reports it. The status shows any error; only a TerminalError makes the sandbox FAILED.
 func (r *Reconciler) carryOut(ctx context.Context, rec plan.Record, sb store.Sandbox, w plan.World, p plan.Plan, l clock.Reading) (queue.Result, error) {
 	r.scratch.setStatus(rec.ID, p.Waiting)
-	ps := newPass(r, rec, sb, w, l)
+	ps := &pass{
+		Reconciler: r, rec: rec, sb: sb, w: w, set: r.o.Settings(), at: l.Moment, progress: rec.Progress,
+		images: map[string]dockerx.Image{}, made: map[string]string{},
+	}
 	if err := ps.report(ctx, p.Before); err != nil {
 		return queue.Result{}, settled(err) // no step starts for an outdated intent
 	}

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -43,17 +44,9 @@ const (
 
 // healthWait bounds the wait for the first healthy verdict: the time after which the engine itself gives up, and at most most.
 func healthWait(h *agboxv1.HealthcheckConfig, most time.Duration) time.Duration {
-	interval, timeout, retries := defaultInterval, defaultTimeout, uint32(defaultRetries)
-	if d := h.GetInterval().AsDuration(); d > 0 {
-		interval = d
-	}
-	if d := h.GetTimeout().AsDuration(); d > 0 {
-		timeout = d
-	}
-	if h.GetRetries() > 0 {
-		retries = h.GetRetries()
-	}
-	each := max(interval, timeout)
+	interval := cmp.Or(max(h.GetInterval().AsDuration(), 0), defaultInterval)
+	timeout := cmp.Or(max(h.GetTimeout().AsDuration(), 0), defaultTimeout)
+	each, retries := max(interval, timeout), cmp.Or(h.GetRetries(), defaultRetries)
 	if each > most/time.Duration(retries+1) {
 		return most
 	}

@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -101,15 +102,8 @@ func (s *supervisor) end(why reason, now time.Time) {
 
 // over reports whether the command exceeded a log limit whose action is to end it.
 func (s *supervisor) over() bool {
-	if s.request.LogLimitAction == execjournal.LogLimitDrop {
-		return false
-	}
-	for _, st := range s.streams {
-		if st.dropped > 0 {
-			return true
-		}
-	}
-	return false
+	dropped := func(st *stream) bool { return st.dropped > 0 }
+	return s.request.LogLimitAction != execjournal.LogLimitDrop && slices.ContainsFunc(s.streams, dropped)
 }
 
 // applyQuota stops storing output once the sandbox has used up its quota. An agent's output is its conversation and is kept; its outbox is
@@ -132,10 +126,7 @@ func (s *supervisor) applyQuota() {
 // endable reports whether the end can be recorded now: the command has exited, a killed process tree is gone, and no write waits for a full
 // disk.
 func (s *supervisor) endable() bool {
-	if !s.exited || s.kill.why != notEnding && !s.alone {
-		return false
-	}
-	return s.retryAt.IsZero()
+	return s.exited && (s.kill.why == notEnding || s.alone) && s.retryAt.IsZero()
 }
 
 // finish stores and syncs the command's output, then records the end. If the disk is full, it schedules a retry.
@@ -185,12 +176,7 @@ func (s *supervisor) idle() bool {
 	if s.stopping || s.alone && s.giveUp {
 		return true
 	}
-	for _, st := range s.streams {
-		if st.pipe >= 0 || len(st.pending) > 0 {
-			return false
-		}
-	}
-	return s.alone
+	return s.alone && !slices.ContainsFunc(s.streams, func(st *stream) bool { return st.pipe >= 0 || len(st.pending) > 0 })
 }
 
 // lastWords stores what the outbox holds now and removes the outbox. It returns false while it has to wait for space on a full disk.

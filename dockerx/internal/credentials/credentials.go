@@ -63,7 +63,10 @@ func Get(ctx context.Context, dir string, image reference.Named) (Found, error) 
 			class: errdefs.ErrPermissionDenied,
 		}
 	}
-	key := registryKey(image)
+	key := reference.Domain(image)
+	if key == "docker.io" {
+		key = dockerHubKey
+	}
 	if helper := helperFor(file, key); helper != "" {
 		found.Source = helper
 		found.Auth, err = askHelper(ctx, helper, key, HelperTimeout)
@@ -71,14 +74,6 @@ func Get(ctx context.Context, dir string, image reference.Named) (Found, error) 
 	}
 	found.Auth = fromFile(file, key)
 	return found, nil
-}
-
-// registryKey is the CLI's key for the registry of image.
-func registryKey(image reference.Named) string {
-	if domain := reference.Domain(image); domain != "docker.io" {
-		return domain
-	}
-	return dockerHubKey
 }
 
 // helperFor returns the helper program for key, or "". A name set to "" in credHelpers selects the file.

@@ -70,9 +70,16 @@ func (e *emitter) nativeMessage(l *nativeLine) {
 	case "message_part.updated":
 		e.nativePart(l)
 	case "message.completed":
-		e.nativeCompleted(l)
+		if l.MessageID == "" || short(l.MessageID, maxID) == e.s.Foreign { // the open one if none is named
+			e.complete()
+		}
 	case "message":
-		e.nativeWhole(l)
+		if l.Text != nil {
+			e.complete()
+			e.begin(l.MessageID)
+			e.addPart(&agboxv1.AgentMessagePart{Kind: kindText, Text: l.text()})
+			e.complete()
+		}
 	case "assistant.completed":
 		if text := l.text(); text != "" {
 			e.addPart(&agboxv1.AgentMessagePart{Kind: kindText, Text: text})
@@ -80,15 +87,6 @@ func (e *emitter) nativeMessage(l *nativeLine) {
 		e.result(l.Outcome, l.Error)
 	default:
 		e.shared(l, true)
-	}
-}
-
-func (e *emitter) nativeWhole(l *nativeLine) {
-	if l.Text != nil {
-		e.complete()
-		e.begin(l.MessageID)
-		e.addPart(&agboxv1.AgentMessagePart{Kind: kindText, Text: l.text()})
-		e.complete()
 	}
 }
 
@@ -116,13 +114,6 @@ func nativeKind(kind string) string {
 		return kind
 	default:
 		return kindText
-	}
-}
-
-// nativeCompleted completes the named message if it is open, or the open one if none is named.
-func (e *emitter) nativeCompleted(l *nativeLine) {
-	if l.MessageID == "" || short(l.MessageID, maxID) == e.s.Foreign {
-		e.complete()
 	}
 }
 

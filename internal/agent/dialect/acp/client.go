@@ -77,14 +77,11 @@ func (c *Client) FromAgent(line []byte) ([]byte, error) {
 	if !Decode(line, &l) {
 		return nil, nil
 	}
+	kind, ok := KindOf(l.ID)
 	switch {
 	case l.Method != "" && l.asks():
 		return l.reply(!c.stopping), nil
-	case l.Method != "":
-		return nil, nil
-	}
-	kind, ok := KindOf(l.ID)
-	if !ok {
+	case l.Method != "", !ok:
 		return nil, nil
 	}
 	return c.answered(kind, &l)

@@ -26,16 +26,10 @@ func (k Kind) initializes() bool { return k == Initialize || k == InitializeToLo
 // KindOf returns the kind of the request that a response answers, by its ID. ok is false for an ID that the client never sends.
 func KindOf(id json.RawMessage) (k Kind, ok bool) {
 	n, err := strconv.Atoi(string(id))
-	switch {
-	case err != nil || n < int(Initialize):
-		return 0, false
-	case n >= int(Prompt):
-		return Prompt, true
-	case n <= int(LoadSession):
-		return Kind(n), true
-	default:
+	if err != nil || n < int(Initialize) || n > int(LoadSession) && n < int(Prompt) {
 		return 0, false
 	}
+	return Kind(min(n, int(Prompt))), true
 }
 
 // version is the version of the protocol that the client supports.
