@@ -73,7 +73,7 @@ func resume(r Record, w World, pol Policy, now time.Time) Plan {
 	if what := b.missing(); what != "" {
 		return b.lost(CodeResumeFailed, what)
 	}
-	if b.mine.network == nil {
+	if b.mine.network.ID == "" {
 		b.p.add(Step{Kind: CreateNetwork, Reason: b.reason})
 	}
 	b.clearDeadStarts()
@@ -174,7 +174,7 @@ func (b *bringUp) missing() string {
 	switch {
 	case b.mine.primary == nil:
 		return "the primary container is missing"
-	case b.mine.network == nil && !b.r.Recover:
+	case b.mine.network.ID == "" && !b.r.Recover:
 		return "the network of the sandbox is missing"
 	}
 	for _, s := range b.r.Wanted.Services {
@@ -188,7 +188,7 @@ func (b *bringUp) missing() string {
 // reconnect attaches disconnected containers to the sandbox's network, or to the one that this pass creates.
 func (b *bringUp) reconnect() {
 	for _, c := range b.mine.offNetwork(b.r.Wanted) {
-		b.p.add(Step{Kind: ConnectNetwork, ID: c.ID, Network: b.mine.networkID(), Service: c.Service, Reason: BecauseDisconnected})
+		b.p.add(Step{Kind: ConnectNetwork, ID: c.ID, Network: b.mine.network.ID, Service: c.Service, Reason: BecauseDisconnected})
 	}
 }
 
@@ -204,7 +204,7 @@ func (b *bringUp) materials() {
 	if b.mine.primary == nil {
 		b.p.add(Step{Kind: EnsureImage, Reason: b.reason})
 	}
-	if b.mine.network == nil {
+	if b.mine.network.ID == "" {
 		b.p.add(Step{Kind: CreateNetwork, Reason: b.reason})
 	}
 }

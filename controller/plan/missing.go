@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -33,7 +34,7 @@ func Lacks(r Record, w World) string {
 	if r.Desired != storev1.RunState_RUN_STATE_RUN {
 		return ""
 	}
-	if mine.network == nil && (r.hadPrimary(w) || len(w.Containers) > 0) {
+	if mine.network.ID == "" && (r.hadPrimary(w) || len(w.Containers) > 0) {
 		return "the network"
 	}
 	for _, s := range r.Wanted.Services {
@@ -96,7 +97,7 @@ func Unseen(r Record, w World) (containers, networks []string) {
 			}
 		}
 	}
-	if mine.network == nil && (r.hadPrimary(w) || len(w.Containers) > 0) {
+	if mine.network.ID == "" && (r.hadPrimary(w) || len(w.Containers) > 0) {
 		networks = append(networks, naming.Network(r.ID))
 	}
 	return containers, networks
@@ -114,13 +115,12 @@ func PartOf(r Record, w World, service string) *Container {
 // ObjectsOf returns the IDs of the parts in w, and the recorded IDs of parts not in w.
 func ObjectsOf(r Record, w World) *storev1.Objects {
 	mine, _ := split(r, w)
-	o := &storev1.Objects{PrimaryId: r.Objects.GetPrimaryId(), NetworkId: r.Objects.GetNetworkId(), ServiceIds: map[string]string{}}
+	o := &storev1.Objects{
+		PrimaryId: r.Objects.GetPrimaryId(), NetworkId: cmp.Or(mine.network.ID, r.Objects.GetNetworkId()), ServiceIds: map[string]string{},
+	}
 	maps.Copy(o.ServiceIds, r.Objects.GetServiceIds())
 	if mine.primary != nil {
 		o.PrimaryId = mine.primary.ID
-	}
-	if mine.network != nil {
-		o.NetworkId = mine.network.ID
 	}
 	for name, c := range mine.services {
 		o.ServiceIds[name] = c.ID

@@ -13,14 +13,7 @@ import (
 type parts struct {
 	primary  *Container
 	services map[string]*Container // by name; those that exist
-	network  *Network
-}
-
-func (m parts) networkID() string {
-	if m.network == nil {
-		return ""
-	}
-	return m.network.ID
+	network  Network               // the zero value: none
 }
 
 // containers returns the existing primary and services, in the order of the spec.
@@ -59,7 +52,7 @@ func split(r Record, w World) (parts, []Step) {
 	var sure bool
 	mine.network, sure = pickNetwork(r.Objects.GetNetworkId(), attached, w.Networks)
 	for _, n := range w.Networks {
-		if sure && n.ID != mine.networkID() {
+		if sure && n.ID != mine.network.ID {
 			extra = append(extra, Step{Kind: RemoveNetwork, ID: n.ID, Reason: BecauseNotInSpec})
 		}
 	}
@@ -95,33 +88,33 @@ func pick(r Record, w World, id, name string, is func(*Container) bool) *Contain
 
 // pickNetwork chooses a network that a container is attached to, the primary's first, else the recorded one, else the oldest. sure is false
 // for the oldest while a container is attached to a network that is not among them.
-func pickNetwork(id string, attached []Container, networks []Network) (n *Network, sure bool) {
+func pickNetwork(id string, attached []Container, networks []Network) (n Network, sure bool) {
 	oldestFirst := slices.SortedFunc(slices.Values(networks), func(a, b Network) int {
 		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.ID, b.ID))
 	})
 	for _, c := range attached {
-		for i := range oldestFirst {
-			if slices.Contains(c.NetworkIDs, oldestFirst[i].ID) {
-				return &oldestFirst[i], true
+		for _, n := range oldestFirst {
+			if slices.Contains(c.NetworkIDs, n.ID) {
+				return n, true
 			}
 		}
 	}
-	for i := range oldestFirst {
-		if oldestFirst[i].ID == id {
-			return &oldestFirst[i], true
+	for _, n := range oldestFirst {
+		if n.ID == id {
+			return n, true
 		}
 	}
 	if len(oldestFirst) == 0 {
-		return nil, false
+		return Network{}, false
 	}
 	elsewhere := func(c Container) bool { return len(c.NetworkIDs) > 0 }
-	return &oldestFirst[0], !slices.ContainsFunc(attached, elsewhere)
+	return oldestFirst[0], !slices.ContainsFunc(attached, elsewhere)
 }
 
 // offNetwork returns the containers that are not attached to the sandbox's network.
 func (m parts) offNetwork(wanted Wanted) []Container {
 	return slices.DeleteFunc(m.containers(wanted), func(c Container) bool {
-		return m.network != nil && slices.Contains(c.NetworkIDs, m.network.ID)
+		return m.network.ID != "" && slices.Contains(c.NetworkIDs, m.network.ID)
 	})
 }
 

@@ -19,7 +19,7 @@ func keepRunning(r Record, w World, pol Policy, now time.Time) Plan {
 	switch {
 	case b.mine.primary == nil:
 		return b.lost(CodeContainerMissing, "the primary container is missing")
-	case b.mine.network == nil:
+	case b.mine.network.ID == "":
 		return b.lost(CodeNetworkMissing, "the network of the sandbox is missing")
 	case !b.mine.primary.Alive():
 		return b.ended()

@@ -116,7 +116,7 @@ func (b *bringUp) createAside(s Service, sp *storev1.ServiceProgress) Aside {
 	a := b.startAside(s, sp, "")
 	a.Steps = append([]Step{
 		{Kind: EnsureImage, Service: s.Name, Reason: b.reason},
-		{Kind: CreateService, ID: b.mine.networkID(), Service: s.Name, Reason: b.reason},
+		{Kind: CreateService, ID: b.mine.network.ID, Service: s.Name, Reason: b.reason},
 	}, a.Steps...)
 	return a
 }

@@ -34,7 +34,7 @@ func (b *bringUp) required(s Service) (p Plan, up bool) {
 	c, sp := b.mine.services[s.Name], progressOf(b.progress, s.Name)
 	switch {
 	case c == nil:
-		b.p.add(Step{Kind: CreateService, ID: b.mine.networkID(), Service: s.Name, Reason: b.reason})
+		b.p.add(Step{Kind: CreateService, ID: b.mine.network.ID, Service: s.Name, Reason: b.reason})
 		return b.startService(s, ""), false
 	case c.neverStarted(), !c.Alive() && !sp.GetStarted():
 		return b.startService(s, c.ID), false
@@ -107,7 +107,7 @@ func (b *bringUp) primary() (p Plan, up bool) {
 			return b.lost(CodeContainerMissing, "the primary container is missing, and hooks have run in it"), false
 		}
 		b.anotherPrimary()
-		b.p.add(Step{Kind: CreatePrimary, ID: b.mine.networkID(), Reason: b.reason})
+		b.p.add(Step{Kind: CreatePrimary, ID: b.mine.network.ID, Reason: b.reason})
 	} else {
 		id = c.ID
 	}
