@@ -14,6 +14,7 @@ import (
 	"github.com/agbox/agbox/controller/agentplan"
 	"github.com/agbox/agbox/controller/clock"
 	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/controller/queue"
 	"github.com/agbox/agbox/internal/agent/dialect"
 	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/store"
@@ -54,47 +55,38 @@ func (r *Reconciler) follow(id string, ex store.Exec) {
 
 // act runs the step of a plan. Each step may be repeated, also after a crash. The commit of a change in the store adds the key again.
 func (p *pass) act(ctx context.Context, decision agentplan.Plan) error {
-	switch decision.Kind {
-	case agentplan.Wait:
-		return nil
-	case agentplan.Read:
-		return p.read(ctx)
-	case agentplan.Spawn:
-		return p.spawn(ctx, decision)
-	case agentplan.Claim:
-		return p.claim(ctx)
-	case agentplan.Deliver:
-		return p.deliver()
-	case agentplan.Transition:
-		return p.transition(ctx, decision)
-	case agentplan.End:
-		_, err := p.r.cfg.Store.RequestCancel(ctx, p.ExecID)
-		if errdefs.IsFailedPrecondition(err) || errdefs.IsNotFound(err) {
-			return nil // it has ended meanwhile
-		}
-		return err
-	case agentplan.Nudge:
-		_, err := p.r.cfg.Store.RequestNudge(ctx, p.a.ID)
-		return err
-	case agentplan.Freeze:
-		_, err := p.r.cfg.Store.RequestFreeze(ctx, p.a.ID)
-		if errdefs.IsFailedPrecondition(err) {
-			return nil // its turn has ended meanwhile
-		}
-		return err
-	case agentplan.Keep:
-		return p.r.startHelper(p.saveHelper())
-	case agentplan.Summarize:
-		return p.summarize()
-	case agentplan.Move:
-		return p.move(ctx)
-	case agentplan.Adopt:
-		return p.r.cfg.Store.AdoptAgent(ctx, p.a.ID, p.a.Status.GetIncarnation())
-	case agentplan.Remove:
-		p.r.cfg.Files.DropAgentWatch(p.a.SandboxID, p.ExecID)
-		return p.r.cfg.Store.RemoveAgent(ctx, p.a.ID)
+	db, id := p.r.cfg.Store, p.a.ID
+	step := map[agentplan.Kind]func() error{
+		agentplan.Wait:       func() error { return nil },
+		agentplan.Read:       func() error { return p.read(ctx) },
+		agentplan.Spawn:      func() error { return p.spawn(ctx, decision) },
+		agentplan.Claim:      func() error { return p.claim(ctx) },
+		agentplan.Deliver:    p.deliver,
+		agentplan.Transition: func() error { return p.transition(ctx, decision) },
+		agentplan.End: func() error { // it may have ended meanwhile
+			return queue.Ignore(second(db.RequestCancel(ctx, p.ExecID)), errdefs.IsFailedPrecondition, errdefs.IsNotFound)
+		},
+		agentplan.Nudge: func() error { return second(db.RequestNudge(ctx, id)) },
+		agentplan.Freeze: func() error { // its turn may have ended meanwhile
+			return queue.Ignore(second(db.RequestFreeze(ctx, id)), errdefs.IsFailedPrecondition)
+		},
+		agentplan.Keep:      func() error { return p.r.startHelper(p.saveHelper()) },
+		agentplan.Summarize: p.summarize,
+		agentplan.Move:      func() error { return p.move(ctx) },
+		agentplan.Adopt:     func() error { return db.AdoptAgent(ctx, id, p.a.Status.GetIncarnation()) },
+		agentplan.Remove:    func() error { return p.remove(ctx) },
+	}[decision.Kind]
+	if step == nil {
+		return fmt.Errorf("unknown step %s", decision.Kind)
 	}
-	return fmt.Errorf("unknown step %s", decision.Kind)
+	return step()
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func (p *pass) remove(ctx context.Context) error {
+	p.r.cfg.Files.DropAgentWatch(p.a.SandboxID, p.ExecID)
+	return p.r.cfg.Store.RemoveAgent(ctx, p.a.ID)
 }
 
 // read ingests the observed output.
@@ -161,14 +153,11 @@ func (p *pass) spawn(ctx context.Context, decision agentplan.Plan) error {
 			SandboxId: p.a.SandboxID, Command: command, Cwd: p.a.Spec.GetWorkingDir(), EnvOverrides: environment(p.a, n),
 		},
 	})
-	if errdefs.IsFailedPrecondition(err) {
-		return nil // its sandbox is no longer up; the sandbox's next state adds the key
-	}
 	if err == nil {
 		p.r.scratch.Change(p.a.ID, func(s *memory) { s.started = execid.ForAgent(p.a.ID, n) })
 		p.r.cfg.Logger.Info("agent is started", "agent_id", p.a.ID, "incarnation", n, "rung", rung.String())
 	}
-	return err
+	return queue.Ignore(err, errdefs.IsFailedPrecondition) // its sandbox is no longer up; the sandbox's next state adds the key
 }
 
 // environment returns the environment of the programs of an incarnation.

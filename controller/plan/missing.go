@@ -48,10 +48,8 @@ func Lacks(r Record, w World) string {
 // hadPrimary reports whether a primary was started; if not, the create makes it. A second primary beside one that was started would take
 // execs from it.
 func (r Record) hadPrimary(w World) bool {
-	if w.Begun || r.State != agboxv1.SandboxState_SANDBOX_STATE_PENDING || r.Attempt == storev1.Attempt_ATTEMPT_RESUME {
-		return true
-	}
-	return r.Progress.GetPrimaryStarted() || r.Progress.GetCopied() || r.Progress.GetHooksDone() > 0
+	return w.Begun || r.State != agboxv1.SandboxState_SANDBOX_STATE_PENDING || r.Attempt == storev1.Attempt_ATTEMPT_RESUME ||
+		r.Progress.GetPrimaryStarted() || r.Progress.GetCopied() || r.Progress.GetHooksDone() > 0
 }
 
 // hadService reports whether the container of a service was created and no failure of it is recorded.

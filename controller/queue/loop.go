@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,6 +34,14 @@ type TerminalError struct {
 
 func (e *TerminalError) Error() string { return e.Err.Error() }
 func (e *TerminalError) Unwrap() error { return e.Err }
+
+// Ignore returns nil for an error of one of the classes: what it reports has a pass of its own, or nothing is left to do.
+func Ignore(err error, classes ...func(error) bool) error {
+	if slices.ContainsFunc(classes, func(is func(error) bool) bool { return is(err) }) {
+		return nil
+	}
+	return err
+}
 
 // Backoff of a key that fails: 50 ms doubling to 30 s. There is no global bucket: one failing sandbox delays no other.
 const (

@@ -146,12 +146,7 @@ func (r *Reconciler) boundFrozen(events []*agboxv1.SandboxEvent) {
 }
 
 // settled drops ErrAborted: the commit of the newer intent has already enqueued the key.
-func settled(err error) error {
-	if errdefs.IsAborted(err) {
-		return nil
-	}
-	return err
-}
+func settled(err error) error { return queue.Ignore(err, errdefs.IsAborted) }
 
 // report records the result of a pass, for the generation that it worked on. timeout is how long the sandbox may run from now on if the
 // report makes it READY. Errors: ErrAborted if that generation is no longer the newest.

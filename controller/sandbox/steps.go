@@ -11,6 +11,7 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/plan"
+	"github.com/agbox/agbox/controller/queue"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/internal/host/naming"
@@ -49,7 +50,9 @@ func (p *pass) run(ctx context.Context, s plan.Step) error {
 		plan.Expire:       func() error { return second(p.o.Store.RequestExpire(ctx, id, p.at)) },
 		plan.Demote:       func() error { return second(p.o.Store.Demote(ctx, id)) },
 		plan.PauseCleanup: func() error { return second(p.o.Store.RequestPauseCleanup(ctx, id, p.set.StoppedGCAfter, p.at)) },
-		plan.StopDead:     func() error { return p.stopDead(ctx, s.Words) },
+		plan.StopDead: func() error { // it may have been resumed meanwhile
+			return queue.Ignore(second(p.o.Store.RequestStop(ctx, id, s.Words)), errdefs.IsFailedPrecondition)
+		},
 	}[s.Kind]
 	if step == nil {
 		return fmt.Errorf("unknown step %s", s.Kind)
@@ -63,14 +66,6 @@ func (p *pass) cancelExecs() error {
 	p.o.EnqueueExecs(p.rec.ID)
 	p.o.EnqueueAgents(p.rec.ID)
 	return nil
-}
-
-func (p *pass) stopDead(ctx context.Context, reason string) error {
-	_, err := p.o.Store.RequestStop(ctx, p.rec.ID, reason)
-	if errdefs.IsFailedPrecondition(err) {
-		return nil // it was resumed meanwhile
-	}
-	return err
 }
 
 func (p *pass) createNetwork(ctx context.Context) error {
