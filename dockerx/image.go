@@ -65,16 +65,13 @@ func (e *Engine) EnsureImage(ctx context.Context, ref string, o PullOptions) (Im
 		}
 	}
 	name, err := pullName(ref)
-	if err != nil {
-		return Image{}, fmt.Errorf("pull image %s: %w", ref, err)
+	var img Image
+	if err == nil {
+		img, err = e.pulls.Do(ctx, name.String(), func(ctx context.Context, report func(PullProgress)) (Image, error) {
+			return e.pull(ctx, name, report)
+		}, o.Progress)
 	}
-	img, err := e.pulls.Do(ctx, name.String(), func(ctx context.Context, report func(PullProgress)) (Image, error) {
-		return e.pull(ctx, name, report)
-	}, o.Progress)
-	if err != nil {
-		return Image{}, fmt.Errorf("pull image %s: %w", ref, err)
-	}
-	return img, nil
+	return img, about("pull image "+ref, err)
 }
 
 // pullName returns the full form of ref, with the tag "latest" if it has none.

@@ -49,11 +49,10 @@ func (e *Engine) RemoveNetwork(ctx context.Context, id string) error {
 		err = reclass(err, errdefs.IsPermissionDenied, errdefs.ErrFailedPrecondition) // 403: active endpoints
 		return reclass(err, errdefs.IsConflict, errdefs.ErrFailedPrecondition)        // the same from later engines
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		e.networks.removed(id)
 	}
-	e.networks.removed(id)
-	return nil
+	return err
 }
 
 func fromNetwork(raw *network.Inspect) Network {
