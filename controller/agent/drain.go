@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -149,7 +150,7 @@ func waitLeft(rec *storev1.DrainRecord, at clock.Reading) time.Duration {
 
 // saveLeft returns the rest of the time that saving may take in a drain; negative: it is over.
 func saveLeft(rec *storev1.DrainRecord, at clock.Reading) time.Duration {
-	return orDuration(rec.GetSaveAll(), defaultSaveAll) - sinceSaving(rec, at)
+	return cmp.Or(time.Duration(max(rec.GetSaveAll(), 0)), defaultSaveAll) - sinceSaving(rec, at)
 }
 
 // sinceSaving returns how long a drain has been in phase SAVING.

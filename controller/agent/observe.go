@@ -87,7 +87,7 @@ func (v *Observation) Plan() agentplan.Plan {
 
 // observe calls alive with the exec of a live process before it reads the output, so a watch that alive adds misses nothing.
 func (o *Observer) observe(ctx context.Context, a store.Agent, at clock.Reading, alive func(store.Exec)) (*Observation, error) {
-	v := &Observation{o: o, a: a, at: at, ExecID: execOf(a)}
+	v := &Observation{o: o, a: a, at: at, ExecID: execid.ForAgent(a.ID, a.Status.GetIncarnation())}
 	rec, sb, err := o.sandbox(ctx, a.SandboxID)
 	if v.Sandbox = rec; err != nil {
 		return nil, err
@@ -119,11 +119,6 @@ func (o *Observer) observe(ctx context.Context, a store.Agent, at clock.Reading,
 }
 
 func (v *Observation) memory() memory { return v.o.memory(v.a.ID) }
-
-// execOf returns the exec ID of an agent's newest incarnation.
-func execOf(a store.Agent) string {
-	return execid.ForAgent(a.ID, a.Status.GetIncarnation())
-}
 
 func (v *Observation) observeSandbox() {
 	rec := v.Sandbox

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -81,14 +82,7 @@ func (v *Observation) saveLimit() time.Duration {
 	case v.savesFor(d) && saveLeft(d, v.at) <= 0:
 		return 0
 	case v.savesFor(d) || !v.World.Ending:
-		return orDuration(d.GetSaveEach(), defaultSaveEach)
+		return cmp.Or(time.Duration(max(d.GetSaveEach(), 0)), defaultSaveEach)
 	}
 	return stopSave
-}
-
-func orDuration(nanos int64, otherwise time.Duration) time.Duration {
-	if nanos > 0 {
-		return time.Duration(nanos)
-	}
-	return otherwise
 }

@@ -96,7 +96,11 @@ func (w World) endsNow(r Record) bool {
 func busy(r Record, w World) Plan {
 	switch {
 	case w.Ending:
-		return Plan{Kind: Wait, Next: untilNext(w.TurnLeft), Waiting: "its sandbox stops once it has finished, or soon"}
+		next := w.TurnLeft
+		if next > InterruptGrace { // until its interrupt, else until its end
+			next -= InterruptGrace
+		}
+		return Plan{Kind: Wait, Next: next, Waiting: "its sandbox stops once it has finished, or soon"}
 	case w.TurnEnds:
 		return Plan{Kind: Wait, Next: w.TurnLeft, Waiting: "draining; its process is ended soon"}
 	case w.Destination != "":
@@ -105,14 +109,6 @@ func busy(r Record, w World) Plan {
 		return wait("it was asked to end its turn; `agbox agent stop` ends its process")
 	}
 	return wait("")
-}
-
-// untilNext returns the requeue delay for a turn with that much time left: until its interrupt, or until its end.
-func untilNext(left time.Duration) time.Duration {
-	if left > InterruptGrace {
-		return left - InterruptGrace
-	}
-	return left
 }
 
 // Lives reports whether an agent in this state has a process, as far as its record says.

@@ -82,7 +82,9 @@ type Loop struct {
 
 // NewLoop returns a Loop that only collects keys until Run.
 func NewLoop(o Options) *Loop {
-	limiter := newFailures(workqueue.NewTypedItemExponentialFailureRateLimiter[string](backoffBase, backoffMax))
+	limiter := &failures{
+		TypedRateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](backoffBase, backoffMax), last: map[string]Failure{},
+	}
 	return &Loop{
 		o: o, failures: limiter,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig[string](limiter, workqueue.TypedRateLimitingQueueConfig[string]{
@@ -201,10 +203,6 @@ type Failure struct {
 	Err error
 	// RetryAt is when the queue adds the key again, unless another source adds it before.
 	RetryAt time.Time
-}
-
-func newFailures(limiter workqueue.TypedRateLimiter[string]) *failures {
-	return &failures{TypedRateLimiter: limiter, last: map[string]Failure{}}
 }
 
 // failed records an error; the queue's AddRateLimited must follow.

@@ -143,17 +143,13 @@ func (p *pass) userMounts() (mounts []dockerx.Mount) {
 		mounts = append(mounts, dockerx.Mount{Source: m.GetSource(), Target: m.GetTarget(), Writable: m.GetWritable()})
 	}
 	for _, c := range p.sb.Desired.GetConfinement().GetCovers() {
-		mounts = append(mounts, dockerx.Mount{Source: p.coverSource(c), Target: c.GetTarget()})
+		empty := "dir"
+		if c.GetFile() {
+			empty = "file"
+		}
+		mounts = append(mounts, dockerx.Mount{Source: path.Join(p.o.CoverDir, empty), Target: c.GetTarget()})
 	}
 	return mounts
-}
-
-// coverSource returns the empty directory or file of a cover.
-func (p *pass) coverSource(c *storev1.Cover) string {
-	if c.GetFile() {
-		return path.Join(p.o.CoverDir, "file")
-	}
-	return path.Join(p.o.CoverDir, "dir")
 }
 
 // verifySources checks the host paths again before each start: replacing a path by a symbolic link since the accept gains nothing.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math/bits"
 
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
@@ -121,11 +122,7 @@ func (p *pass) objects(r plan.Report) *storev1.Objects {
 // prefixBits returns the prefix length of the smallest subnet that holds the containers beside the network, gateway and broadcast
 // addresses.
 func prefixBits(services int) int {
-	bits := 28
-	for 1<<(32-bits)-3 < 1+services {
-		bits--
-	}
-	return bits
+	return min(28, 32-bits.Len(uint(services+3)))
 }
 
 // nameTaken returns the error for a name that belongs to an object which is not known to be ours. Either our own create made it and the

@@ -61,8 +61,7 @@ func (e *emitter) acpSession(id string) {
 	if e.s.CanLoad && validSessionID(id) {
 		e.s.Session = id
 	}
-	e.s.Ready = true
-	e.add(Output{Ready: true})
+	e.ready()
 }
 
 // acpNamed reports the ID of a new session, once, if the agent can load sessions.
