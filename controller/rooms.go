@@ -74,7 +74,7 @@ func (c *Controller) execLimits(sandboxID string) plan.ExecLimits {
 // journalChanged enqueues what else waits for an exec: agents for their processes and helper commands, sandboxes for their hooks.
 func (c *Controller) journalChanged(sandboxID, execID string) {
 	switch {
-	case execid.KindOf(execID) == execid.Helper:
+	case execid.IsHelper(execID):
 		c.agents.EnqueueOf(sandboxID)
 	case execid.Internal(execID): // a hook
 		c.sandboxLoop.Add(sandboxID)

@@ -19,21 +19,6 @@ import (
 	"strings"
 )
 
-// Kind says whose an exec is.
-type Kind int
-
-// Kinds of execs.
-const (
-	Client Kind = iota
-	Agent
-	Hook
-	Helper
-	Proof
-	MainProcess
-	// Unknown is an internal exec of a kind that this version does not make.
-	Unknown
-)
-
 // Main is the ID that names the logs of the main process of a container.
 const Main = "_main"
 
@@ -63,24 +48,12 @@ func ForHelper(p Purpose, key string) string {
 	return string(p) + hex.EncodeToString(sum[:8])
 }
 
-// KindOf classifies an ID.
-func KindOf(id string) Kind {
-	switch {
-	case strings.HasPrefix(id, hookPrefix):
-		return Hook
-	case strings.HasPrefix(id, string(ToSave)), strings.HasPrefix(id, string(ToSummarize)):
-		return Helper
-	case id == Runtime:
-		return Proof
-	case id == Main:
-		return MainProcess
-	case strings.HasPrefix(id, "_"):
-		return Unknown
-	}
-	if _, _, ok := OfAgent(id); ok {
-		return Agent
-	}
-	return Client
+// IsHook reports whether an exec is a hook.
+func IsHook(id string) bool { return strings.HasPrefix(id, hookPrefix) }
+
+// IsHelper reports whether an exec is a helper.
+func IsHelper(id string) bool {
+	return strings.HasPrefix(id, string(ToSave)) || strings.HasPrefix(id, string(ToSummarize))
 }
 
 // OfAgent returns the agent whose process an exec is, and the number of the process; not ok: it is no agent's.

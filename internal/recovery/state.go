@@ -190,7 +190,7 @@ func (r *rebuild) hooks() hookState {
 	}
 	traces := map[string]execjournal.Trace{}
 	for _, t := range r.f.Traces {
-		if execid.KindOf(t.ExecID) == execid.Hook {
+		if execid.IsHook(t.ExecID) {
 			traces[t.ExecID] = t
 		}
 	}
