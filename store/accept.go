@@ -61,8 +61,8 @@ func (t *txn) create(sb *Sandbox) error {
 	t.putInt(bucketSandboxID, sb.ID, nanos)
 	t.put(bucketConfig, sb.ID, sb.Spec)
 	t.holdName(sb.ID, sb.Name)
-	return t.change(sb, storev1.RunState_RUN_STATE_RUN, agboxv1.EventType_SANDBOX_ACCEPTED,
-		agboxv1.SandboxState_SANDBOX_STATE_PENDING, "")
+	t.change(sb, storev1.RunState_RUN_STATE_RUN, agboxv1.EventType_SANDBOX_ACCEPTED, agboxv1.SandboxState_SANDBOX_STATE_PENDING, "")
+	return nil
 }
 
 // mayCreate refuses an ID that was ever used, and a name or a host port held by a live sandbox other than without.
@@ -100,15 +100,12 @@ func (t *txn) intend(sb *Sandbox, run storev1.RunState, reason string) {
 }
 
 // change stages an accepted change of intent together with its event.
-func (t *txn) change(sb *Sandbox, run storev1.RunState, typ agboxv1.EventType, state agboxv1.SandboxState, reason string) error {
+func (t *txn) change(sb *Sandbox, run storev1.RunState, typ agboxv1.EventType, state agboxv1.SandboxState, reason string) {
 	t.intend(sb, run, reason)
 	ev := &agboxv1.SandboxEvent{EventType: typ, SandboxState: state}
 	if reason != "" {
 		ev.Details = &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: &agboxv1.SandboxPhaseDetails{Reason: reason}}
 	}
-	if err := t.append(sb, ev); err != nil {
-		return err
-	}
+	t.append(sb, ev)
 	t.keep(sb, "")
-	return nil
 }

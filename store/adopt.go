@@ -123,13 +123,10 @@ func (t *txn) adopt(a *adoption) error {
 	t.put(bucketConfig, sb.ID, sb.Spec)
 	t.put(bucketDesired, sb.ID, sb.Desired)
 	t.putInt(bucketTrimmed, sb.ID, sb.LastSequence)
-	err := t.append(sb, &agboxv1.SandboxEvent{
+	t.append(sb, &agboxv1.SandboxEvent{
 		EventType: agboxv1.EventType_SANDBOX_REHYDRATED, SandboxState: a.state,
 		Details: &agboxv1.SandboxEvent_Rehydrated{Rehydrated: a.details},
 	})
-	if err != nil {
-		return err
-	}
 	t.keep(sb, "")
 	for _, execID := range sb.ActiveExecs {
 		t.keep(sb, execID)

@@ -64,10 +64,6 @@ func (a *Agent) lives() bool {
 	return false
 }
 
-func (a *Agent) matches(f AgentFilter) bool {
-	return (f.SandboxID == "" || f.SandboxID == a.SandboxID) && hasLabels(a.Spec.GetLabels(), f.Labels)
-}
-
 // AgentFilter selects agents. Empty fields select everything.
 type AgentFilter struct {
 	SandboxID string

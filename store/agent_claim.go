@@ -25,14 +25,10 @@ type Claim struct {
 // AGENT_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) ClaimPrompt(ctx context.Context, id string, version uint64, c Claim) (Agent, *storev1.AgentPrompt, error) {
 	var p *storev1.AgentPrompt
-	a, err := s.agentUpdate(ctx, func(t *txn) (*agentDraft, error) {
-		d, err := t.agent(id)
-		if err != nil {
-			return nil, err
-		}
+	a, err := changedAgent(onAgent(ctx, s, id, func(d *agentDraft) (_ *agentDraft, err error) {
 		p, err = d.claim(version, c)
 		return d, err
-	})
+	}))
 	if err != nil {
 		return Agent{}, nil, err
 	}
@@ -62,9 +58,7 @@ func (d *agentDraft) claim(version uint64, c Claim) (*storev1.AgentPrompt, error
 	// An interrupt or nudge requested for the turn that was cut off does not apply to this one.
 	d.Desired.InterruptPromptId, d.Desired.InterruptToSave, d.Desired.NudgePromptId = "", false, ""
 	st.PromptId, st.Parked = p.GetPromptId(), false
-	if err := d.transition(tr); err != nil {
-		return nil, err
-	}
+	d.transition(tr)
 	d.putNumbered(prefixAgentPrompts+d.ID, n, p)
 	d.save()
 	return p, nil

@@ -24,7 +24,7 @@ func (d *agentDraft) compact(messageID string) {
 		}
 	}
 	for k, v := range recordsBack(d.tx, prefixAgentEvents+d.ID, noSequence) {
-		ev, err := d.agentEvent(d.ID, k, v)
+		ev, err := d.agentEvent(d.ID)(k, v)
 		switch {
 		case err != nil, d.dropped[ev.GetSequence()]:
 		case ev.GetSequence() <= d.Status.GetTruncatedThrough(), ev.GetIncarnation() != d.Status.GetIncarnation():

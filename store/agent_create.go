@@ -25,7 +25,7 @@ func (s *Store) CreateAgent(ctx context.Context, id, name string, spec *agboxv1.
 	if err != nil {
 		return Agent{}, err
 	}
-	return s.agentUpdate(ctx, func(t *txn) (*agentDraft, error) { return t.createAgent(a) })
+	return changedAgent(updated(ctx, s, func(t *txn) (*agentDraft, error) { return t.createAgent(a) }))
 }
 
 // CheckCreateAgent returns the error that CreateAgent would return, and records nothing. Errors: as CreateAgent.
@@ -40,9 +40,8 @@ func (s *Store) CheckCreateAgent(ctx context.Context, id, name string, spec *agb
 	})
 }
 
-// agentUpdate runs fn and returns the changed agent.
-func (s *Store) agentUpdate(ctx context.Context, fn func(*txn) (*agentDraft, error)) (Agent, error) {
-	d, err := updated(ctx, s, fn)
+// changedAgent returns a copy of the agent that an update has changed.
+func changedAgent(d *agentDraft, err error) (Agent, error) {
 	if err != nil {
 		return Agent{}, err
 	}
@@ -103,7 +102,7 @@ func (t *txn) mayCreateAgent(a *Agent) (*Sandbox, error) {
 	case get(t.tx, bucketAgentID, []byte(a.ID)) != nil, t.hasExecOf(a.ID):
 		return nil, agentExists(a.ID)
 	case a.Name != "" && t.agentNameHolder(a.Name) != "":
-		return nil, refuseAgent("AGENT_NAME_ALREADY_EXISTS", a.ID, errdefs.ErrAlreadyExists, "agent name %s already exists", a.Name)
+		return nil, refuse("agent_id", a.ID, "AGENT_NAME_ALREADY_EXISTS", errdefs.ErrAlreadyExists, "agent name %s already exists", a.Name)
 	case len(sb.Agents) >= maxAgents:
 		return nil, agentsFull(a.ID, sb.ID)
 	}

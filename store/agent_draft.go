@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
@@ -39,6 +40,17 @@ func (t *txn) agent(id string) (*agentDraft, error) {
 		return nil, corruptAgent(id)
 	}
 	return t.draft(a), nil
+}
+
+// onAgent runs fn with a draft of an agent in one transaction. Errors: those of txn.agent and of fn.
+func onAgent[T any](ctx context.Context, s *Store, id string, fn func(*agentDraft) (T, error)) (T, error) {
+	return updated(ctx, s, func(t *txn) (out T, err error) {
+		d, err := t.agent(id)
+		if err != nil {
+			return out, err
+		}
+		return fn(d)
+	})
 }
 
 func (t *txn) draft(a *Agent) *agentDraft {

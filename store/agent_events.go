@@ -21,44 +21,33 @@ func (s *Store) AgentEvents(ctx context.Context, id string, after uint64, limit 
 		if after > a.Status.GetLastSequence() || after > 0 && after < through {
 			return nil, refuseSequence("agent", "AGENT_EVENT_SEQUENCE_EXPIRED", id, after, through+1)
 		}
-		return page(l.tx, prefixAgentEvents+id, max(after, through), limit, maxReadBytes, func(k, v []byte) (*agboxv1.AgentEvent, error) {
-			return l.agentEvent(id, k, v)
-		})
+		return page(l.tx, prefixAgentEvents+id, max(after, through), limit, maxReadBytes, l.agentEvent(id))
 	})
 }
 
 // agentEventsBack calls fn with the kept events, from the newest to the oldest, until fn returns false. It notes and skips events that do
 // not decode.
 func (l loader) agentEventsBack(a *Agent, fn func(*agboxv1.AgentEvent) bool) {
-	read := func(k, v []byte) (*agboxv1.AgentEvent, error) { return l.agentEvent(a.ID, k, v) }
-	walkBack(l.tx, prefixAgentEvents+a.ID, a.Status.GetTruncatedThrough()+1, noSequence, read, fn)
+	walkBack(l.tx, prefixAgentEvents+a.ID, a.Status.GetTruncatedThrough()+1, noSequence, l.agentEvent(a.ID), fn)
 }
 
-// agentEvent decodes one stored event. Errors: ErrDataLoss.
-func (l loader) agentEvent(id string, key, value []byte) (*agboxv1.AgentEvent, error) {
-	ev := &agboxv1.AgentEvent{}
-	err := l.numbered(prefixAgentEvents+id, "", key, value, ev, func(n uint64) error {
+// agentEvent returns the decoder of the stored events of an agent.
+func (l loader) agentEvent(id string) decoder[*agboxv1.AgentEvent] {
+	return numbered(l, prefixAgentEvents+id, "", func(ev *agboxv1.AgentEvent, n uint64) error {
 		return misplaced(ev.GetSequence() == n && ev.GetAgentId() == id, "it says that it is event %d of another place", ev.GetSequence())
 	})
-	if err != nil {
-		return nil, err
-	}
-	return ev, nil
 }
 
 // Transitions returns the state changes of an agent with a number above after, in order, at most limit or 256 (limit < 1: 256). The newest
 // 1,000 are kept. Errors: AGENT_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) Transitions(ctx context.Context, id string, after uint64, limit int) ([]*agboxv1.AgentTransition, error) {
 	return viewAgent(ctx, s, id, func(_ *Agent, l loader) ([]*agboxv1.AgentTransition, error) {
-		return page(l.tx, prefixAgentTransitions+id, after, limit, math.MaxInt, func(k, v []byte) (*agboxv1.AgentTransition, error) {
-			return l.transition(id, k, v)
-		})
+		return page(l.tx, prefixAgentTransitions+id, after, limit, math.MaxInt, l.transition(id))
 	})
 }
 
-func (l loader) transition(id string, key, value []byte) (*agboxv1.AgentTransition, error) {
-	tr := &agboxv1.AgentTransition{}
-	return tr, l.numbered(prefixAgentTransitions+id, "", key, value, tr, func(n uint64) error {
+func (l loader) transition(id string) decoder[*agboxv1.AgentTransition] {
+	return numbered(l, prefixAgentTransitions+id, "", func(tr *agboxv1.AgentTransition, n uint64) error {
 		return misplaced(tr.GetNumber() == n, "it says that it is number %d", tr.GetNumber())
 	})
 }

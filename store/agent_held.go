@@ -42,7 +42,7 @@ func (s *Store) WithdrawPrompt(ctx context.Context, id, promptID string) (change
 		case p == nil:
 			return false, promptIsOver(id, promptID, ref)
 		case promptID == d.Status.GetPromptId():
-			return false, refuseAgent("AGENT_INVALID_STATE", id, errdefs.ErrFailedPrecondition,
+			return false, refuse("agent_id", id, "AGENT_INVALID_STATE", errdefs.ErrFailedPrecondition,
 				"agent %s works on prompt %s; interrupt its turn instead", id, promptID)
 		}
 		if p.GetHeld() {
@@ -80,18 +80,17 @@ func (s *Store) promptIntent(
 		if get(d.tx, prefixAgentPromptIDs+id, []byte(promptID)) == nil {
 			return false, promptNotFound(id, promptID)
 		}
-		var ref storev1.AgentPromptRef
-		if err := d.message(prefixAgentPromptIDs+id, promptID, d.SandboxID, &ref); err != nil {
+		ref, err := d.promptRef(d.Agent, promptID)
+		if err != nil {
 			return false, err
 		}
 		var p *storev1.AgentPrompt
 		if value := get(d.tx, prefixAgentPrompts+id, encodeInt(ref.GetNumber())); value != nil {
-			var err error
-			if p, err = d.prompt(id, encodeInt(ref.GetNumber()), value); err != nil {
+			if p, err = d.prompt(id)(encodeInt(ref.GetNumber()), value); err != nil {
 				return false, err
 			}
 		}
-		changed, err := fn(d, ref.GetNumber(), p, &ref)
+		changed, err := fn(d, ref.GetNumber(), p, ref)
 		if err != nil || !changed {
 			return false, err
 		}
@@ -106,5 +105,5 @@ func promptIsOver(id, promptID string, ref *storev1.AgentPromptRef) error {
 	if ref.GetWithdrawn() {
 		what = outcomeWithdrawn
 	}
-	return refuseAgent("AGENT_INVALID_STATE", id, errdefs.ErrFailedPrecondition, "prompt %s of agent %s was %s", promptID, id, what)
+	return refuse("agent_id", id, "AGENT_INVALID_STATE", errdefs.ErrFailedPrecondition, "prompt %s of agent %s was %s", promptID, id, what)
 }

@@ -37,7 +37,7 @@ func agentSpec(sandboxID string) *agboxv1.AgentSpec {
 // withAgent creates a READY sandbox "box" with a PENDING agent in it.
 func withAgent(t testing.TB, s *Store, id string) Agent {
 	t.Helper()
-	if _, live := s.index.sandbox("box"); !live {
+	if s.index.sandbox("box") == nil {
 		makeReady(t, s, "box")
 	}
 	a, err := s.CreateAgent(ctx, id, "", agentSpec("box"))

@@ -28,22 +28,18 @@ func (sb *Sandbox) idle(lookup func(id string) *Agent) time.Time {
 		return noTime
 	}
 	for _, id := range sb.Agents {
-		st := lookup(id).statusOrNil()
-		if st.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY {
+		a := lookup(id)
+		if a == nil {
+			continue
+		}
+		if a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY {
 			return noTime
 		}
-		if at := time.Unix(0, st.GetStateChangedAt()).UTC(); at.After(since) {
+		if at := time.Unix(0, a.Status.GetStateChangedAt()).UTC(); at.After(since) {
 			since = at
 		}
 	}
 	return since
-}
-
-func (a *Agent) statusOrNil() *agentStatus {
-	if a == nil {
-		return nil
-	}
-	return a.Status
 }
 
 // settle stages the effect of an agent's change on its sandbox's idle time. It enqueues the sandbox when it became idle or stopped being

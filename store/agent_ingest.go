@@ -52,7 +52,8 @@ func (s *Store) Ingest(ctx context.Context, id string, incarnation uint64, from,
 		case d.Status.GetIncarnation() != incarnation, !proto.Equal(have, cmp.Or(from, &storev1.AgentPosition{})):
 			return agentMoved(id, "output of incarnation %d is not what comes next", incarnation)
 		}
-		return d.ingest(have, to, out, events)
+		d.ingest(have, to, out, events)
+		return nil
 	})
 }
 
@@ -75,12 +76,10 @@ func ingestible(out []AgentOutput) ([]*agboxv1.AgentEvent, error) {
 	return events, nil
 }
 
-func (d *agentDraft) ingest(have, to *storev1.AgentPosition, out []AgentOutput, events []*agboxv1.AgentEvent) error {
+func (d *agentDraft) ingest(have, to *storev1.AgentPosition, out []AgentOutput, events []*agboxv1.AgentEvent) {
 	was := proto.CloneOf(d.Status)
 	for i, o := range out {
-		if err := d.apply(o, events[i]); err != nil {
-			return err
-		}
+		d.apply(o, events[i])
 	}
 	if !proto.Equal(have, to) {
 		d.put(bucketAgentPosition, d.ID, to)
@@ -88,10 +87,9 @@ func (d *agentDraft) ingest(have, to *storev1.AgentPosition, out []AgentOutput, 
 	if !proto.Equal(was, d.Status) {
 		d.save()
 	}
-	return nil
 }
 
-func (d *agentDraft) apply(o AgentOutput, ev *agboxv1.AgentEvent) error {
+func (d *agentDraft) apply(o AgentOutput, ev *agboxv1.AgentEvent) {
 	st := d.Status
 	if o.SessionID != "" && o.SessionID != st.GetSessionId() && d.knowsPast() {
 		st.SessionId, st.SessionLost, d.wake = valid(o.SessionID), false, true
@@ -106,16 +104,13 @@ func (d *agentDraft) apply(o AgentOutput, ev *agboxv1.AgentEvent) error {
 		d.append(ev)
 	}
 	if o.Ready {
-		if err := d.applyTrigger(Transition{Trigger: agboxv1.AgentTrigger_AGENT_TRIGGER_CONNECTED, Reason: "it said that it is ready"}); err != nil {
-			return err
-		}
+		d.applyTrigger(Transition{Trigger: agboxv1.AgentTrigger_AGENT_TRIGGER_CONNECTED, Reason: "it said that it is ready"})
 	}
 	if o.Result {
-		return d.applyTrigger(Transition{
+		d.applyTrigger(Transition{
 			Trigger: agboxv1.AgentTrigger_AGENT_TRIGGER_RESULT_RECEIVED, Reason: "its turn has ended", outcome: ev.GetResult().GetOutcome(),
 		})
 	}
-	return nil
 }
 
 // knowsPast reports whether the current process has received its context. A process that receives it with its first prompt knows nothing
@@ -124,17 +119,14 @@ func (d *agentDraft) knowsPast() bool {
 	return d.Status.GetRung() != agboxv1.AgentRung_AGENT_RUNG_CONTEXT || d.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY
 }
 
-// applyTrigger makes the transition if the state table allows it.
-func (d *agentDraft) applyTrigger(tr Transition) error {
-	_, changed, err := agentstate.Next(d.Status.GetState(), tr.Trigger, d.tableOptions())
-	if err != nil || !changed {
-		return nil //nolint:nilerr // illegal: it came too late to mean anything
+// applyTrigger makes the transition if the state table allows it; an illegal one came too late to mean anything.
+func (d *agentDraft) applyTrigger(tr Transition) {
+	if _, changed, err := agentstate.Next(d.Status.GetState(), tr.Trigger, d.tableOptions()); err == nil && changed {
+		d.transition(tr)
 	}
-	return d.transition(tr)
 }
 
 // position reads how far an agent's output was ingested; empty: nothing was. Errors: ErrDataLoss.
 func (l loader) position(id string) (*storev1.AgentPosition, error) {
-	p := &storev1.AgentPosition{}
-	return p, l.optional(bucketAgentPosition, id, "", p)
+	return optional[*storev1.AgentPosition](l, bucketAgentPosition, id, "")
 }

@@ -40,13 +40,7 @@ func (s *Store) RequestAgentStop(ctx context.Context, id string) (changed bool, 
 // requested already. Errors: as RequestAgentRun; AGENT_INVALID_STATE also when the agent is not BUSY.
 func (s *Store) RequestInterrupt(ctx context.Context, id string) (changed bool, err error) {
 	return s.agentIntent(ctx, id, func(d *agentDraft) (bool, error) {
-		return d.turnIntent(func(prompt string) bool {
-			if d.Desired.GetInterruptPromptId() == prompt && !d.Desired.GetInterruptToSave() {
-				return false
-			}
-			d.Desired.InterruptPromptId, d.Desired.InterruptToSave = prompt, false
-			return true
-		})
+		return d.turnIntent(func() bool { return d.interrupt(false) })
 	})
 }
 
@@ -54,27 +48,26 @@ func (s *Store) RequestInterrupt(ctx context.Context, id string) (changed bool, 
 // completed the turn because of the interrupt. An earlier interrupt request is not changed. An agent whose delete was requested is
 // interrupted too, because its sandbox waits for its work. Errors: as RequestInterrupt.
 func (s *Store) RequestFreeze(ctx context.Context, id string) (changed bool, err error) {
-	return updated(ctx, s, func(t *txn) (bool, error) {
-		d, err := t.agent(id)
-		if err != nil {
-			return false, err
-		}
-		return d.turnIntent(func(prompt string) bool {
-			if d.Desired.GetInterruptPromptId() == prompt {
-				return false
-			}
-			d.Desired.InterruptPromptId, d.Desired.InterruptToSave = prompt, true
-			return true
-		})
+	return onAgent(ctx, s, id, func(d *agentDraft) (bool, error) {
+		return d.turnIntent(func() bool { return d.interrupt(true) })
 	})
+}
+
+// interrupt requests the interrupt of the current turn. It returns false for an earlier request, unless that was to save work and this one
+// is not.
+func (d *agentDraft) interrupt(toSave bool) bool {
+	prompt := d.Status.GetPromptId()
+	if d.Desired.GetInterruptPromptId() == prompt && (toSave || !d.Desired.GetInterruptToSave()) {
+		return false
+	}
+	d.Desired.InterruptPromptId, d.Desired.InterruptToSave = prompt, toSave
+	return true
 }
 
 // RequestNudge requests that a BUSY agent receives the nudge of its spec, at most once in a turn. changed is false when that was requested
 // already or the spec has no nudge. Errors: as RequestInterrupt.
 func (s *Store) RequestNudge(ctx context.Context, id string) (changed bool, err error) {
-	return s.agentIntent(ctx, id, func(d *agentDraft) (bool, error) {
-		return d.turnIntent(func(string) bool { return d.nudge() })
-	})
+	return s.agentIntent(ctx, id, func(d *agentDraft) (bool, error) { return d.turnIntent(d.nudge) })
 }
 
 // nudge requests the nudge for the current turn. It returns false if there is no turn, no nudge, or an earlier request.
@@ -87,13 +80,13 @@ func (d *agentDraft) nudge() bool {
 	return true
 }
 
-// turnIntent changes the desired state of the current turn by fn, which gets the ID of its prompt. Errors: AGENT_INVALID_STATE when the agent
+// turnIntent changes the desired state of the current turn by fn. Errors: AGENT_INVALID_STATE when the agent
 // is not BUSY.
-func (d *agentDraft) turnIntent(fn func(promptID string) bool) (changed bool, err error) {
+func (d *agentDraft) turnIntent(fn func() bool) (changed bool, err error) {
 	switch {
 	case d.Status.GetState() != agboxv1.AgentState_AGENT_STATE_BUSY:
 		return false, agentNotBusy(d.ID)
-	case !fn(d.Status.GetPromptId()):
+	case !fn():
 		return false, nil
 	}
 	d.intend(d.Desired.GetRun())
@@ -103,13 +96,7 @@ func (d *agentDraft) turnIntent(fn func(promptID string) bool) (changed bool, er
 // RequestAgentDelete records the intent to delete an agent with its conversation, and releases its name. changed is false when that was
 // requested already. Errors: AGENT_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestAgentDelete(ctx context.Context, id string) (changed bool, err error) {
-	return updated(ctx, s, func(t *txn) (bool, error) {
-		d, err := t.agent(id)
-		if err != nil {
-			return false, err
-		}
-		return t.deleteAgent(d), nil
-	})
+	return onAgent(ctx, s, id, func(d *agentDraft) (bool, error) { return d.deleteAgent(d), nil })
 }
 
 func (t *txn) deleteAgent(d *agentDraft) (changed bool) {
@@ -126,11 +113,7 @@ func (t *txn) deleteAgent(d *agentDraft) (changed bool) {
 
 // agentIntent changes the desired state of an agent whose delete was not requested.
 func (s *Store) agentIntent(ctx context.Context, id string, fn func(*agentDraft) (bool, error)) (changed bool, err error) {
-	return updated(ctx, s, func(t *txn) (bool, error) {
-		d, err := t.agent(id)
-		if err != nil {
-			return false, err
-		}
+	return onAgent(ctx, s, id, func(d *agentDraft) (bool, error) {
 		if d.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_DELETE {
 			return false, agentBeingDeleted(id)
 		}

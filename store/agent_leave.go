@@ -11,9 +11,7 @@ import (
 
 // RequestDeleteKeepingAgents is RequestDelete, but the sandbox's agents are kept: see Destination for where they move.
 func (s *Store) RequestDeleteKeepingAgents(ctx context.Context, id, reason string) (changed bool, err error) {
-	return s.changeLive(ctx, id, func(t *txn, sb *Sandbox) (bool, error) {
-		return t.requestDelete(sb, reason, true)
-	})
+	return s.changeLive(ctx, id, func(t *txn, sb *Sandbox) bool { return t.requestDelete(sb, reason, true) })
 }
 
 // leaveAgents requests that the agents of a sandbox leave it, or that they are deleted, except those that move to another one. A busy agent

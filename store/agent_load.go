@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -41,13 +42,9 @@ func (s *Store) loadAgents(tx *bolt.Tx) map[string][]string {
 // agent reads the readable records of one agent, but not its prompts.
 func (l loader) agent(id string) *Agent {
 	a := &Agent{ID: id, CreatedAt: l.time(bucketAgentID, id)}
-	var spec agboxv1.AgentSpec
-	if l.message(bucketAgentConfig, id, "", &spec) == nil {
-		a.Spec, a.SandboxID = &spec, spec.GetSandboxId()
-	}
-	if d := l.agentDesired(id); d != nil {
-		a.Desired, a.Name, a.SandboxID = d, d.GetName(), d.GetSandboxId()
-	}
+	a.Spec, _ = required[*agboxv1.AgentSpec](l, bucketAgentConfig, id, "")
+	a.Desired = l.agentDesired(id)
+	a.Name, a.SandboxID = a.Desired.GetName(), cmp.Or(a.Desired.GetSandboxId(), a.Spec.GetSandboxId())
 	a.Status = l.agentStatus(a)
 	a.Corrupt = a.Spec == nil || a.Desired == nil || a.Status == nil
 	return a
@@ -67,8 +64,8 @@ func (l loader) countPrompts(a *Agent) {
 }
 
 func (l loader) agentDesired(id string) *agentDesired {
-	d := &agentDesired{}
-	if l.message(bucketAgentDesired, id, "", d) != nil {
+	d, err := required[*agentDesired](l, bucketAgentDesired, id, "")
+	if err != nil {
 		return nil
 	}
 	if d.GetRun() < storev1.AgentRun_AGENT_RUN_RUN || d.GetRun() > storev1.AgentRun_AGENT_RUN_DELETE || d.GetSandboxId() == "" {
@@ -79,8 +76,8 @@ func (l loader) agentDesired(id string) *agentDesired {
 }
 
 func (l loader) agentStatus(a *Agent) *agentStatus {
-	st := &agentStatus{}
-	if l.optional(bucketAgentStatus, a.ID, "", st) != nil {
+	st, err := optional[*agentStatus](l, bucketAgentStatus, a.ID, "")
+	if err != nil {
 		return nil
 	}
 	if st.GetState() == agboxv1.AgentState_AGENT_STATE_UNSPECIFIED {

@@ -21,27 +21,23 @@ func (t *txn) agentsIn(sandboxID string) (ids []string) {
 
 // meetProcesses sets the incarnation of a rebuilt agent to that of its newest recorded exec. A crash of the host can lose the agent's last
 // changes but keep the exec; its number is then used, and which prompts the process received is unknown.
-func (t *txn) meetProcesses(id string) error {
+func (t *txn) meetProcesses(id string) {
 	a := t.agentBefore(id)
 	if a == nil || a.Corrupt {
-		return nil
+		return
 	}
 	newest := t.newestProcess(a)
 	if newest <= a.Status.GetIncarnation() {
-		return nil
+		return
 	}
 	d := t.draft(a)
-	err := d.transition(Transition{
+	d.transition(Transition{
 		Trigger: agboxv1.AgentTrigger_AGENT_TRIGGER_RECONCILIATION,
 		Reason:  "its records were rebuilt, and they do not know its newest process",
 	})
-	if err != nil {
-		return err
-	}
 	d.Status.Incarnation, d.wake = newest, true
 	d.put(bucketAgentPosition, id, &storev1.AgentPosition{Incarnation: newest})
 	d.save()
-	return nil
 }
 
 func (t *txn) newestProcess(a *Agent) (newest uint64) {

@@ -67,16 +67,15 @@ func (d *agentDraft) knows(promptID, text string) (bool, error) {
 	if d.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_DELETE {
 		return false, agentBeingDeleted(d.ID)
 	}
-	v := get(d.tx, prefixAgentPromptIDs+d.ID, []byte(promptID))
-	if v == nil {
+	if get(d.tx, prefixAgentPromptIDs+d.ID, []byte(promptID)) == nil {
 		return false, nil
 	}
-	var ref storev1.AgentPromptRef
-	if err := d.message(prefixAgentPromptIDs+d.ID, promptID, d.SandboxID, &ref); err != nil {
+	ref, err := d.promptRef(d.Agent, promptID)
+	if err != nil {
 		return false, err
 	}
 	if !bytes.Equal(ref.GetTextSha256(), hashOf(text)) {
-		return false, refuseAgent("PROMPT_ID_ALREADY_EXISTS", d.ID, errdefs.ErrAlreadyExists, "prompt_id %s already exists", promptID)
+		return false, refuse("agent_id", d.ID, "PROMPT_ID_ALREADY_EXISTS", errdefs.ErrAlreadyExists, "prompt_id %s already exists", promptID)
 	}
 	return true, nil
 }
@@ -104,8 +103,8 @@ func (d *agentDraft) queue(promptID, text string) error {
 func (s *Store) queued(ctx context.Context, id, promptID string) (Queued, error) {
 	return viewAgent(ctx, s, id, func(a *Agent, l loader) (Queued, error) {
 		q := Queued{PromptID: promptID}
-		var ref storev1.AgentPromptRef
-		if err := l.message(prefixAgentPromptIDs+id, promptID, a.SandboxID, &ref); err != nil {
+		ref, err := l.promptRef(a, promptID)
+		if err != nil {
 			return q, err
 		}
 		waits := false

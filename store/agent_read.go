@@ -15,23 +15,19 @@ func (s *Store) Agent(ctx context.Context, id string) (Agent, error) {
 	if err := ctx.Err(); err != nil {
 		return Agent{}, err
 	}
-	s.index.mu.RLock()
-	a := s.index.agents[id]
-	s.index.mu.RUnlock()
-	switch {
+	switch a := lookup(&s.index, s.index.agents, id); {
 	case a == nil:
 		return Agent{}, agentNotFound(id)
 	case a.Corrupt:
 		return a.copied(), corruptAgent(id)
+	default:
+		return a.copied(), nil
 	}
-	return a.copied(), nil
 }
 
 // AgentByName returns the agent that holds a name; an agent whose delete was requested holds none. Errors: as Agent.
 func (s *Store) AgentByName(ctx context.Context, name string) (Agent, error) {
-	s.index.mu.RLock()
-	id := s.index.agentNames[name]
-	s.index.mu.RUnlock()
+	id := lookup(&s.index, s.index.agentNames, name)
 	if id == "" {
 		return Agent{}, agentNotFound(name)
 	}
@@ -41,8 +37,8 @@ func (s *Store) AgentByName(ctx context.Context, name string) (Agent, error) {
 // Agents returns the agents that f selects, corrupt ones included, newest first, then by ID. From memory.
 func (s *Store) Agents(f AgentFilter) []Agent {
 	var out []Agent
-	for _, a := range s.index.allAgents() {
-		if a.matches(f) {
+	for _, a := range all(&s.index, s.index.agents) {
+		if (f.SandboxID == "" || f.SandboxID == a.SandboxID) && hasLabels(a.Spec.GetLabels(), f.Labels) {
 			out = append(out, a.copied())
 		}
 	}
@@ -55,7 +51,7 @@ func (s *Store) Agents(f AgentFilter) []Agent {
 // LiveAgentIDs returns the sorted IDs of all agents whose records decode, also of those whose delete was requested. From memory.
 func (s *Store) LiveAgentIDs() []string {
 	var ids []string
-	for _, a := range s.index.allAgents() {
+	for _, a := range all(&s.index, s.index.agents) {
 		if !a.Corrupt {
 			ids = append(ids, a.ID)
 		}
@@ -66,17 +62,16 @@ func (s *Store) LiveAgentIDs() []string {
 
 // AgentsOf returns the sorted IDs of the agents of a live sandbox. From memory.
 func (s *Store) AgentsOf(sandboxID string) []string {
-	sb, ok := s.index.sandbox(sandboxID)
-	if !ok {
-		return nil
+	if sb := s.index.sandbox(sandboxID); sb != nil {
+		return slices.Clone(sb.Agents)
 	}
-	return slices.Clone(sb.Agents)
+	return nil
 }
 
 // CountAgentsByState returns how many agents are in each state. From memory.
 func (s *Store) CountAgentsByState() map[agboxv1.AgentState]int {
 	n := map[agboxv1.AgentState]int{}
-	for _, a := range s.index.allAgents() {
+	for _, a := range all(&s.index, s.index.agents) {
 		n[a.Status.GetState()]++
 	}
 	return n

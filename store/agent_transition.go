@@ -51,23 +51,17 @@ func (s *Store) TransitionAgent(ctx context.Context, id string, tr Transition) (
 		return Agent{}, fmt.Errorf("agent %s: %s with exec %v: %w", id, tr.Trigger, tr.Spawn != nil, errdefs.ErrInvalidArgument)
 	}
 	tr.Reason = valid(tr.Reason)
-	return s.agentUpdate(ctx, func(t *txn) (*agentDraft, error) {
-		d, err := t.agent(id)
-		if err != nil {
-			return nil, err
-		}
+	return changedAgent(onAgent(ctx, s, id, func(d *agentDraft) (*agentDraft, error) {
 		if err := d.fence(tr); err != nil {
 			return nil, err
 		}
 		was := proto.CloneOf(d.Status)
-		if err := d.transition(tr); err != nil {
-			return nil, err
-		}
+		d.transition(tr)
 		if !proto.Equal(was, d.Status) {
 			d.save()
 		}
 		return d, nil
-	})
+	}))
 }
 
 // fence refuses a report about another incarnation or based on an older version.
@@ -86,39 +80,36 @@ func (d *agentDraft) fence(tr Transition) error {
 	return nil
 }
 
-// transition applies a trigger to the draft. No other function changes the state of an existing agent.
-func (d *agentDraft) transition(tr Transition) error {
+// transition applies a trigger to the draft; the request fails if that is not allowed. No other function changes the state of an existing
+// agent.
+func (d *agentDraft) transition(tr Transition) {
 	st := d.Status
 	to, changed, err := agentstate.Next(st.GetState(), tr.Trigger, d.tableOptions())
-	if err != nil {
-		return fmt.Errorf("agent %s: %w", d.ID, err)
-	}
 	switch {
+	case err != nil:
+		d.fail(fmt.Errorf("agent %s: %w", d.ID, err))
+		return
 	case !changed && tr.Trigger == agboxv1.AgentTrigger_AGENT_TRIGGER_SPAWN:
-		return nil
+		return
 	case !changed:
 		d.remark(tr)
-		return nil
+		return
 	}
 	record := &agboxv1.AgentTransition{Trigger: tr.Trigger, Reason: tr.Reason, Rung: tr.Rung, PromptId: st.GetPromptId()}
 	switch {
 	case tr.Trigger == agboxv1.AgentTrigger_AGENT_TRIGGER_SPAWN:
-		err = d.spawn(tr)
+		d.fail(d.spawn(tr))
 	case tr.Trigger == agboxv1.AgentTrigger_AGENT_TRIGGER_CONNECTED:
 		st.ReadyAt = d.now.UnixNano()
 	case tr.Trigger == agboxv1.AgentTrigger_AGENT_TRIGGER_RESULT_RECEIVED:
 		record.Outcome = tr.outcome
-		record.Again, err = d.endTurn(tr.outcome)
+		record.Again = d.endTurn(tr.outcome)
 	case st.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY:
 		record.Outcome = outcomeInterrupted
-		record.Again, err = d.cutTurn(tr)
-	}
-	if err != nil {
-		return err
+		record.Again = d.cutTurn(tr)
 	}
 	d.remark(tr)
 	d.enter(to, record)
-	return nil
 }
 
 func (d *agentDraft) tableOptions() agentstate.Options {
@@ -185,17 +176,12 @@ func (d *agentDraft) spawn(tr Transition) error {
 	d.Desired.InterruptPromptId, d.Desired.InterruptToSave, d.Desired.NudgePromptId = "", false, ""
 	req := proto.CloneOf(tr.Spawn)
 	req.SandboxId, req.ExecId = d.SandboxID, execid.ForAgent(d.ID, st.GetIncarnation())
-	e, err := newExec(req)
-	if err != nil {
-		return err
-	}
+	e := newExec(req)
 	if get(d.tx, bucketExecID, []byte(e.ID)) != nil {
 		return execExists(e.ID)
 	}
 	sb := d.sandboxNow(d.SandboxID) // gate has checked that it exists
-	if err := d.startExec(sb, e); err != nil {
-		return err
-	}
+	d.startExec(sb, e)
 	d.put(bucketAgentPosition, d.ID, &storev1.AgentPosition{Incarnation: st.GetIncarnation()})
 	return nil
 }

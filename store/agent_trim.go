@@ -30,12 +30,11 @@ func (d *agentDraft) trimHistory() {
 // cutWalk finds the place of a cut, from the oldest event to the newest.
 type cutWalk struct {
 	*agentDraft
-	events, bytes uint64 // walked so far
-	turns         uint64
-	last          uint64    // sequence of the newest event walked
-	inTurn        *cutPlace // where a cut inside the current turn would end
+	at     cutPlace  // after the newest event walked
+	inTurn *cutPlace // where a cut inside the current turn would end
 }
 
+// cutPlace is where a cut would end, and what it would drop.
 type cutPlace struct{ through, events, bytes, turns uint64 }
 
 func (d *agentDraft) cut(place *cutPlace) {
@@ -61,7 +60,7 @@ func (d *agentDraft) cut(place *cutPlace) {
 // repeatCheckpoint appends a copy of the newest checkpoint, which the cut drops.
 func (d *agentDraft) repeatCheckpoint(seq uint64) {
 	key := encodeInt(seq)
-	ev, err := d.agentEvent(d.ID, key, get(d.tx, prefixAgentEvents+d.ID, key))
+	ev, err := d.agentEvent(d.ID)(key, get(d.tx, prefixAgentEvents+d.ID, key))
 	if err != nil {
 		d.Status.CheckpointSequence = 0 // agentEvent has noted the damage, and there is nothing to repeat
 		return
@@ -80,19 +79,20 @@ func (w *cutWalk) find() *cutPlace {
 		if err != nil || w.dropped[seq] {
 			continue
 		}
-		if ev, err := w.agentEvent(w.ID, k, v); err == nil && beginsTurn(ev) {
-			if w.fits(1) && w.last != 0 {
-				return w.place()
+		if ev, err := w.agentEvent(w.ID)(k, v); err == nil && beginsTurn(ev) {
+			if w.fits(1) && w.at.through != 0 {
+				return &w.at
 			}
-			w.turns++
+			w.at.turns++
 		}
-		w.events, w.bytes, w.last = w.events+1, w.bytes+uint64(len(v)), seq
+		w.at.events, w.at.bytes, w.at.through = w.at.events+1, w.at.bytes+uint64(len(v)), seq
 		if w.inTurn == nil && w.fits(cutInTurn) {
-			w.inTurn = w.place()
+			place := w.at
+			w.inTurn = &place
 		}
 	}
-	if w.inTurn == nil && w.last != 0 {
-		return w.place()
+	if w.inTurn == nil && w.at.through != 0 {
+		return &w.at
 	}
 	return w.inTurn
 }
@@ -100,10 +100,8 @@ func (w *cutWalk) find() *cutPlace {
 // fits reports whether a cut here leaves at most the given share of the limits.
 func (w *cutWalk) fits(share float64) bool {
 	st := w.Status
-	return float64(st.GetEvents()-w.events) <= share*maxAgentEvents && float64(st.GetEventBytes()-w.bytes) <= share*maxAgentBytes
+	return float64(st.GetEvents()-w.at.events) <= share*maxAgentEvents && float64(st.GetEventBytes()-w.at.bytes) <= share*maxAgentBytes
 }
-
-func (w *cutWalk) place() *cutPlace { return &cutPlace{w.last, w.events, w.bytes, w.turns} }
 
 // beginsTurn reports whether ev is the user's message that starts a turn.
 func beginsTurn(ev *agboxv1.AgentEvent) bool {

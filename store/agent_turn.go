@@ -19,7 +19,7 @@ const (
 
 // endTurn removes the prompt whose turn has a result. If the daemon interrupted that turn to save work, and it did not complete, the prompt
 // may be delivered again. The work is saved in either case: what the turn left behind is not known.
-func (d *agentDraft) endTurn(outcome string) (again bool, err error) {
+func (d *agentDraft) endTurn(outcome string) (again bool) {
 	toSave := d.isInterrupted() && d.Desired.GetInterruptToSave()
 	return d.leavePrompt(isCutShort(outcome) && toSave, Transition{Reason: "its turn was interrupted to save its work"})
 }
@@ -31,7 +31,7 @@ func isCutShort(outcome string) bool {
 }
 
 // cutTurn ends a turn without a result and requeues, holds or removes its prompt.
-func (d *agentDraft) cutTurn(tr Transition) (again bool, err error) {
+func (d *agentDraft) cutTurn(tr Transition) (again bool) {
 	d.compactOpen()
 	d.append(&agboxv1.AgentEvent{
 		EventType: agboxv1.AgentEventType_AGENT_ASSISTANT_COMPLETED,
@@ -48,20 +48,18 @@ func (d *agentDraft) isInterrupted() bool {
 }
 
 // leavePrompt ends the claim of the current turn's prompt. It removes the prompt, or gives it back.
-func (d *agentDraft) leavePrompt(back bool, tr Transition) (again bool, err error) {
+func (d *agentDraft) leavePrompt(back bool, tr Transition) (again bool) {
 	n, p, err := d.claimedPrompt(d.Agent)
-	if err != nil {
-		return false, err
-	}
+	d.fail(err)
 	d.Status.PromptId = ""
 	switch {
-	case n == 0:
-		return false, nil
+	case err != nil, n == 0:
+		return false
 	case back:
-		return d.giveBack(n, p, tr), nil
+		return d.giveBack(n, p, tr)
 	}
 	d.deleteNumbered(prefixAgentPrompts+d.ID, n)
-	return false, nil
+	return false
 }
 
 // giveBack requeues or holds the prompt of a turn that was cut off by tr; again: it was requeued.
@@ -124,18 +122,21 @@ func (l loader) claimedPrompt(a *Agent) (n uint64, p *storev1.AgentPrompt, err e
 	if id == "" {
 		return 0, nil, nil
 	}
-	var ref storev1.AgentPromptRef
-	if err := l.message(prefixAgentPromptIDs+a.ID, id, a.SandboxID, &ref); err != nil {
+	ref, err := l.promptRef(a, id)
+	if err != nil {
 		return 0, nil, err
 	}
 	n = ref.GetNumber()
-	p, err = l.prompt(a.ID, encodeInt(n), get(l.tx, prefixAgentPrompts+a.ID, encodeInt(n)))
+	p, err = l.prompt(a.ID)(encodeInt(n), get(l.tx, prefixAgentPrompts+a.ID, encodeInt(n)))
 	return n, p, err
 }
 
-func (l loader) prompt(id string, key, value []byte) (*storev1.AgentPrompt, error) {
-	p := &storev1.AgentPrompt{}
-	return p, l.numbered(prefixAgentPrompts+id, "", key, value, p, func(uint64) error {
+func (l loader) promptRef(a *Agent, promptID string) (*storev1.AgentPromptRef, error) {
+	return required[*storev1.AgentPromptRef](l, prefixAgentPromptIDs+a.ID, promptID, a.SandboxID)
+}
+
+func (l loader) prompt(id string) decoder[*storev1.AgentPrompt] {
+	return numbered(l, prefixAgentPrompts+id, "", func(p *storev1.AgentPrompt, _ uint64) error {
 		return misplaced(p.GetPromptId() != "", "no prompt in it")
 	})
 }
@@ -143,7 +144,7 @@ func (l loader) prompt(id string, key, value []byte) (*storev1.AgentPrompt, erro
 // eachPrompt calls fn with the prompts in order until fn returns false. It notes and skips prompts that do not decode.
 func (l loader) eachPrompt(id string, fn func(n uint64, p *storev1.AgentPrompt) bool) {
 	for k, v := range records(l.tx, prefixAgentPrompts+id, nil) {
-		p, err := l.prompt(id, k, v)
+		p, err := l.prompt(id)(k, v)
 		if err != nil {
 			continue
 		}

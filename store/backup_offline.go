@@ -11,7 +11,7 @@ import (
 	"github.com/containerd/errdefs"
 	bolt "go.etcd.io/bbolt"
 
-	"github.com/agbox/agbox/store/internal/disk"
+	"github.com/agbox/agbox/internal/host/disk"
 	"github.com/agbox/agbox/store/internal/txlog"
 )
 
@@ -63,7 +63,7 @@ func linkAside(path, why string, now time.Time) (aside string, err error) {
 	case err != nil:
 		return "", err
 	}
-	return aside, disk.SyncDir(filepath.Dir(path))
+	return aside, disk.Sync(filepath.Dir(path))
 }
 
 // SetAside renames an unusable database to path.damaged-<UTC time>, with a number if that name exists, and returns the new name. It never
@@ -97,14 +97,14 @@ func (o *Offline) moveAside(now time.Time) (string, error) {
 	if err != nil || aside == "" {
 		return "", err
 	}
-	return aside, errors.Join(os.Remove(o.path), disk.SyncDir(filepath.Dir(o.path)))
+	return aside, errors.Join(os.Remove(o.path), disk.Sync(filepath.Dir(o.path)))
 }
 
 // Install renames the complete database at from, on the same file system, to the path of the Offline. After a crash, either the old or the
 // new database is there, whole, and the next daemon checks it before it opens it. Install first removes the log, which belongs to the old
 // database. If there is no old database, the log is the only copy of the records, and Install keeps it under another name.
 func (o *Offline) Install(from string) error {
-	if err := syncFile(from); err != nil {
+	if err := disk.Sync(from); err != nil {
 		return fmt.Errorf("sync the new database: %w", err)
 	}
 	if err := errors.Join(o.mark.set(markOpen), o.dropLog()); err != nil {
@@ -113,7 +113,7 @@ func (o *Offline) Install(from string) error {
 	if err := os.Rename(from, o.path); err != nil {
 		return fmt.Errorf("put the new database in place: %w", err)
 	}
-	if err := disk.SyncDir(filepath.Dir(o.path)); err != nil {
+	if err := disk.Sync(filepath.Dir(o.path)); err != nil {
 		return fmt.Errorf("sync the data directory: %w", err)
 	}
 	return nil
@@ -124,14 +124,6 @@ func (o *Offline) dropLog() error {
 		return keepLog(LogDir(o.path), "before-restore", time.Now())
 	}
 	return txlog.Remove(LogDir(o.path))
-}
-
-func syncFile(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }
 
 // compactStep is the number of bytes that one transaction of a compaction copies.

@@ -121,7 +121,7 @@ func withLongHistory(t testing.TB, events int) *Store {
 						ExecId: fmt.Sprintf("exec-%030d", n), ExecState: agboxv1.ExecState_EXEC_STATE_FINISHED,
 					})
 				}
-				err = tx.append(sb, ev)
+				tx.append(sb, ev)
 			}
 			tx.keep(sb, "")
 			return err

@@ -170,6 +170,19 @@ func decode(b []byte, m proto.Message) error {
 	return nil
 }
 
+// read reads a message. Errors: as decode; the message is then nil.
+func read[M proto.Message](tx *bolt.Tx, bucket, key string) (M, error) {
+	var none M
+	m := newOf(none)
+	if err := decode(get(tx, bucket, []byte(key)), m); err != nil {
+		return none, err
+	}
+	return m, nil
+}
+
+// newOf returns an empty message of the type of m.
+func newOf[M proto.Message](m M) M { return m.ProtoReflect().New().Interface().(M) }
+
 // get returns the value of a key, or nil. The bytes are valid until the next write of the transaction.
 func get(tx *bolt.Tx, bucket string, key []byte) []byte {
 	b := tx.Bucket([]byte(bucket))

@@ -11,7 +11,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
-	"github.com/agbox/agbox/store/internal/disk"
+	"github.com/agbox/agbox/internal/host/disk"
 )
 
 // createFile writes a complete file beside o.Path and then renames it: after a crash, a file of that name has a schema and an instance.
@@ -31,7 +31,7 @@ func createFile(o Options) error {
 	if err := os.Rename(tmp, o.Path); err != nil {
 		return fmt.Errorf("name new store: %w", err)
 	}
-	if err := disk.SyncDir(filepath.Dir(o.Path)); err != nil {
+	if err := disk.Sync(filepath.Dir(o.Path)); err != nil {
 		return fmt.Errorf("sync store directory: %w", err)
 	}
 	return nil
@@ -68,9 +68,5 @@ func instanceOf(o Options) (string, error) {
 		}
 		return o.Instance, nil
 	}
-	id, err := uuid.NewRandom()
-	if err != nil {
-		return "", fmt.Errorf("make instance UUID: %w", err)
-	}
-	return id.String(), nil
+	return uuid.NewString(), nil
 }

@@ -126,8 +126,7 @@ func (c *checker) meta() error {
 	if err := CheckSchema(schema); err != nil {
 		return err
 	}
-	var instance storev1.Instance
-	if c.message(bucketMeta, keyInstance, "", &instance) == nil && instance.GetUuid() == "" {
+	if instance, err := required[*storev1.Instance](c.loader, bucketMeta, keyInstance, ""); err == nil && instance.GetUuid() == "" {
 		c.report(bucketMeta, keyInstance, "there is no UUID in it")
 	}
 	for _, key := range slices.Sorted(maps.Keys(checkedMeta)) {
@@ -158,7 +157,7 @@ func (c *checker) sandbox(id string) {
 	sb := c.loader.sandbox(id, nil, nil)
 	n, rebuilt := 0, false
 	for k, v := range records(c.tx, prefixEvents+id, nil) {
-		ev, _ := c.event(id, k, v)
+		ev, _ := c.event(id)(k, v)
 		rebuilt = rebuilt || isRebuilt(ev)
 		if n++; n > 1 && isRebuilt(ev) {
 			c.report(prefixEvents+id, fmt.Sprint(ev.GetSequence()), "a rebuilt record begins with it, and there are events before it")
@@ -217,7 +216,7 @@ func (c *checker) agent(id string) {
 	}
 	c.agentPrompts(a)
 	for k, v := range records(c.tx, prefixAgentTransitions+id, nil) {
-		_, _ = c.transition(id, k, v)
+		_, _ = c.transition(id)(k, v)
 	}
 	c.agentEvents(a)
 }
@@ -230,10 +229,9 @@ func (c *checker) agentPrompts(a *Agent) {
 	bucket := prefixAgentPromptIDs + a.ID
 	for k := range records(c.tx, bucket, nil) {
 		key := string(k)
-		var ref storev1.AgentPromptRef
-		err := c.message(bucket, key, "", &ref)
+		ref, err := required[*storev1.AgentPromptRef](c.loader, bucket, key, "")
 		switch n := ref.GetNumber(); {
-		case err != nil: // message reports it
+		case err != nil: // required reports it
 		case n > a.Status.GetPrompts():
 			c.report(bucket, key, "it is number %d of %d", n, a.Status.GetPrompts())
 		case texts[n] != "" && texts[n] != string(ref.GetTextSha256()):
@@ -250,7 +248,7 @@ func (c *checker) agentEvents(a *Agent) {
 	st, bucket := a.Status, prefixAgentEvents+a.ID
 	var bytes, checkpoint, told uint64
 	for k, v := range records(c.tx, bucket, nil) {
-		ev, err := c.agentEvent(a.ID, k, v)
+		ev, err := c.agentEvent(a.ID)(k, v)
 		if err != nil || ev.GetSequence() <= st.GetTruncatedThrough() {
 			continue // reported, or about to be removed
 		}

@@ -94,8 +94,8 @@ func (l loader) drain() *storev1.DrainRecord {
 	if get(l.tx, bucketMeta, []byte(keyDrain)) == nil {
 		return nil
 	}
-	rec := &storev1.DrainRecord{}
-	if l.message(bucketMeta, keyDrain, "", rec) != nil {
+	rec, err := required[*storev1.DrainRecord](l, bucketMeta, keyDrain, "")
+	if err != nil {
 		return nil
 	}
 	if epoch, err := epochIn(l.tx); err != nil || rec.GetEpoch() != epoch {

@@ -7,7 +7,6 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
-	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
@@ -35,7 +34,7 @@ func (s *Store) Events(ctx context.Context, id string, after uint64, limit int) 
 // EventsAfter is Events for readers of several pages. Errors: as Events; SANDBOX_EVENT_SEQUENCE_EXPIRED also when events after c.GapsTo
 // were dropped before the reader read them.
 func (s *Store) EventsAfter(ctx context.Context, id string, c Cursor, limit int) ([]*agboxv1.SandboxEvent, error) {
-	_, live := s.index.sandbox(id)
+	live := s.index.sandbox(id) != nil
 	return viewed(ctx, s, func(tx *bolt.Tx) ([]*agboxv1.SandboxEvent, error) {
 		if !live && !isKept(tx, id) {
 			return nil, sandboxNotFound(id)
@@ -51,7 +50,7 @@ func (s *Store) EventsAfter(ctx context.Context, id string, c Cursor, limit int)
 		if err := l.checkCursor(id, c); err != nil {
 			return nil, err
 		}
-		return page(tx, prefixEvents+id, c.After, limit, math.MaxInt, func(k, v []byte) (*agboxv1.SandboxEvent, error) { return l.event(id, k, v) })
+		return page(tx, prefixEvents+id, c.After, limit, math.MaxInt, l.event(id))
 	})
 }
 
@@ -129,15 +128,14 @@ func (l loader) endedByOOM(id string, ev *agboxv1.SandboxEvent) bool {
 	if execID == "" || !endsActivity(ev) {
 		return false
 	}
-	var end storev1.ExecEnd
-	return l.execEnd(id, execID, &end) == nil && end.GetOomKilled()
+	end, err := l.execEnd(id, execID)
+	return err == nil && end.GetOomKilled()
 }
 
 // oomSince reports whether an exec of a sandbox that ended at t or later, by the host's clock, was ended by the OOM killer.
 func (l loader) oomSince(id string, t time.Time) bool {
 	for k := range records(l.tx, prefixExecStatus+id, nil) {
-		var end storev1.ExecEnd
-		if l.execEnd(id, string(k), &end) == nil && end.GetOomKilled() && end.GetEndedAt() >= t.UnixNano() {
+		if end, err := l.execEnd(id, string(k)); err == nil && end.GetOomKilled() && end.GetEndedAt() >= t.UnixNano() {
 			return true
 		}
 	}

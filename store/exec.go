@@ -27,10 +27,7 @@ func (s *Store) CreateExec(ctx context.Context, req *agboxv1.CreateExecRequest) 
 	if err := errors.Join(checkID("exec ID", req.GetExecId()), checkID("sandbox ID", req.GetSandboxId())); err != nil {
 		return Exec{}, err
 	}
-	e, err := newExec(proto.CloneOf(req))
-	if err != nil {
-		return Exec{}, err
-	}
+	e := newExec(proto.CloneOf(req))
 	if err := s.update(ctx, func(t *txn) error { return t.createExec(e) }); err != nil {
 		return Exec{}, err
 	}
@@ -39,15 +36,13 @@ func (s *Store) CreateExec(ctx context.Context, req *agboxv1.CreateExecRequest) 
 }
 
 // newExec returns the exec for a request, with a new nonce.
-func newExec(req *agboxv1.CreateExecRequest) (Exec, error) {
+func newExec(req *agboxv1.CreateExecRequest) Exec {
 	nonce := make([]byte, nonceBytes)
-	if _, err := rand.Read(nonce); err != nil {
-		return Exec{}, fmt.Errorf("make nonce: %w", err)
-	}
+	_, _ = rand.Read(nonce) // it never fails
 	return Exec{
 		ID: req.GetExecId(), SandboxID: req.GetSandboxId(), Request: req,
 		Desired: &storev1.ExecDesired{Nonce: hex.EncodeToString(nonce)},
-	}, nil
+	}
 }
 
 func (t *txn) createExec(e Exec) error {
@@ -63,27 +58,23 @@ func (t *txn) createExec(e Exec) error {
 		return execExists(e.ID)
 	}
 	if wakes {
-		if err := t.resume(sb, false); err != nil {
-			return err
-		}
+		t.resume(sb, false)
 	}
-	return t.startExec(sb, e)
+	t.startExec(sb, e)
+	return nil
 }
 
 // startExec stages e as an active exec of sb.
-func (t *txn) startExec(sb *Sandbox, e Exec) error {
+func (t *txn) startExec(sb *Sandbox, e Exec) {
 	sb.ActiveExecs = withID(sb.ActiveExecs, e.ID)
 	ev := execEvent(agboxv1.EventType_EXEC_STARTED, &agboxv1.ExecEventDetails{
 		ExecId: e.ID, ExecState: agboxv1.ExecState_EXEC_STATE_RUNNING,
 	})
-	if err := t.append(sb, ev); err != nil {
-		return err
-	}
+	t.append(sb, ev)
 	e.Desired.CreatedAt, e.Desired.StartedSequence = t.now.UnixNano(), ev.GetSequence()
 	t.changes.execs[e.ID] = sb.ID
 	t.keep(sb, e.ID)
 	t.putExec(e, e.Desired.GetCreatedAt())
-	return nil
 }
 
 // putExec stages the records of a new exec.
@@ -143,8 +134,8 @@ func (s *Store) RequestCancel(ctx context.Context, execID string) (changed bool,
 
 // cancel stages the cancel of an exec, unless it is recorded already.
 func (t *txn) cancel(id, execID string) (changed bool, err error) {
-	var d storev1.ExecDesired
-	if err := decode(get(t.tx, prefixExecDesired+id, []byte(execID)), &d); err != nil {
+	d, err := read[*storev1.ExecDesired](t.tx, prefixExecDesired+id, execID)
+	if err != nil {
 		return false, fmt.Errorf("read intent of exec %s: %w: %w", execID, err, errdefs.ErrDataLoss)
 	}
 	if d.GetCancelRequestedAt() != 0 {
@@ -152,7 +143,7 @@ func (t *txn) cancel(id, execID string) (changed bool, err error) {
 	}
 	d.CancelRequestedAt = t.now.UnixNano()
 	t.touched = append(t.touched, Change{SandboxID: id, ExecID: execID})
-	t.put(prefixExecDesired+id, execID, &d)
+	t.put(prefixExecDesired+id, execID, d)
 	return true, nil
 }
 
@@ -166,8 +157,7 @@ func (t *txn) sandboxOf(execID string) (string, error) {
 
 // endedExecSandbox reads the sandbox ID of an exec from the file. It ignores the references of an unfinished purge.
 func endedExecSandbox(tx *bolt.Tx, execID string) (string, error) {
-	var ref storev1.ExecRef
-	err := decode(get(tx, bucketExecRefs, []byte(execID)), &ref)
+	ref, err := read[*storev1.ExecRef](tx, bucketExecRefs, execID)
 	switch {
 	case errdefs.IsNotFound(err):
 		return "", execNotFound(execID)
@@ -208,9 +198,7 @@ func (t *txn) endExec(execID string, typ agboxv1.EventType, end *storev1.ExecEnd
 		ExecId: execID, ExitCode: end.GetExitCode(), ExecState: agboxv1.ExecState(end.GetState()),
 		ErrorCode: end.GetErrorCode(), ErrorMessage: end.GetErrorMessage(),
 	})
-	if err := t.append(sb, ev); err != nil {
-		return err
-	}
+	t.append(sb, ev)
 	end.Sequence = ev.GetSequence()
 	t.changes.execs[execID] = ""
 	t.keep(sb, execID)

@@ -41,7 +41,7 @@ func (s *Store) GivenUp(ctx context.Context) (map[string]*storev1.GivenUp, error
 		found := map[string]*storev1.GivenUp{}
 		for k, v := range records(tx, bucketGivenUp, nil) {
 			g := &storev1.GivenUp{}
-			if sb, live := s.index.sandbox(string(k)); live && !sb.Corrupt && decode(v, g) == nil {
+			if sb := s.index.sandbox(string(k)); sb != nil && !sb.Corrupt && decode(v, g) == nil {
 				found[string(k)] = g
 			}
 		}

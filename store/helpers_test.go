@@ -137,7 +137,7 @@ func endExec(t testing.TB, s *Store, execID string) {
 func allEvents(t testing.TB, s *Store, id string) []*agboxv1.SandboxEvent {
 	t.Helper()
 	var trimmed uint64
-	if sb, live := s.index.sandbox(id); live {
+	if sb := s.index.sandbox(id); sb != nil {
 		trimmed = sb.history.trimmed
 	}
 	c := Cursor{GapsTo: trimmed}

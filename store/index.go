@@ -28,28 +28,19 @@ func newFacts() facts {
 	}
 }
 
-// merge applies changes to f. It keeps their removals as nil and "", because f may itself be a change.
-func (f facts) merge(changes facts) {
-	maps.Copy(f.sandboxes, changes.sandboxes)
-	maps.Copy(f.names, changes.names)
-	maps.Copy(f.execs, changes.execs)
-	maps.Copy(f.agents, changes.agents)
-	maps.Copy(f.agentNames, changes.agentNames)
+// merge applies changes to f. Unless pruned, it keeps their removals as nil and "", because f may itself be a change.
+func (f facts) merge(changes facts, pruned bool) {
+	merge(f.sandboxes, changes.sandboxes, pruned)
+	merge(f.names, changes.names, pruned)
+	merge(f.execs, changes.execs, pruned)
+	merge(f.agents, changes.agents, pruned)
+	merge(f.agentNames, changes.agentNames, pruned)
 }
 
-// prune deletes the entries that changes removed.
-func (f facts) prune(changes facts) {
-	prune(f.sandboxes, changes.sandboxes)
-	prune(f.names, changes.names)
-	prune(f.execs, changes.execs)
-	prune(f.agents, changes.agents)
-	prune(f.agentNames, changes.agentNames)
-}
-
-func prune[V comparable](m, changes map[string]V) {
+func merge[V comparable](m, changes map[string]V, pruned bool) {
 	var removed V
 	for k, v := range changes {
-		if v == removed {
+		if m[k] = v; pruned && v == removed {
 			delete(m, k)
 		}
 	}
@@ -88,29 +79,24 @@ type index struct {
 func (x *index) publish(changes facts) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.merge(changes)
-	x.prune(changes)
+	x.merge(changes, true)
 }
 
-func (x *index) sandbox(id string) (*Sandbox, bool) {
+// sandbox returns a live sandbox; nil: there is none.
+func (x *index) sandbox(id string) *Sandbox { return lookup(x, x.sandboxes, id) }
+
+// lookup returns the value of a key in a map of x.
+func lookup[V any](x *index, m map[string]V, key string) V {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	sb, ok := x.sandboxes[id]
-	return sb, ok
+	return m[key]
 }
 
-// all returns the live sandboxes, unordered.
-func (x *index) all() []*Sandbox {
+// all returns the values of a map of x, unordered.
+func all[V any](x *index, m map[string]V) []V {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return slices.Collect(maps.Values(x.sandboxes))
-}
-
-// allAgents returns the agents, unordered.
-func (x *index) allAgents() []*Agent {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	return slices.Collect(maps.Values(x.agents))
+	return slices.Collect(maps.Values(m))
 }
 
 // copied returns a deep copy.

@@ -18,24 +18,27 @@ import (
 // pause in progress is withdrawn. changed is false when a stop is in progress. Errors: Refusals SANDBOX_NOT_FOUND and
 // SANDBOX_INVALID_STATE; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestStop(ctx context.Context, id, reason string) (changed bool, err error) {
-	return updated(ctx, s, func(t *txn) (bool, error) {
-		sb, err := t.sandbox(id, notReady(id))
+	return s.changeSandbox(ctx, id, notReady(id), func(t *txn, sb *Sandbox) (bool, error) {
 		switch {
-		case err != nil:
-			return false, err
 		case !sandboxstate.Accepts(sb.State, agboxv1.EventType_SANDBOX_STOP_REQUESTED):
 			return false, notReady(id)
 		case sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_STOP:
 			return false, nil
 		}
-		return true, t.stop(sb, reason)
+		t.stop(sb, reason)
+		return true, nil
 	})
 }
 
 // changeLive changes the intent of a live sandbox, if fn finds something to do. For a DELETED one there is nothing to do.
-func (s *Store) changeLive(ctx context.Context, id string, fn func(*txn, *Sandbox) (bool, error)) (changed bool, err error) {
+func (s *Store) changeLive(ctx context.Context, id string, fn func(*txn, *Sandbox) bool) (changed bool, err error) {
+	return s.changeSandbox(ctx, id, nil, func(t *txn, sb *Sandbox) (bool, error) { return fn(t, sb), nil })
+}
+
+// changeSandbox changes a live sandbox by fn. Errors: those of txn.sandbox and of fn.
+func (s *Store) changeSandbox(ctx context.Context, id string, gone error, fn func(*txn, *Sandbox) (bool, error)) (changed bool, err error) {
 	return updated(ctx, s, func(t *txn) (bool, error) {
-		sb, err := t.sandbox(id, nil)
+		sb, err := t.sandbox(id, gone)
 		if err != nil || sb == nil {
 			return false, err
 		}
@@ -44,8 +47,8 @@ func (s *Store) changeLive(ctx context.Context, id string, fn func(*txn, *Sandbo
 }
 
 // stop requests a stop; the state stays READY or PAUSED.
-func (t *txn) stop(sb *Sandbox, reason string) error {
-	return t.change(sb, storev1.RunState_RUN_STATE_STOP, agboxv1.EventType_SANDBOX_STOP_REQUESTED, sb.State, reason)
+func (t *txn) stop(sb *Sandbox, reason string) {
+	t.change(sb, storev1.RunState_RUN_STATE_STOP, agboxv1.EventType_SANDBOX_STOP_REQUESTED, sb.State, reason)
 }
 
 // RequestIdleStop stops a sandbox with reason idle_ttl if, at the commit, it is READY and wanted to run, no drain is in progress, and it
@@ -53,25 +56,24 @@ func (t *txn) stop(sb *Sandbox, reason string) error {
 // idleFor if the spec has none. Otherwise, or when the idle_ttl is not positive, RequestIdleStop changes nothing. Errors:
 // SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestIdleStop(ctx context.Context, id string, idleFor time.Duration, m clockjump.Moment) (changed bool, err error) {
-	return s.changeLive(ctx, id, func(t *txn, sb *Sandbox) (bool, error) {
+	return s.changeLive(ctx, id, func(t *txn, sb *Sandbox) bool {
 		ttl := idleFor
 		if own := sb.Spec.GetIdleTtl(); own != nil {
 			ttl = own.AsDuration()
 		}
 		if ttl <= 0 || sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_RUN ||
 			sb.IdleSince.IsZero() || m.CheckedAt(t.now).Age(sb.IdleSince) < ttl || t.draining() != nil {
-			return false, nil
+			return false
 		}
-		return true, t.stop(sb, "idle_ttl")
+		t.stop(sb, "idle_ttl")
+		return true
 	})
 }
 
 // RequestDelete requests the removal of a sandbox and of its agents, except those that move to another one, and releases their names.
 // changed is false when the sandbox is DELETING or DELETED. Errors: SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestDelete(ctx context.Context, id, reason string) (changed bool, err error) {
-	return s.changeLive(ctx, id, func(t *txn, sb *Sandbox) (bool, error) {
-		return t.requestDelete(sb, reason, false)
-	})
+	return s.changeLive(ctx, id, func(t *txn, sb *Sandbox) bool { return t.requestDelete(sb, reason, false) })
 }
 
 // reasonCleanup is the reason of a delete requested by RequestCleanup.
@@ -81,9 +83,9 @@ const reasonCleanup = "cleanup_ttl"
 // intent, and has been for at least after before m, the time of the caller's decision. See Unswept for a sandbox that failed after its
 // create. Otherwise, or when after is not positive, it changes nothing. Errors: SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestCleanup(ctx context.Context, id string, after time.Duration, m clockjump.Moment) (changed bool, err error) {
-	return s.changeLive(ctx, id, func(t *txn, sb *Sandbox) (bool, error) {
+	return s.changeLive(ctx, id, func(t *txn, sb *Sandbox) bool {
 		if after <= 0 || !sb.atRest() || m.CheckedAt(t.now).Age(sb.StateChangedAt) < after {
-			return false, nil
+			return false
 		}
 		if sb.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED && sb.ErrorCode != codeCreateFailed {
 			t.putInt(bucketUnswept, sb.ID, uint64(t.now.UnixNano()))
@@ -104,17 +106,18 @@ func (sb *Sandbox) atRest() bool {
 }
 
 // requestDelete requests the delete of the sandbox and, unless they are kept, of its agents.
-func (t *txn) requestDelete(sb *Sandbox, reason string, keepAgents bool) (changed bool, err error) {
+func (t *txn) requestDelete(sb *Sandbox, reason string, keepAgents bool) (changed bool) {
 	if sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_DELETE {
-		return false, nil
+		return false
 	}
 	if sb.Name != "" && t.nameHolder(sb.Name) == sb.ID {
 		t.changes.names[sb.Name] = ""
 		t.delete(bucketNames, sb.Name)
 	}
 	t.leaveAgents(sb, keepAgents)
-	return true, t.change(sb, storev1.RunState_RUN_STATE_DELETE, agboxv1.EventType_SANDBOX_DELETE_REQUESTED,
+	t.change(sb, storev1.RunState_RUN_STATE_DELETE, agboxv1.EventType_SANDBOX_DELETE_REQUESTED,
 		agboxv1.SandboxState_SANDBOX_STATE_DELETING, reason)
+	return true
 }
 
 // RequestDeleteMatching requests, in one transaction, the removal of every live sandbox whose labels include all pairs of selector, and
@@ -127,14 +130,7 @@ func (s *Store) RequestDeleteMatching(ctx context.Context, selector map[string]s
 	return updated(ctx, s, func(t *txn) (asked []string, err error) {
 		for _, id := range slices.Sorted(slices.Values(t.liveIDs())) {
 			sb := t.live(id)
-			if sb.Corrupt || !hasLabels(sb.Spec.GetLabels(), selector) {
-				continue
-			}
-			changed, err := t.requestDelete(sb, reason, false)
-			if err != nil {
-				return nil, err
-			}
-			if changed {
+			if !sb.Corrupt && hasLabels(sb.Spec.GetLabels(), selector) && t.requestDelete(sb, reason, false) {
 				asked = append(asked, id)
 			}
 		}

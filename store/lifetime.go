@@ -81,9 +81,7 @@ func (t *txn) setTimeout(id string, to Timeout) (at int64, changed bool, err err
 	sb.Desired = proto.CloneOf(sb.Desired)
 	sb.Desired.DeadlineAt, sb.Desired.DeadlineFrom, sb.Desired.DeadlineSet = at, from, true
 	t.put(bucketDesired, sb.ID, sb.Desired)
-	if err := t.append(sb, timeoutEvent(at)); err != nil {
-		return 0, false, err
-	}
+	t.append(sb, timeoutEvent(at))
 	t.keep(sb, "")
 	return at, true, nil
 }
@@ -132,26 +130,27 @@ func timeoutEvent(at int64) *agboxv1.SandboxEvent {
 // deadline had passed at m, the time of the caller's decision. Otherwise it changes nothing. Errors: SANDBOX_NOT_FOUND; ErrDataLoss;
 // ErrUnavailable.
 func (s *Store) RequestExpire(ctx context.Context, id string, m clockjump.Moment) (changed bool, err error) {
-	return s.changeLive(ctx, id, func(t *txn, sb *Sandbox) (bool, error) {
+	return s.changeLive(ctx, id, func(t *txn, sb *Sandbox) bool {
 		at := sb.DeadlineBy(m.CheckedAt(t.now))
 		if sb.State != agboxv1.SandboxState_SANDBOX_STATE_READY || sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_RUN ||
 			at.IsZero() || at.After(m.Now) {
-			return false, nil
+			return false
 		}
-		return true, t.expire(sb)
+		t.expire(sb)
+		return true
 	})
 }
 
 // expire stops the sandbox if on_timeout is unset or unknown, because a stop loses no files and uses no memory.
-func (t *txn) expire(sb *Sandbox) error {
+func (t *txn) expire(sb *Sandbox) {
 	switch sb.Spec.GetOnTimeout() {
 	case "pause":
-		return t.pause(sb, reasonTimeout)
+		t.pause(sb, reasonTimeout)
 	case "delete":
-		_, err := t.requestDelete(sb, reasonTimeout, false)
-		return err
+		t.requestDelete(sb, reasonTimeout, false)
+	default:
+		t.stop(sb, reasonTimeout)
 	}
-	return t.stop(sb, reasonTimeout)
 }
 
 // begin starts the lifetime of a sandbox that became READY. It keeps a deadline in the future and an explicit never; otherwise the

@@ -17,7 +17,7 @@ import (
 func (s *Store) List(ctx context.Context, f Filter) ([]Sandbox, error) {
 	var out []Sandbox
 	live := map[string]bool{}
-	for _, sb := range s.index.all() {
+	for _, sb := range all(&s.index, s.index.sandboxes) {
 		live[sb.ID] = true
 		if hasLabels(sb.Spec.GetLabels(), f.Labels) {
 			out = append(out, sb.copied())

@@ -35,15 +35,14 @@ func (s *Store) load() error {
 // loadInstances loads the UUIDs of this and of former instances. Like the schema version, they are required to open the store: without
 // them the daemon cannot recognize its Docker objects.
 func (s *Store) loadInstances(tx *bolt.Tx) error {
-	var instance storev1.Instance
-	err := decode(get(tx, bucketMeta, []byte(keyInstance)), &instance)
+	instance, err := read[*storev1.Instance](tx, bucketMeta, keyInstance)
 	if err == nil && instance.GetUuid() == "" {
 		err = errdefs.ErrDataLoss
 	}
 	if err != nil {
 		return fmt.Errorf("read instance of %s: %w: %w", s.o.Path, err, errdefs.ErrDataLoss)
 	}
-	all := instancesOf(&instance)
+	all := instancesOf(instance)
 	s.instances.Store(&all)
 	return nil
 }

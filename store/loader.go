@@ -20,17 +20,19 @@ type loader struct {
 	note func(Corrupt)
 }
 
-// message decodes a record that must exist.
-func (l loader) message(bucket, key, sandboxID string, m proto.Message) error {
-	return l.noted(bucket, key, sandboxID, decode(get(l.tx, bucket, []byte(key)), m))
+// required decodes a record that must exist; nil after an error.
+func required[M proto.Message](l loader, bucket, key, sandboxID string) (M, error) {
+	m, err := read[M](l.tx, bucket, key)
+	return m, l.noted(bucket, key, sandboxID, err)
 }
 
-// optional is message for a record that may be missing; m is then unchanged.
-func (l loader) optional(bucket, key, sandboxID string, m proto.Message) error {
+// optional is required for a record that may be missing and is then empty.
+func optional[M proto.Message](l loader, bucket, key, sandboxID string) (M, error) {
 	if get(l.tx, bucket, []byte(key)) == nil {
-		return nil
+		var none M
+		return newOf(none), nil
 	}
-	return l.message(bucket, key, sandboxID, m)
+	return required[M](l, bucket, key, sandboxID)
 }
 
 // noted converts an error of a record that must exist into ErrDataLoss and notes it.
@@ -59,37 +61,26 @@ func (l loader) sandbox(id string, activeExecs, agents []string) *Sandbox {
 	if get(l.tx, bucketDeletedAt, []byte(id)) != nil {
 		sb.DeletedAt = l.time(bucketDeletedAt, id)
 	}
-	var spec agboxv1.CreateSpec
-	if l.message(bucketConfig, id, id, &spec) == nil {
-		sb.Spec = &spec
-	}
+	sb.Spec, _ = required[*agboxv1.CreateSpec](l, bucketConfig, id, id)
 	sb.Desired = l.desired(id)
 	sb.Name = sb.Desired.GetName()
-	sb.Progress = l.progress(id)
+	// Nil when the record does not decode: continuing from an empty one would repeat actions.
+	sb.Progress, _ = optional[*storev1.Progress](l, bucketProgress, id, id)
 	found := l.state(sb)
 	sb.Corrupt = sb.Spec == nil || sb.Desired == nil || sb.Progress == nil || !found
 	return sb
 }
 
-// progress returns nil when the record does not decode: continuing from an empty one would repeat actions.
-func (l loader) progress(id string) *storev1.Progress {
-	var p storev1.Progress
-	if l.optional(bucketProgress, id, id, &p) != nil {
-		return nil
-	}
-	return &p
-}
-
 func (l loader) desired(id string) *storev1.Desired {
-	var d storev1.Desired
-	if l.message(bucketDesired, id, id, &d) != nil {
+	d, err := required[*storev1.Desired](l, bucketDesired, id, id)
+	if err != nil {
 		return nil
 	}
 	if d.GetGeneration() == 0 || d.GetRunState() < storev1.RunState_RUN_STATE_RUN || d.GetRunState() > storev1.RunState_RUN_STATE_PAUSE {
 		_ = l.noted(bucketDesired, id, id, fmt.Errorf("no intent in it: %w", errdefs.ErrDataLoss))
 		return nil
 	}
-	return &d
+	return d
 }
 
 // activeExecs returns the sorted keys of exec-config that are not in exec-status.
@@ -106,16 +97,14 @@ func (l loader) activeExecs(id string) []string {
 
 // exec reads one exec. Errors: ErrDataLoss.
 func (l loader) exec(id, execID string) (Exec, error) {
-	e := Exec{ID: execID, SandboxID: id, Request: &agboxv1.CreateExecRequest{}, Desired: &storev1.ExecDesired{}}
-	err := errors.Join(
-		l.message(prefixExecConfig+id, execID, id, e.Request),
-		l.execDesired(id, execID, e.Desired),
-	)
+	e := Exec{ID: execID, SandboxID: id}
+	var errs [3]error
+	e.Request, errs[0] = required[*agboxv1.CreateExecRequest](l, prefixExecConfig+id, execID, id)
+	e.Desired, errs[1] = l.execDesired(id, execID)
 	if get(l.tx, prefixExecStatus+id, []byte(execID)) != nil {
-		e.End = &storev1.ExecEnd{}
-		err = errors.Join(err, l.execEnd(id, execID, e.End))
+		e.End, errs[2] = l.execEnd(id, execID)
 	}
-	if err != nil {
+	if err := errors.Join(errs[:]...); err != nil {
 		return Exec{}, err
 	}
 	e.Anchor = l.anchor(e)
@@ -136,44 +125,49 @@ func (l loader) anchor(e Exec) uint64 {
 	return max(started, newest)
 }
 
-func (l loader) execDesired(id, execID string, d *storev1.ExecDesired) error {
-	err := decode(get(l.tx, prefixExecDesired+id, []byte(execID)), d)
+func (l loader) execDesired(id, execID string) (*storev1.ExecDesired, error) {
+	d, err := read[*storev1.ExecDesired](l.tx, prefixExecDesired+id, execID)
 	if err == nil && d.GetNonce() == "" {
 		err = fmt.Errorf("no nonce in it: %w", errdefs.ErrDataLoss)
 	}
-	return l.noted(prefixExecDesired+id, execID, id, err)
+	return d, l.noted(prefixExecDesired+id, execID, id, err)
 }
 
-func (l loader) execEnd(id, execID string, end *storev1.ExecEnd) error {
-	err := decode(get(l.tx, prefixExecStatus+id, []byte(execID)), end)
+func (l loader) execEnd(id, execID string) (*storev1.ExecEnd, error) {
+	end, err := read[*storev1.ExecEnd](l.tx, prefixExecStatus+id, execID)
 	if _, ok := endEvents[agboxv1.ExecState(end.GetState())]; err == nil && !ok {
 		err = fmt.Errorf("no end in it: %w", errdefs.ErrDataLoss)
 	}
-	return l.noted(prefixExecStatus+id, execID, id, err)
+	return end, l.noted(prefixExecStatus+id, execID, id, err)
 }
 
-// event decodes one stored event. Errors: ErrDataLoss.
-func (l loader) event(id string, key, value []byte) (*agboxv1.SandboxEvent, error) {
-	ev := &agboxv1.SandboxEvent{}
-	err := l.numbered(prefixEvents+id, id, key, value, ev, func(n uint64) error {
+// event returns the decoder of the stored events of a sandbox.
+func (l loader) event(id string) decoder[*agboxv1.SandboxEvent] {
+	return numbered(l, prefixEvents+id, id, func(ev *agboxv1.SandboxEvent, n uint64) error {
 		return misplaced(ev.GetSequence() == n && ev.GetSandboxId() == id, "it says that it is event %d of another place", ev.GetSequence())
 	})
-	if err != nil {
-		return nil, err
-	}
-	return ev, nil
 }
 
-// numbered decodes a record whose key is a number into m, and then checks it with the number. Errors: ErrDataLoss.
-func (l loader) numbered(bucket, sandboxID string, key, value []byte, m proto.Message, check func(n uint64) error) error {
-	n, err := decodeInt(key)
-	if err != nil {
-		return l.noted(bucket, fmt.Sprintf("%x", key), sandboxID, err)
+// decoder decodes one record. Errors: ErrDataLoss; the record is then nil.
+type decoder[R any] func(key, value []byte) (R, error)
+
+// numbered returns the decoder of a bucket whose keys are numbers. It checks each record with its number.
+func numbered[M proto.Message](l loader, bucket, sandboxID string, check func(m M, n uint64) error) decoder[M] {
+	return func(key, value []byte) (M, error) {
+		var none M
+		n, err := decodeInt(key)
+		if err != nil {
+			return none, l.noted(bucket, fmt.Sprintf("%x", key), sandboxID, err)
+		}
+		m := newOf(none)
+		if err = decode(value, m); err == nil {
+			err = check(m, n)
+		}
+		if err != nil {
+			return none, l.noted(bucket, strconv.FormatUint(n, 10), sandboxID, err)
+		}
+		return m, nil
 	}
-	if err = decode(value, m); err == nil {
-		err = check(n)
-	}
-	return l.noted(bucket, strconv.FormatUint(n, 10), sandboxID, err)
 }
 
 // misplaced returns an error with that text unless ok. Errors: ErrDataLoss.

@@ -42,7 +42,7 @@ func (l loader) runStart(sb *Sandbox) uint64 {
 		return 0
 	}
 	key := encodeInt(start)
-	ev, err := l.event(sb.ID, key, get(l.tx, prefixEvents+sb.ID, key))
+	ev, err := l.event(sb.ID)(key, get(l.tx, prefixEvents+sb.ID, key))
 	if err != nil {
 		return 0
 	}
@@ -102,12 +102,12 @@ func decide(sb *Sandbox, ev *agboxv1.SandboxEvent, start uint64) (further bool) 
 // walkBack calls fn with the events of a sandbox with sequences from before-1 down to first, until fn returns false. It notes and skips
 // events that do not decode.
 func (l loader) walkBack(id string, first, before uint64, fn func(*agboxv1.SandboxEvent) bool) {
-	walkBack(l.tx, prefixEvents+id, first, before, func(k, v []byte) (*agboxv1.SandboxEvent, error) { return l.event(id, k, v) }, fn)
+	walkBack(l.tx, prefixEvents+id, first, before, l.event(id), fn)
 }
 
 // walkBack calls fn with the numbered records of a bucket from before-1 down to first, until fn returns false. It skips those that read
 // cannot decode.
-func walkBack[R any](tx *bolt.Tx, bucket string, first, before uint64, read func(k, v []byte) (R, error), fn func(R) bool) {
+func walkBack[R any](tx *bolt.Tx, bucket string, first, before uint64, read decoder[R], fn func(R) bool) {
 	for k, v := range recordsBack(tx, bucket, before) {
 		seq, err := decodeInt(k)
 		if err != nil || seq < first {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	"github.com/agbox/agbox/store/internal/disk"
+	"github.com/agbox/agbox/internal/host/disk"
 )
 
 // marker is the file Path+".running". It answers two questions before bbolt maps a file that may fault: does another process have the
@@ -48,7 +48,7 @@ func lockMarker(ctx context.Context, path string, timeout time.Duration) (*marke
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
 	}
 	if err = m.read(); err == nil {
-		err = disk.SyncDir(filepath.Dir(path))
+		err = disk.Sync(filepath.Dir(path))
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("read store marker: %w", err), f.Close())

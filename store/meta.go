@@ -28,8 +28,7 @@ func (s *Store) SetMarkerWritten(ctx context.Context) error {
 // Errors: ErrDataLoss, ErrUnavailable.
 func (s *Store) EngineIdentity(ctx context.Context) (*storev1.EngineIdentity, error) {
 	return viewed(ctx, s, func(tx *bolt.Tx) (*storev1.EngineIdentity, error) {
-		found := &storev1.EngineIdentity{}
-		err := decode(get(tx, bucketMeta, []byte(keyEngineIdentity)), found)
+		found, err := read[*storev1.EngineIdentity](tx, bucketMeta, keyEngineIdentity)
 		if errdefs.IsNotFound(err) {
 			return nil, nil
 		}
@@ -46,10 +45,10 @@ func (s *Store) SetEngineIdentity(ctx context.Context, id *storev1.EngineIdentit
 // Clock returns the record of the last SetClock; nil if there is none or it does not decode. Errors: ErrUnavailable.
 func (s *Store) Clock(ctx context.Context) (*storev1.ClockRecord, error) {
 	return viewed(ctx, s, func(tx *bolt.Tx) (*storev1.ClockRecord, error) {
-		rec := &storev1.ClockRecord{}
-		if get(tx, bucketMeta, []byte(keyClock)) == nil || (loader{tx, s.corrupt.add}).message(bucketMeta, keyClock, "", rec) != nil {
+		if get(tx, bucketMeta, []byte(keyClock)) == nil {
 			return nil, nil
 		}
+		rec, _ := required[*storev1.ClockRecord](loader{tx, s.corrupt.add}, bucketMeta, keyClock, "")
 		return rec, nil
 	})
 }
@@ -66,8 +65,8 @@ func (s *Store) InstanceIDs() []string { return slices.Clone(*s.instances.Load()
 // RememberInstances records permanently that objects labelled with these UUIDs are ours too. Errors: ErrUnavailable; ErrDataLoss.
 func (s *Store) RememberInstances(ctx context.Context, uuids []string) error {
 	all, err := updated(ctx, s, func(t *txn) (all []string, err error) {
-		var instance storev1.Instance
-		if err := decode(get(t.tx, bucketMeta, []byte(keyInstance)), &instance); err != nil {
+		instance, err := read[*storev1.Instance](t.tx, bucketMeta, keyInstance)
+		if err != nil {
 			return nil, err
 		}
 		before := len(instance.GetFormer())
@@ -76,11 +75,11 @@ func (s *Store) RememberInstances(ctx context.Context, uuids []string) error {
 				instance.Former = append(instance.Former, id)
 			}
 		}
-		all = instancesOf(&instance)
+		all = instancesOf(instance)
 		if len(instance.GetFormer()) == before {
 			return all, nil
 		}
-		t.put(bucketMeta, keyInstance, &instance)
+		t.put(bucketMeta, keyInstance, instance)
 		return all, nil
 	})
 	if err == nil {

@@ -240,9 +240,7 @@ func stageRebuilt(s *Store, id string, found *agboxv1.RehydratedDetails) error {
 		ev := phase(agboxv1.EventType_SANDBOX_REHYDRATED, sb.State)
 		ev.Details = &agboxv1.SandboxEvent_Rehydrated{Rehydrated: found}
 		sb.State = agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED // the state table allows this event only as the first of a record
-		if err := t.append(sb, ev); err != nil {
-			return err
-		}
+		t.append(sb, ev)
 		t.keep(sb, "")
 		return nil
 	})

@@ -14,7 +14,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
-	"github.com/agbox/agbox/store/internal/disk"
+	"github.com/agbox/agbox/internal/host/disk"
 )
 
 // Store is an open ids.db. Its methods may be called from any goroutine.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"log/slog"
 	"os"
 	"time"
@@ -71,9 +72,7 @@ func (o Options) withDefaults() Options {
 	if o.LockTimeout <= 0 {
 		o.LockTimeout = defaultLockTimeout
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger, o.minLogBytes = cmp.Or(o.Logger, slog.Default()), cmp.Or(o.minLogBytes, minLogBytes)
 	if o.Observe == nil {
 		o.Observe = func(time.Duration, int, error) {}
 	}
@@ -88,9 +87,6 @@ func (o Options) withDefaults() Options {
 	}
 	if o.LogFailed == nil {
 		o.LogFailed = func(error) {}
-	}
-	if o.minLogBytes == 0 {
-		o.minLogBytes = minLogBytes
 	}
 	if o.commit == nil {
 		o.commit = (*bolt.Tx).Commit

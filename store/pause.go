@@ -3,11 +3,9 @@ package store
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
-	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
@@ -24,11 +22,8 @@ const reasonPauseCleanup = "stopped_gc"
 // RequestPause requests that a READY sandbox is frozen. changed is false when a pause is in progress. Errors: Refusals SANDBOX_NOT_FOUND,
 // SANDBOX_ALREADY_PAUSED for a PAUSED sandbox and SANDBOX_INVALID_STATE; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestPause(ctx context.Context, id, reason string) (changed bool, err error) {
-	return updated(ctx, s, func(t *txn) (bool, error) {
-		sb, err := t.sandbox(id, notReady(id))
+	return s.changeSandbox(ctx, id, notReady(id), func(t *txn, sb *Sandbox) (bool, error) {
 		switch {
-		case err != nil:
-			return false, err
 		case sb.State == agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
 			return false, alreadyPaused(id)
 		case sb.isPausing():
@@ -36,12 +31,13 @@ func (s *Store) RequestPause(ctx context.Context, id, reason string) (changed bo
 		case sb.State != agboxv1.SandboxState_SANDBOX_STATE_READY || sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_RUN:
 			return false, notReady(id)
 		}
-		return true, t.pause(sb, reason)
+		t.pause(sb, reason)
+		return true, nil
 	})
 }
 
-func (t *txn) pause(sb *Sandbox, reason string) error {
-	return t.change(sb, storev1.RunState_RUN_STATE_PAUSE, agboxv1.EventType_SANDBOX_PAUSE_REQUESTED,
+func (t *txn) pause(sb *Sandbox, reason string) {
+	t.change(sb, storev1.RunState_RUN_STATE_PAUSE, agboxv1.EventType_SANDBOX_PAUSE_REQUESTED,
 		agboxv1.SandboxState_SANDBOX_STATE_READY, reason)
 }
 
@@ -81,17 +77,17 @@ func (s *Store) RequestRecover(ctx context.Context, id string) (changed bool, er
 }
 
 func (s *Store) requestResume(ctx context.Context, id string, repairs bool) (changed bool, err error) {
-	return updated(ctx, s, func(t *txn) (bool, error) {
-		sb, err := t.sandbox(id, notStopped(id))
+	return s.changeSandbox(ctx, id, notStopped(id), func(t *txn, sb *Sandbox) (bool, error) {
 		switch {
-		case err != nil, sb.isResuming() && (!repairs || sb.Desired.GetRecover()):
-			return false, err
+		case sb.isResuming() && (!repairs || sb.Desired.GetRecover()):
+			return false, nil
 		case repairs && sb.isCreateWithoutPrimary():
 			return false, createGoesOn(id)
 		case !sb.isResumable(repairs):
 			return false, notStopped(id)
 		}
-		return true, t.resume(sb, repairs)
+		t.resume(sb, repairs)
+		return true, nil
 	})
 }
 
@@ -116,12 +112,11 @@ func (sb *Sandbox) isResumable(repairs bool) bool {
 
 // resume records a resume. A sandbox that failed while a pause was wanted may be frozen; the pass thaws it by the engine's state.
 // repairs: the network may be recreated.
-func (t *txn) resume(sb *Sandbox, repairs bool) error {
+func (t *txn) resume(sb *Sandbox, repairs bool) {
 	t.progress(sb, resumed(sb))
 	sb.Desired = proto.CloneOf(sb.Desired)
 	sb.Desired.Attempt, sb.Desired.Recover = storev1.Attempt_ATTEMPT_RESUME, repairs
-	return t.change(sb, storev1.RunState_RUN_STATE_RUN, agboxv1.EventType_SANDBOX_ACCEPTED,
-		agboxv1.SandboxState_SANDBOX_STATE_PENDING, "")
+	t.change(sb, storev1.RunState_RUN_STATE_RUN, agboxv1.EventType_SANDBOX_ACCEPTED, agboxv1.SandboxState_SANDBOX_STATE_PENDING, "")
 }
 
 // resumed returns the initial progress of a resume of sb. While a pause is in progress, any of the containers may be frozen.
@@ -144,15 +139,16 @@ func resumed(sb *Sandbox) *storev1.Progress {
 // event. changed is false when that was recorded before, or the intent is no pause. Errors: SANDBOX_NOT_FOUND; ErrDataLoss;
 // ErrUnavailable.
 func (s *Store) Demote(ctx context.Context, id string) (changed bool, err error) {
-	return s.changeLive(ctx, id, func(t *txn, sb *Sandbox) (bool, error) {
+	return s.changeLive(ctx, id, func(t *txn, sb *Sandbox) bool {
 		if !sb.isPaused() && !sb.isPausing() || sb.Desired.GetDemotedAt() != 0 {
-			return false, nil
+			return false
 		}
-		return true, t.demote(sb)
+		t.demote(sb)
+		return true
 	})
 }
 
-func (t *txn) demote(sb *Sandbox) error {
+func (t *txn) demote(sb *Sandbox) {
 	sb.Desired = proto.CloneOf(sb.Desired)
 	sb.Desired.Generation++
 	sb.Desired.RequestedAt = t.now.UnixNano()
@@ -163,22 +159,18 @@ func (t *txn) demote(sb *Sandbox) error {
 	t.progress(sb, p)
 	t.keep(sb, "")
 	for _, execID := range sb.ActiveExecs {
-		_, err := t.cancel(sb.ID, execID)
-		if err != nil && !errdefs.IsDataLoss(err) { // an unreadable exec must not keep the sandbox in memory
-			return fmt.Errorf("demote sandbox %s: %w", sb.ID, err)
-		}
+		_, _ = t.cancel(sb.ID, execID) // an unreadable exec must not keep the sandbox in memory
 	}
-	return nil
 }
 
 // RequestPauseCleanup requests the removal of a sandbox, with reason stopped_gc, if at the commit it is PAUSED with no other intent, and
 // was demoted at least after before m, the time of the caller's decision. Otherwise, or when after is not positive, it changes nothing.
 // Errors: SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestPauseCleanup(ctx context.Context, id string, after time.Duration, m clockjump.Moment) (changed bool, err error) {
-	return s.changeLive(ctx, id, func(t *txn, sb *Sandbox) (bool, error) {
+	return s.changeLive(ctx, id, func(t *txn, sb *Sandbox) bool {
 		demoted := sb.Desired.GetDemotedAt()
 		if after <= 0 || demoted == 0 || !sb.isPaused() || m.CheckedAt(t.now).Age(time.Unix(0, demoted)) < after {
-			return false, nil
+			return false
 		}
 		return t.requestDelete(sb, reasonPauseCleanup, false)
 	})
@@ -187,7 +179,7 @@ func (s *Store) RequestPauseCleanup(ctx context.Context, id string, after time.D
 // FrozenIDs returns the IDs of the PAUSED sandboxes with a pause as intent and without a demotion, longest paused first. From memory.
 func (s *Store) FrozenIDs() []string {
 	var frozen []*Sandbox
-	for _, sb := range s.index.all() {
+	for _, sb := range all(&s.index, s.index.sandboxes) {
 		if !sb.Corrupt && sb.isPaused() && sb.Desired.GetDemotedAt() == 0 {
 			frozen = append(frozen, sb)
 		}

@@ -17,8 +17,8 @@ func (s *Store) InstanceID() string { return (*s.instances.Load())[0] }
 // Sandbox returns one sandbox, live or deleted. Errors: Refusal SANDBOX_NOT_FOUND (never existed, or purged); ErrDataLoss, together with
 // the readable parts, when config or intent does not decode; ErrUnavailable.
 func (s *Store) Sandbox(ctx context.Context, id string) (Sandbox, error) {
-	sb, ok := s.index.sandbox(id)
-	if !ok {
+	sb := s.index.sandbox(id)
+	if sb == nil {
 		var err error
 		if sb, err = s.deletedSandbox(ctx, id); err != nil {
 			return Sandbox{}, err
@@ -58,7 +58,7 @@ func (s *Store) exists(ctx context.Context, bucket, key string) (bool, error) {
 // LiveIDs returns the sorted IDs of the sandboxes that are not DELETED and whose records decode. From memory.
 func (s *Store) LiveIDs() []string {
 	var ids []string
-	for _, sb := range s.index.all() {
+	for _, sb := range all(&s.index, s.index.sandboxes) {
 		if !sb.Corrupt {
 			ids = append(ids, sb.ID)
 		}
@@ -70,14 +70,13 @@ func (s *Store) LiveIDs() []string {
 // ActiveExecs returns the sorted IDs of the active execs of a sandbox, or of all sandboxes for "". From memory.
 func (s *Store) ActiveExecs(sandboxID string) []string {
 	if sandboxID != "" {
-		sb, ok := s.index.sandbox(sandboxID)
-		if !ok {
-			return nil
+		if sb := s.index.sandbox(sandboxID); sb != nil {
+			return slices.Clone(sb.ActiveExecs)
 		}
-		return slices.Clone(sb.ActiveExecs)
+		return nil
 	}
 	var ids []string
-	for _, sb := range s.index.all() {
+	for _, sb := range all(&s.index, s.index.sandboxes) {
 		ids = append(ids, sb.ActiveExecs...)
 	}
 	slices.Sort(ids)
@@ -87,7 +86,7 @@ func (s *Store) ActiveExecs(sandboxID string) []string {
 // CountByState returns how many live sandboxes are in each state. From memory.
 func (s *Store) CountByState() map[agboxv1.SandboxState]int {
 	n := map[agboxv1.SandboxState]int{}
-	for _, sb := range s.index.all() {
+	for _, sb := range all(&s.index, s.index.sandboxes) {
 		n[sb.State]++
 	}
 	return n
@@ -96,9 +95,7 @@ func (s *Store) CountByState() map[agboxv1.SandboxState]int {
 // Exec returns one exec, active or ended, until its sandbox is purged. Errors: Refusal EXEC_NOT_FOUND; ErrDataLoss;
 // ErrUnavailable.
 func (s *Store) Exec(ctx context.Context, execID string) (Exec, error) {
-	s.index.mu.RLock()
-	id := s.index.execs[execID]
-	s.index.mu.RUnlock()
+	id := lookup(&s.index, s.index.execs, execID)
 	return viewed(ctx, s, func(tx *bolt.Tx) (Exec, error) {
 		id, err := id, error(nil)
 		if id == "" {

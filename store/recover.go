@@ -12,7 +12,7 @@ import (
 	"github.com/containerd/errdefs"
 	bolt "go.etcd.io/bbolt"
 
-	"github.com/agbox/agbox/store/internal/disk"
+	"github.com/agbox/agbox/internal/host/disk"
 	"github.com/agbox/agbox/store/internal/txlog"
 )
 
@@ -54,7 +54,7 @@ func Recover(ctx context.Context, o Options) (r Recovery, err error) {
 	if err := os.Rename(tmp, o.Path); err != nil {
 		return r, fmt.Errorf("put the replayed database in place: %w: %w", err, errdefs.ErrUnavailable)
 	}
-	return r, disk.SyncDir(filepath.Dir(o.Path))
+	return r, disk.Sync(filepath.Dir(o.Path))
 }
 
 // Preview creates at path to the database that Recover would create, returns its content with the records of the live sandboxes, and

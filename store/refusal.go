@@ -80,24 +80,20 @@ func corruptSandbox(id string) error {
 	return fmt.Errorf("record of sandbox %s does not decode: %w", id, errdefs.ErrDataLoss)
 }
 
-func refuseAgent(reason, id string, class error, format string, args ...any) error {
-	return refuse("agent_id", id, reason, class, format, args...)
-}
-
 func promptsFull(a *Agent) error {
-	return refuseAgent("AGENT_PROMPTS_FULL", a.ID, errdefs.ErrResourceExhausted, "agent %s has %d prompts queued", a.ID, a.Queued)
+	return refuse("agent_id", a.ID, "AGENT_PROMPTS_FULL", errdefs.ErrResourceExhausted, "agent %s has %d prompts queued", a.ID, a.Queued)
 }
 
 func promptNotFound(id, prompt string) error {
-	return refuseAgent("PROMPT_NOT_FOUND", id, errdefs.ErrNotFound, "prompt %s of agent %s was not found", prompt, id)
+	return refuse("agent_id", id, "PROMPT_NOT_FOUND", errdefs.ErrNotFound, "prompt %s of agent %s was not found", prompt, id)
 }
 
 func agentSandboxBeingDeleted(id, sandboxID string) error {
-	return refuseAgent("AGENT_INVALID_STATE", id, errdefs.ErrFailedPrecondition, "sandbox %s is being deleted", sandboxID)
+	return refuse("agent_id", id, "AGENT_INVALID_STATE", errdefs.ErrFailedPrecondition, "sandbox %s is being deleted", sandboxID)
 }
 
 func agentsFull(id, sandboxID string) error {
-	return refuseAgent("AGENTS_FULL", id, errdefs.ErrResourceExhausted, "sandbox %s has %d agents", sandboxID, maxAgents)
+	return refuse("agent_id", id, "AGENTS_FULL", errdefs.ErrResourceExhausted, "sandbox %s has %d agents", sandboxID, maxAgents)
 }
 
 func corruptAgent(id string) error {

@@ -78,9 +78,7 @@ func (t *txn) report(id string, r Report) error {
 		return nil
 	}
 	for _, ev := range r.Events {
-		if err := t.append(sb, ev); err != nil {
-			return err
-		}
+		t.append(sb, ev)
 	}
 	for typ, want := range map[agboxv1.EventType]storev1.RunState{
 		agboxv1.EventType_SANDBOX_PAUSED:  storev1.RunState_RUN_STATE_PAUSE,

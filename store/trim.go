@@ -63,7 +63,7 @@ func (w *trimWalk) run() {
 		if err != nil || looks == trimLooks || w.room <= 0 || seq+w.keep > w.sb.LastSequence || seq == h.activity && !w.sb.idleFrom.IsZero() {
 			return
 		}
-		ev, err := w.event(w.sb.ID, k, v)
+		ev, err := w.event(w.sb.ID)(k, v)
 		if err == nil && isExecEvent(ev.GetEventType()) { // an event that does not decode stays
 			w.visit(ev)
 		}
@@ -106,7 +106,7 @@ func (l loader) history(sb *Sandbox) {
 			break
 		}
 		h.dropped--
-		if ev, err := l.event(sb.ID, k, v); err == nil && isExecEvent(ev.GetEventType()) {
+		if ev, err := l.event(sb.ID)(k, v); err == nil && isExecEvent(ev.GetEventType()) {
 			h.oomEnd = seq
 		}
 	}

@@ -37,7 +37,7 @@ func runExecs(t testing.TB, s *Store, n int) {
 }
 
 func trimmedTo(s *Store, id string) uint64 {
-	sb, _ := s.index.sandbox(id)
+	sb := s.index.sandbox(id)
 	return sb.history.trimmed
 }
 
@@ -316,7 +316,7 @@ func benchmarkAppend(b *testing.B, limit int) {
 		must(b, s.update(b.Context(), func(tx *txn) error {
 			sb, err := tx.sandbox("box", nil)
 			for j := 0; err == nil && j < 100; j++ {
-				err = tx.append(sb, execEvent(agboxv1.EventType_EXEC_STARTED, &agboxv1.ExecEventDetails{ExecId: strconv.Itoa(j)}))
+				tx.append(sb, execEvent(agboxv1.EventType_EXEC_STARTED, &agboxv1.ExecEventDetails{ExecId: strconv.Itoa(j)}))
 			}
 			tx.keep(sb, "")
 			return err

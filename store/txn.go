@@ -108,26 +108,22 @@ func (t *txn) fail(err error) { t.err = cmp.Or(t.err, err) }
 // maxValueBytes is far above what the API accepts (a gRPC message of 4 MiB) and far below bbolt's 2 GiB.
 const maxValueBytes = 64 << 20
 
-// append stages the next event of sb, if the state table allows it: it sets the store's fields, advances the draft, and trims its history.
-// Errors: sandboxstate.ErrIllegal.
-func (t *txn) append(sb *Sandbox, ev *agboxv1.SandboxEvent) error {
+// append stages the next event of sb: it sets the store's fields, advances the draft, and trims its history. The request fails with
+// sandboxstate.ErrIllegal if the state table does not allow it.
+func (t *txn) append(sb *Sandbox, ev *agboxv1.SandboxEvent) {
 	if err := sandboxstate.Check(sb.State, ev.GetEventType(), ev.GetSandboxState()); err != nil {
-		return fmt.Errorf("append an event to sandbox %s: %w", sb.ID, err)
+		t.fail(fmt.Errorf("append an event to sandbox %s: %w", sb.ID, err))
+		return
 	}
 	ev.Sequence = sb.LastSequence + 1
 	ev.SandboxId = sb.ID
 	ev.EventId = fmt.Sprintf("%s-%d", sb.ID, ev.Sequence)
 	ev.OccurredAt = timestamppb.New(t.now) // the true time, even if the clock was set back since the last event
-	b, err := encode(ev)
-	if err != nil {
-		return err
-	}
 	if sb.advance(ev) {
 		t.putInt(bucketState, sb.ID, ev.Sequence)
 	}
-	t.stage(putOp(prefixEvents+sb.ID, encodeInt(ev.Sequence), b))
+	t.putNumbered(prefixEvents+sb.ID, ev.Sequence, ev)
 	t.trim(sb)
-	return nil
 }
 
 // keep stages the draft for the index, and a call of the hooks.
@@ -144,7 +140,7 @@ func (t *txn) apply() error {
 			return fmt.Errorf("write to %s: %w", o.Bucket, err)
 		}
 	}
-	t.group.merge(t.changes)
+	t.group.merge(t.changes, false)
 	return nil
 }
 

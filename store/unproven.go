@@ -22,7 +22,7 @@ func (s *Store) RebuildDone(ctx context.Context) error {
 		return nil
 	}
 	for _, id := range s.LiveAgentIDs() {
-		if err := s.update(ctx, func(t *txn) error { return t.meetProcesses(id) }); err != nil {
+		if err := s.update(ctx, func(t *txn) error { t.meetProcesses(id); return nil }); err != nil {
 			return fmt.Errorf("meet the processes of agent %s: %w", id, err)
 		}
 	}
@@ -96,10 +96,7 @@ func liveIn(tx *bolt.Tx) (ids []string) {
 }
 
 func instanceIn(tx *bolt.Tx) string {
-	var instance storev1.Instance
-	if decode(get(tx, bucketMeta, []byte(keyInstance)), &instance) != nil {
-		return ""
-	}
+	instance, _ := read[*storev1.Instance](tx, bucketMeta, keyInstance)
 	return instance.GetUuid()
 }
 
@@ -124,7 +121,6 @@ func (t *txn) execTaken(execID, sandboxID string) bool {
 	if get(t.tx, bucketExecID, []byte(execID)) == nil {
 		return false
 	}
-	var ref storev1.ExecRef
-	err := decode(get(t.tx, bucketExecRefs, []byte(execID)), &ref)
+	ref, err := read[*storev1.ExecRef](t.tx, bucketExecRefs, execID)
 	return err != nil || ref.GetSandboxId() != sandboxID || !t.isHidden(sandboxID)
 }

@@ -61,9 +61,7 @@ func (t *txn) updateSpec(sb *Sandbox, u specUpdate) error {
 	t.put(bucketConfig, sb.ID, sb.Spec)
 	t.put(bucketDesired, sb.ID, sb.Desired)
 	for _, ev := range events {
-		if err := t.append(sb, ev); err != nil {
-			return err
-		}
+		t.append(sb, ev)
 	}
 	t.keep(sb, "")
 	return nil

@@ -110,7 +110,7 @@ func lastKey(tx *bolt.Tx, bucket string) []byte {
 
 // page returns at most limit or 256 records that follow number after (limit < 1: 256), and fewer if they would exceed maxBytes. A single
 // larger record is returned alone. A record that read cannot decode ends the page; page returns its error if there is no record before it.
-func page[R any](tx *bolt.Tx, bucket string, after uint64, limit, maxBytes int, read func(k, v []byte) (R, error)) (list []R, err error) {
+func page[R any](tx *bolt.Tx, bucket string, after uint64, limit, maxBytes int, read decoder[R]) (list []R, err error) {
 	if after == noSequence {
 		return nil, nil
 	}

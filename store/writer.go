@@ -140,11 +140,7 @@ func (s *Store) commitGroup(requests []*request) {
 		err = s.runGroup(g)
 	}
 	for i, r := range g.requests {
-		if err != nil {
-			r.done <- err // to refused requests too: the change that they were refused for may be lost
-			continue
-		}
-		r.done <- g.errs[i]
+		r.done <- cmp.Or(err, g.errs[i]) // err to refused requests too: the change that they were refused for may be lost
 	}
 }
 
@@ -181,9 +177,6 @@ func (s *Store) runGroup(g *group) error {
 
 // fault runs the failpoints of the accepted requests. An error after the commit simulates a lost reply.
 func (g *group) fault(when string) error {
-	if !fault.Enabled {
-		return nil
-	}
 	for _, t := range g.accepted {
 		if err := fault.Point(fault.Store, t.op, when); err != nil {
 			return err
@@ -198,10 +191,7 @@ func (s *Store) stageGroup(g *group, tx *bolt.Tx) error {
 		t := &txn{loader: loader{tx, s.corrupt.add}, index: &s.index, group: g.changes, now: s.o.Now(), changes: newFacts(),
 			limit: s.historyLimit.Load(), op: r.op}
 		err := r.fn(t)
-		if g.errs[i] = cmp.Or(t.err, err); g.errs[i] != nil {
-			continue
-		}
-		if len(t.ops) == 0 {
+		if g.errs[i] = cmp.Or(t.err, err); g.errs[i] != nil || len(t.ops) == 0 {
 			continue
 		}
 		if err := t.apply(); err != nil {

@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 
@@ -82,11 +83,7 @@ func (r *Reader) Judge(ctx context.Context, s Sandbox, w *plan.World) error {
 }
 
 func objectIDs(o *storev1.Objects) []string {
-	ids := []string{o.GetPrimaryId(), o.GetNetworkId()}
-	for _, id := range o.GetServiceIds() {
-		ids = append(ids, id)
-	}
-	return ids
+	return slices.AppendSeq([]string{o.GetPrimaryId(), o.GetNetworkId()}, maps.Values(o.GetServiceIds()))
 }
 
 // Find inspects by ID and by name the parts of a sandbox that the lists do not show, and adds the existing ones to w.

@@ -48,6 +48,7 @@ type Reading struct {
 	Hold time.Duration
 	// jumps counts the jumps in either direction.
 	jumps int
+	state clockjump.State
 }
 
 // Dated returns the record with its times as the present clock would have recorded them; see clockjump.Moment.
@@ -96,18 +97,11 @@ func (c *Clock) Read() Reading {
 	var events []clockjump.Event
 	c.state, events = c.state.Observe(r, grace)
 	c.events = append(c.events, events...)
-	return Reading{Now: r.Wall, Moment: c.state.Moment(r), Awake: c.awake, Hold: c.state.Left(r, grace), jumps: c.jumps}
+	return Reading{Now: r.Wall, Moment: c.state.Moment(r), Awake: c.awake, Hold: c.state.Left(r, grace), jumps: c.jumps, state: c.state}
 }
 
 // Now reads the clock and returns the wall clock's time.
 func (c *Clock) Now() time.Time { return c.Read().Now }
-
-// known returns the present state of the clock.
-func (c *Clock) known() clockjump.State {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.state
-}
 
 // drain returns the state of the clock, its last reading, and the events since the previous call.
 func (c *Clock) drain() (clockjump.State, clockjump.Reading, []clockjump.Event) {
@@ -169,14 +163,13 @@ func (c *Clock) Warning() string {
 	if l.Hold <= 0 {
 		return ""
 	}
-	state := c.known()
 	why := "the host slept"
-	switch d := state.Doubt; {
+	switch d := l.state.Doubt; {
 	case d == nil:
 	case d.NewBoot:
 		why = "the host booted, and its clock is not synchronised, or earlier than before"
 	default:
-		why = "the host's clock jumped by " + d.BootedAt.Sub(state.BootedAt).Round(time.Second).String()
+		why = "the host's clock jumped by " + d.BootedAt.Sub(l.state.BootedAt).Round(time.Second).String()
 	}
 	return why + "; deadlines wait until " + l.Now.Add(l.Hold).UTC().Format(time.RFC3339) + ", for another " +
 		l.Hold.Round(time.Second).String() + " (runtime.clock_grace)"

@@ -159,12 +159,6 @@ func (d *differ) notInSpec(p plan.Plan) {
 		if s.Reason != plan.BecauseNotInSpec {
 			continue
 		}
-		name := shortID(s.ID)
-		for _, ct := range d.w.Containers {
-			if ct.ID == s.ID {
-				name = ct.Name
-			}
-		}
-		d.add("%s %s is not of the spec", strings.TrimPrefix(string(s.Kind), "remove-"), name)
+		d.add("%s %s is not of the spec", strings.TrimPrefix(string(s.Kind), "remove-"), objectName(d.w, s.ID))
 	}
 }

@@ -140,14 +140,9 @@ func (e *explanation) object(s plan.Step) string {
 
 // containerName is empty for a step without a container.
 func (e *explanation) containerName(s plan.Step) string {
-	for _, ct := range e.world.Containers {
-		if s.ID != "" && ct.ID == s.ID {
-			return ct.Name
-		}
-	}
 	switch {
 	case s.ID != "":
-		return shortID(s.ID)
+		return objectName(e.world, s.ID)
 	case s.Service != "":
 		return naming.Service(e.rec.ID, s.Service)
 	case s.Kind == plan.StartContainer:
@@ -156,14 +151,18 @@ func (e *explanation) containerName(s plan.Step) string {
 	return ""
 }
 
-// shortID shortens an ID as the engine's own tools do.
-func shortID(id string) string {
-	const n = 12
-	if len(id) <= n {
-		return id
+// objectName returns the name of the container with that ID, else the short ID.
+func objectName(w plan.World, id string) string {
+	for _, ct := range w.Containers {
+		if ct.ID == id {
+			return ct.Name
+		}
 	}
-	return id[:n]
+	return shortID(id)
 }
+
+// shortID shortens an ID as the engine's own tools do.
+func shortID(id string) string { return id[:min(len(id), 12)] }
 
 // word returns the word for the value of an enum; empty for UNSPECIFIED.
 func word(v protoreflect.Enum) string {

@@ -65,15 +65,11 @@ func checkSum(ctx context.Context, f io.ReaderAt, size int64) error {
 	if _, err := io.Copy(sum, section(ctx, f, size-trailerBytes)); err != nil {
 		return err
 	}
-	want, err := trailer(sum.Sum(nil))
-	if err != nil {
-		return err
-	}
 	got := make([]byte, trailerBytes)
 	if _, err := f.ReadAt(got, size-trailerBytes); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	if !bytes.Equal(got, want) {
+	if !bytes.Equal(got, trailer(sum.Sum(nil))) {
 		return damaged("its checksum is wrong: it was cut, or bytes of it changed")
 	}
 	return nil

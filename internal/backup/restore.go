@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/host/disk"
 )
 
 // RestoreLogs writes the backup's missing logs below root and never changes an existing file. It may be interrupted at any moment and
@@ -22,7 +24,7 @@ func (b *File) RestoreLogs(ctx context.Context, root string) (restored, kept int
 	}
 	r := restorer{root: root, dir: -1}
 	err = b.EachLog(ctx, r.restore)
-	return r.restored, r.kept, errors.Join(err, r.leave(), syncDir(root))
+	return r.restored, r.kept, errors.Join(err, r.leave(), disk.Sync(root))
 }
 
 // restorer keeps the current sandbox's directory open: the archive has the files of one sandbox in a row.
@@ -110,12 +112,4 @@ func finish(f *os.File, log Log) error {
 	fd := int(f.Fd())
 	at := unix.NsecToTimeval(log.Modified.UnixNano())
 	return errors.Join(unix.Fchmod(fd, log.Mode&0o644), unix.Futimes(fd, []unix.Timeval{at, at}), f.Sync(), f.Close())
-}
-
-func syncDir(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }

@@ -11,6 +11,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/agbox/agbox/internal/host/disk"
+	"github.com/agbox/agbox/internal/wait"
 )
 
 // Schedule writes a backup to a directory at each interval and keeps the newest ones. The names of the existing backups determine when the
@@ -42,7 +45,7 @@ const (
 
 // Run writes backups until ctx ends.
 func (s *Schedule) Run(ctx context.Context) {
-	due := s.first(s.Newest())
+	due := s.Newest().Add(s.Interval) // in the past if there is none
 	for s.wait(ctx, &due) {
 		now := time.Now()
 		name, err := s.make(ctx, now)
@@ -60,13 +63,6 @@ func (s *Schedule) Run(ctx context.Context) {
 	}
 }
 
-func (s *Schedule) first(newest time.Time) time.Time {
-	if newest.IsZero() {
-		return time.Now()
-	}
-	return newest.Add(s.Interval)
-}
-
 // wait waits until the wall clock reaches due and returns true, or until ctx ends and returns false. A clock that was set back delays a
 // backup by at most one interval.
 func (s *Schedule) wait(ctx context.Context, due *time.Time) bool {
@@ -79,11 +75,7 @@ func (s *Schedule) wait(ctx context.Context, due *time.Time) bool {
 		if left <= 0 {
 			return ctx.Err() == nil
 		}
-		timer := time.NewTimer(min(left, longestWait))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if wait.For(ctx, min(left, longestWait)) != nil {
 			return false
 		}
 	}
@@ -101,14 +93,14 @@ func (s *Schedule) make(ctx context.Context, now time.Time) (string, error) {
 		err = os.Rename(tmp, path)
 	}
 	if err != nil {
-		return "", errors.Join(fmt.Errorf("write %s: %w", path, err), removeFile(tmp))
+		return "", errors.Join(fmt.Errorf("write %s: %w", path, err), disk.Remove(tmp))
 	}
-	return path, errors.Join(syncDir(s.Dir), s.prune())
+	return path, errors.Join(disk.Sync(s.Dir), s.prune())
 }
 
 // writeTo writes a durable backup to path and verifies it.
 func (s *Schedule) writeTo(ctx context.Context, path string) error {
-	if err := removeFile(path); err != nil {
+	if err := disk.Remove(path); err != nil {
 		return err
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
@@ -131,13 +123,6 @@ func readAgain(ctx context.Context, f *os.File) error {
 		_, err = Open(ctx, f, info.Size())
 	}
 	return err
-}
-
-func removeFile(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return nil
 }
 
 // prefix distinguishes the backups of several daemons in one directory.
@@ -176,7 +161,7 @@ func (s *Schedule) prune() error {
 		return fmt.Errorf("list the backups: %w", err)
 	}
 	for _, at := range times[:max(0, len(times)-s.Keep)] {
-		if err := removeFile(filepath.Join(s.Dir, s.prefix()+at.Format(nameTime)+nameSuffix)); err != nil {
+		if err := disk.Remove(filepath.Join(s.Dir, s.prefix()+at.Format(nameTime)+nameSuffix)); err != nil {
 			return fmt.Errorf("remove an old backup: %w", err)
 		}
 	}

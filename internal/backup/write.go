@@ -40,10 +40,7 @@ func Write(w io.Writer, h Header, database io.Reader, logs func(*Logs) error) er
 	if err := files.Flush(); err != nil {
 		return err
 	}
-	last, err := trailer(sum.Sum(nil))
-	if err == nil {
-		_, err = w.Write(last)
-	}
+	_, err = w.Write(trailer(sum.Sum(nil)))
 	return err
 }
 
@@ -155,15 +152,13 @@ func put(w *tar.Writer, head tar.Header, r io.Reader) error {
 }
 
 // trailer returns the last bytes of a backup file: the checksum of the bytes before, and the end of the archive.
-func trailer(sum []byte) ([]byte, error) {
+func trailer(sum []byte) []byte {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	text := hex.EncodeToString(sum)
-	if err := put(w, tar.Header{Name: sumName, Mode: 0o600, Size: int64(len(text))}, strings.NewReader(text)); err != nil {
-		return nil, err
-	}
-	err := w.Close()
-	return b.Bytes(), err
+	_ = put(w, tar.Header{Name: sumName, Mode: 0o600, Size: int64(len(text))}, strings.NewReader(text)) // into memory, it never fails
+	_ = w.Close()
+	return b.Bytes()
 }
 
 func damaged(format string, args ...any) error {

@@ -2,9 +2,6 @@
 
 package fault
 
-// Enabled reports whether this build has failpoints.
-const Enabled = false
-
 // Point does nothing.
 func Point(_, _, _ string) error { return nil }
 

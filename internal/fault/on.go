@@ -16,9 +16,6 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// Enabled reports whether this build has failpoints.
-const Enabled = true
-
 // Names of the files in the directory named by EnvDir. Each holds one entry per line and is only appended to.
 const (
 	// PlanFile has one fault per line: "POINT kill", "POINT error" or "POINT delay DURATION". Each happens once, when any process first

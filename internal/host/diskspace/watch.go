@@ -29,14 +29,6 @@ type Place struct {
 	Where func() string
 }
 
-// path returns the present path of the place.
-func (p Place) path() string {
-	if p.Path == "" && p.Where != nil {
-		return p.Where()
-	}
-	return p.Path
-}
-
 // Options configure a Watcher.
 type Options struct {
 	// Places are watched; the ballast is on the first one's file system. Of several on one file system only the first counts.
@@ -142,7 +134,9 @@ func (w *Watcher) Check() {
 	before := w.NoRoom()
 	seen := map[uint64]bool{}
 	for i, p := range w.o.Places {
-		p.Path = p.path()
+		if p.Path == "" && p.Where != nil {
+			p.Path = p.Where()
+		}
 		r, device, err := read(p.Path)
 		if err != nil || seen[device] {
 			w.set(p, "") // an unknown or missing directory, or a second place on one file system

@@ -181,15 +181,12 @@ var errOwner = errors.New("change its owner or configure another directory")
 
 // syncParent makes a new directory durable; an fsync of files in it does not.
 func syncParent(path string) error {
-	fd, err := OpenDir(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	if err := Sync(fd); err != nil {
-		return fmt.Errorf("sync %s: %w", filepath.Dir(path), err)
-	}
-	return nil
+	return withDir(filepath.Dir(path), func(fd int) error {
+		if err := Sync(fd); err != nil {
+			return fmt.Errorf("sync %s: %w", filepath.Dir(path), err)
+		}
+		return nil
+	})
 }
 
 // OpenDir opens a directory, not a symlink to one. Errors: not found, failed precondition.
@@ -204,6 +201,16 @@ func OpenDir(path string) (int, error) {
 		return -1, refusedf("%s is not a directory", path)
 	}
 	return -1, fmt.Errorf("open %s: %w", path, err)
+}
+
+// withDir calls fn with the directory at path, opened as by OpenDir.
+func withDir(path string, fn func(fd int) error) error {
+	fd, err := OpenDir(path)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return fn(fd)
 }
 
 // inDir calls fn with the directory at path, opened as by OpenDir. A missing directory is no error, and fn is not called.

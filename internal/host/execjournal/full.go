@@ -19,22 +19,18 @@ func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(er
 // cancelWithoutSpace links the request of an exec to its cancel. full is the error of the ordinary write, returned when the
 // request does not exist.
 func (d *Dir) cancelWithoutSpace(sandboxID, execID, nonce string, full error) error {
-	fd, err := OpenDir(d.execDir(sandboxID))
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	err = unix.Linkat(fd, RequestName(execID), fd, CancelName(execID), 0)
-	if errors.Is(err, fs.ErrExist) {
-		if cancelled, err := Cancelled(fd, execID, nonce); err != nil || cancelled {
-			return err
+	return withDir(d.execDir(sandboxID), func(fd int) error {
+		err := unix.Linkat(fd, RequestName(execID), fd, CancelName(execID), 0)
+		if errors.Is(err, fs.ErrExist) {
+			if cancelled, err := Cancelled(fd, execID, nonce); err != nil || cancelled {
+				return err
+			}
 		}
-		return full
-	}
-	if err != nil {
-		return full
-	}
-	return nil
+		if err != nil {
+			return full
+		}
+		return nil
+	})
 }
 
 // closeWithoutSpace creates an empty journal. Errors: fs.ErrExist as for CreateExclusive.

@@ -54,13 +54,12 @@ func (d *Dir) Cancel(sandboxID, execID, nonce string) error {
 }
 
 // cancelled reports whether a Cancel with that nonce exists. Errors: I/O.
-func (d *Dir) cancelled(sandboxID, execID, nonce string) (bool, error) {
-	fd, err := OpenDir(d.execDir(sandboxID))
-	if err != nil {
-		return false, err
-	}
-	defer unix.Close(fd)
-	return Cancelled(fd, execID, nonce)
+func (d *Dir) cancelled(sandboxID, execID, nonce string) (is bool, err error) {
+	err = withDir(d.execDir(sandboxID), func(fd int) (err error) {
+		is, err = Cancelled(fd, execID, nonce)
+		return err
+	})
+	return is, err
 }
 
 // ReadRequest reads the Request of an exec. Errors: as for ReadFile and DecodeRequest.
@@ -116,18 +115,15 @@ func (d *Dir) put(sandboxID, execID, what, name string, data []byte) error {
 	if err := checkIDs(sandboxID, execID); err != nil {
 		return err
 	}
-	fd, err := OpenDir(d.execDir(sandboxID))
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	if old, err := ReadFile(fd, name, MaxRequestBytes); err == nil && bytes.Equal(old, data) {
+	return withDir(d.execDir(sandboxID), func(fd int) error {
+		if old, err := ReadFile(fd, name, MaxRequestBytes); err == nil && bytes.Equal(old, data) {
+			return nil
+		}
+		if err := Replace(fd, TempName(execID, what), name, data, 0o600, false); err != nil {
+			return unavailablef("write %s of exec %s: %w", what, execID, err)
+		}
 		return nil
-	}
-	if err := Replace(fd, TempName(execID, what), name, data, 0o600, false); err != nil {
-		return unavailablef("write %s of exec %s: %w", what, execID, err)
-	}
-	return nil
+	})
 }
 
 func (d *Dir) execDir(sandboxID string) string {

@@ -106,10 +106,5 @@ func (d *Dir) SetFull(sandboxID string, full bool) error {
 	if !full {
 		return d.unlink(sandboxID, FullName)
 	}
-	fd, err := OpenDir(d.execDir(sandboxID))
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	return Touch(fd, FullName, 0)
+	return withDir(d.execDir(sandboxID), func(fd int) error { return Touch(fd, FullName, 0) })
 }

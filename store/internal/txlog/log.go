@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/internal/fault"
-	"github.com/agbox/agbox/store/internal/disk"
+	"github.com/agbox/agbox/internal/host/disk"
 )
 
 // keepBuffer is the size of the largest buffer that Append keeps for the next one.

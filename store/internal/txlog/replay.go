@@ -11,7 +11,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	"github.com/agbox/agbox/store/internal/disk"
+	"github.com/agbox/agbox/internal/host/disk"
 )
 
 // Result is the result of a replay.
@@ -237,16 +237,18 @@ func Remove(dir string) error {
 		return err
 	}
 	// The snapshots are removed first: a snapshot that lost its segments in a crash would be replayed as an incomplete log.
-	for _, n := range snapshots {
-		err = errors.Join(err, disk.Remove(filepath.Join(dir, snapshotName(n))))
-	}
-	for _, n := range segments {
-		err = errors.Join(err, disk.Remove(filepath.Join(dir, segmentName(n))))
-	}
+	err = errors.Join(removeFiles(dir, snapshots, snapshotName), removeFiles(dir, segments, segmentName))
 	if err != nil || len(snapshots)+len(segments) == 0 {
 		return err
 	}
-	return disk.SyncDir(dir)
+	return disk.Sync(dir)
+}
+
+func removeFiles(dir string, numbers []uint32, name func(uint32) string) (err error) {
+	for _, n := range numbers {
+		err = errors.Join(err, disk.Remove(filepath.Join(dir, name(n))))
+	}
+	return err
 }
 
 // list returns the sorted numbers of the files in dir.

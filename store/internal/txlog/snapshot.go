@@ -12,7 +12,7 @@ import (
 	"syscall"
 
 	"github.com/agbox/agbox/internal/fault"
-	"github.com/agbox/agbox/store/internal/disk"
+	"github.com/agbox/agbox/internal/host/disk"
 )
 
 // partBytes is the payload size of a snapshot frame; a single larger operation gets a larger frame.
@@ -29,7 +29,7 @@ func (l *Log) WriteSnapshot(number uint32, txid uint64, each func(func(Op) error
 	}
 	if err == nil {
 		err = fault.Around(fault.Log, "name_snapshot", func() error {
-			return errors.Join(os.Rename(path+tmpSuffix, path), disk.SyncDir(l.o.Dir))
+			return errors.Join(os.Rename(path+tmpSuffix, path), disk.Sync(l.o.Dir))
 		})
 	}
 	if err != nil {
@@ -103,17 +103,12 @@ func (l *Log) removeOlder(number uint32) error {
 	return fault.Around(fault.Log, "remove_older", func() error {
 		snapshots, segments, err := list(l.o.Dir)
 		first := l.previous(snapshots, number)
-		for _, n := range snapshots {
-			if n < first {
-				err = errors.Join(err, disk.Remove(filepath.Join(l.o.Dir, snapshotName(n))))
-			}
-		}
+		older, _ := slices.BinarySearch(snapshots, first)
+		oldSegments, _ := slices.BinarySearch(segments, first)
+		err = errors.Join(err, removeFiles(l.o.Dir, snapshots[:older], snapshotName), removeFiles(l.o.Dir, segments[:oldSegments], segmentName))
 		size := int64(0)
 		for _, n := range segments {
-			path := filepath.Join(l.o.Dir, segmentName(n))
-			if n < first {
-				err = errors.Join(err, disk.Remove(path))
-			} else if info, statErr := os.Stat(path); n >= number && statErr == nil {
+			if info, err := os.Stat(filepath.Join(l.o.Dir, segmentName(n))); n >= number && err == nil {
 				size += info.Size()
 			}
 		}

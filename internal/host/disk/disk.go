@@ -1,4 +1,4 @@
-// Package disk holds what the database and its log need from the file system: durable names, and disk space kept allocated.
+// Package disk holds what the database, its log and its backups need from the file system: durable names, and disk space kept allocated.
 package disk
 
 import (
@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SyncDir makes the names in a directory survive a power failure.
-func SyncDir(dir string) error {
-	d, err := os.Open(dir)
+// Sync makes the names in a directory, or the content of a file, survive a power failure.
+func Sync(path string) error {
+	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.Sync(), d.Close())
+	return errors.Join(f.Sync(), f.Close())
 }
 
 // Remove removes a file, if it exists.
