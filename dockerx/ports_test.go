@@ -71,7 +71,7 @@ func TestStartThatFailsForAPortInUse(t *testing.T) {
 		e, _ := newEngine(t, newServer(t, tc.handle).host)
 		err := e.StartContainer(t.Context(), "x")
 		wantClass(t, err, tc.class)
-		if !strings.Contains(err.Error(), tc.text) || !strings.Contains(err.Error(), "trouble") {
+		if !strings.Contains(err.Error(), tc.text) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -167,7 +167,11 @@ func (l *Loop) settle(ctx context.Context, key string, res Result, err error) st
 	}
 	l.failures.failed(key, err)
 	l.queue.AddRateLimited(key)
-	l.o.Logger.Warn("will retry", "loop", l.o.Name, "key", key, "tries", l.Tries(key), "err", err)
+	level, tries := slog.LevelWarn, l.Tries(key)
+	if tries&(tries-1) != 0 { // tries 1, 2, 4, 8, ... are enough to see that it goes on
+		level = slog.LevelDebug
+	}
+	l.o.Logger.Log(ctx, level, "will retry", "loop", l.o.Name, "key", key, "tries", tries, "err", err)
 	if errors.As(err, &panicked) {
 		return metrics.ResultPanic
 	}
