@@ -435,8 +435,10 @@ type Confinement struct {
 	// The memory limit in bytes of the primary when it was accepted; 0: none. It determines /dev/shm and System V memory of the
 	// container, which can't be changed later. Unset: the sandbox is older than this field.
 	PrimaryMemoryBytes *int64 `protobuf:"varint,4,opt,name=primary_memory_bytes,json=primaryMemoryBytes,proto3,oneof" json:"primary_memory_bytes,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// The directories between the sources of writable mounts and covered paths, mounted onto themselves. Parents first.
+	Pins          []*Pin `protobuf:"bytes,5,rep,name=pins,proto3" json:"pins,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Confinement) Reset() {
@@ -495,6 +497,13 @@ func (x *Confinement) GetPrimaryMemoryBytes() int64 {
 		return *x.PrimaryMemoryBytes
 	}
 	return 0
+}
+
+func (x *Confinement) GetPins() []*Pin {
+	if x != nil {
+		return x.Pins
+	}
+	return nil
 }
 
 // Cover is one empty read-only mount over a file or directory of agboxd.
@@ -561,6 +570,62 @@ func (x *Cover) GetFile() bool {
 	return false
 }
 
+// Pin is a directory of a writable mount that is mounted onto itself: the kernel does not rename a mount point, so the sandbox can't move
+// the covered path below it to a place without a cover.
+type Pin struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Absolute host path.
+	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
+	// Absolute path in the container.
+	Target        string `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Pin) Reset() {
+	*x = Pin{}
+	mi := &file_agbox_store_v1_store_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Pin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Pin) ProtoMessage() {}
+
+func (x *Pin) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_store_v1_store_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Pin.ProtoReflect.Descriptor instead.
+func (*Pin) Descriptor() ([]byte, []int) {
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Pin) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *Pin) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
 // Objects are the engine's IDs of a sandbox's objects. An object is inspected by its ID before it counts as missing.
 type Objects struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -574,7 +639,7 @@ type Objects struct {
 
 func (x *Objects) Reset() {
 	*x = Objects{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[4]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -586,7 +651,7 @@ func (x *Objects) String() string {
 func (*Objects) ProtoMessage() {}
 
 func (x *Objects) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[4]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -599,7 +664,7 @@ func (x *Objects) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Objects.ProtoReflect.Descriptor instead.
 func (*Objects) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{4}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Objects) GetPrimaryId() string {
@@ -635,7 +700,7 @@ type EngineIdentity struct {
 
 func (x *EngineIdentity) Reset() {
 	*x = EngineIdentity{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[5]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -647,7 +712,7 @@ func (x *EngineIdentity) String() string {
 func (*EngineIdentity) ProtoMessage() {}
 
 func (x *EngineIdentity) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[5]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -660,7 +725,7 @@ func (x *EngineIdentity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineIdentity.ProtoReflect.Descriptor instead.
 func (*EngineIdentity) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{5}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *EngineIdentity) GetStorageDriver() string {
@@ -692,7 +757,7 @@ type GivenUp struct {
 
 func (x *GivenUp) Reset() {
 	*x = GivenUp{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[6]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -704,7 +769,7 @@ func (x *GivenUp) String() string {
 func (*GivenUp) ProtoMessage() {}
 
 func (x *GivenUp) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[6]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -717,7 +782,7 @@ func (x *GivenUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GivenUp.ProtoReflect.Descriptor instead.
 func (*GivenUp) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{6}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GivenUp) GetEngineRun() *EngineRun {
@@ -755,7 +820,7 @@ type ToolMount struct {
 
 func (x *ToolMount) Reset() {
 	*x = ToolMount{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[7]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -767,7 +832,7 @@ func (x *ToolMount) String() string {
 func (*ToolMount) ProtoMessage() {}
 
 func (x *ToolMount) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[7]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -780,7 +845,7 @@ func (x *ToolMount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolMount.ProtoReflect.Descriptor instead.
 func (*ToolMount) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{7}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ToolMount) GetTool() string {
@@ -846,7 +911,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[8]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -858,7 +923,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[8]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -871,7 +936,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{8}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Progress) GetServices() map[string]*ServiceProgress {
@@ -973,7 +1038,7 @@ type ServiceProgress struct {
 
 func (x *ServiceProgress) Reset() {
 	*x = ServiceProgress{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[9]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -985,7 +1050,7 @@ func (x *ServiceProgress) String() string {
 func (*ServiceProgress) ProtoMessage() {}
 
 func (x *ServiceProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[9]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -998,7 +1063,7 @@ func (x *ServiceProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceProgress.ProtoReflect.Descriptor instead.
 func (*ServiceProgress) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{9}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ServiceProgress) GetMark() ServiceMark {
@@ -1051,7 +1116,7 @@ type Restarts struct {
 
 func (x *Restarts) Reset() {
 	*x = Restarts{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[10]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1063,7 +1128,7 @@ func (x *Restarts) String() string {
 func (*Restarts) ProtoMessage() {}
 
 func (x *Restarts) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[10]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1076,7 +1141,7 @@ func (x *Restarts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restarts.ProtoReflect.Descriptor instead.
 func (*Restarts) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{10}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Restarts) GetCount() uint32 {
@@ -1113,7 +1178,7 @@ type EngineRun struct {
 
 func (x *EngineRun) Reset() {
 	*x = EngineRun{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[11]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1125,7 +1190,7 @@ func (x *EngineRun) String() string {
 func (*EngineRun) ProtoMessage() {}
 
 func (x *EngineRun) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[11]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1138,7 +1203,7 @@ func (x *EngineRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineRun.ProtoReflect.Descriptor instead.
 func (*EngineRun) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{11}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *EngineRun) GetBootId() string {
@@ -1183,7 +1248,7 @@ type ClockRecord struct {
 
 func (x *ClockRecord) Reset() {
 	*x = ClockRecord{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[12]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1195,7 +1260,7 @@ func (x *ClockRecord) String() string {
 func (*ClockRecord) ProtoMessage() {}
 
 func (x *ClockRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[12]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1208,7 +1273,7 @@ func (x *ClockRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClockRecord.ProtoReflect.Descriptor instead.
 func (*ClockRecord) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{12}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ClockRecord) GetBootId() string {
@@ -1285,7 +1350,7 @@ type ClockWait struct {
 
 func (x *ClockWait) Reset() {
 	*x = ClockWait{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[13]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1297,7 +1362,7 @@ func (x *ClockWait) String() string {
 func (*ClockWait) ProtoMessage() {}
 
 func (x *ClockWait) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[13]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1310,7 +1375,7 @@ func (x *ClockWait) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClockWait.ProtoReflect.Descriptor instead.
 func (*ClockWait) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{13}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ClockWait) GetFirst() int64 {
@@ -1344,7 +1409,7 @@ type ClockDoubt struct {
 
 func (x *ClockDoubt) Reset() {
 	*x = ClockDoubt{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[14]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1356,7 +1421,7 @@ func (x *ClockDoubt) String() string {
 func (*ClockDoubt) ProtoMessage() {}
 
 func (x *ClockDoubt) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[14]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1369,7 +1434,7 @@ func (x *ClockDoubt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClockDoubt.ProtoReflect.Descriptor instead.
 func (*ClockDoubt) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{14}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ClockDoubt) GetWait() *ClockWait {
@@ -1426,7 +1491,7 @@ type ClockSpan struct {
 
 func (x *ClockSpan) Reset() {
 	*x = ClockSpan{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[15]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1438,7 +1503,7 @@ func (x *ClockSpan) String() string {
 func (*ClockSpan) ProtoMessage() {}
 
 func (x *ClockSpan) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[15]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1451,7 +1516,7 @@ func (x *ClockSpan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClockSpan.ProtoReflect.Descriptor instead.
 func (*ClockSpan) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{15}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ClockSpan) GetFrom() int64 {
@@ -1485,7 +1550,7 @@ type NameRef struct {
 
 func (x *NameRef) Reset() {
 	*x = NameRef{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[16]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1497,7 +1562,7 @@ func (x *NameRef) String() string {
 func (*NameRef) ProtoMessage() {}
 
 func (x *NameRef) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[16]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1510,7 +1575,7 @@ func (x *NameRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NameRef.ProtoReflect.Descriptor instead.
 func (*NameRef) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{16}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *NameRef) GetSandboxId() string {
@@ -1530,7 +1595,7 @@ type ExecRef struct {
 
 func (x *ExecRef) Reset() {
 	*x = ExecRef{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[17]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1542,7 +1607,7 @@ func (x *ExecRef) String() string {
 func (*ExecRef) ProtoMessage() {}
 
 func (x *ExecRef) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[17]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1555,7 +1620,7 @@ func (x *ExecRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRef.ProtoReflect.Descriptor instead.
 func (*ExecRef) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{17}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ExecRef) GetSandboxId() string {
@@ -1582,7 +1647,7 @@ type ExecDesired struct {
 
 func (x *ExecDesired) Reset() {
 	*x = ExecDesired{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[18]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1594,7 +1659,7 @@ func (x *ExecDesired) String() string {
 func (*ExecDesired) ProtoMessage() {}
 
 func (x *ExecDesired) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[18]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1607,7 +1672,7 @@ func (x *ExecDesired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecDesired.ProtoReflect.Descriptor instead.
 func (*ExecDesired) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{18}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ExecDesired) GetNonce() string {
@@ -1665,7 +1730,7 @@ type ExecEnd struct {
 
 func (x *ExecEnd) Reset() {
 	*x = ExecEnd{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[19]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1677,7 +1742,7 @@ func (x *ExecEnd) String() string {
 func (*ExecEnd) ProtoMessage() {}
 
 func (x *ExecEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[19]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1690,7 +1755,7 @@ func (x *ExecEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecEnd.ProtoReflect.Descriptor instead.
 func (*ExecEnd) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{19}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ExecEnd) GetState() int32 {
@@ -1807,7 +1872,7 @@ type SandboxRecord struct {
 
 func (x *SandboxRecord) Reset() {
 	*x = SandboxRecord{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[20]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1819,7 +1884,7 @@ func (x *SandboxRecord) String() string {
 func (*SandboxRecord) ProtoMessage() {}
 
 func (x *SandboxRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[20]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1832,7 +1897,7 @@ func (x *SandboxRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxRecord.ProtoReflect.Descriptor instead.
 func (*SandboxRecord) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{20}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SandboxRecord) GetVersion() uint32 {
@@ -1947,7 +2012,7 @@ type ExecRecord struct {
 
 func (x *ExecRecord) Reset() {
 	*x = ExecRecord{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[21]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1959,7 +2024,7 @@ func (x *ExecRecord) String() string {
 func (*ExecRecord) ProtoMessage() {}
 
 func (x *ExecRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[21]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1972,7 +2037,7 @@ func (x *ExecRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRecord.ProtoReflect.Descriptor instead.
 func (*ExecRecord) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{21}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ExecRecord) GetExecId() string {
@@ -2037,17 +2102,21 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\vconfinement\x18\x0e \x01(\v2\x1b.agbox.store.v1.ConfinementR\vconfinement\x12#\n" +
 	"\rdeadline_from\x18\x11 \x01(\x03R\fdeadlineFrom\x121\n" +
 	"\aobjects\x18\x0f \x01(\v2\x17.agbox.store.v1.ObjectsR\aobjects\x12\x18\n" +
-	"\arecover\x18\x10 \x01(\bR\arecover\"\xd4\x01\n" +
+	"\arecover\x18\x10 \x01(\bR\arecover\"\xfd\x01\n" +
 	"\vConfinement\x12\x18\n" +
 	"\aprofile\x18\x01 \x01(\tR\aprofile\x12-\n" +
 	"\x06covers\x18\x02 \x03(\v2\x15.agbox.store.v1.CoverR\x06covers\x12,\n" +
 	"\x12memory_limit_bytes\x18\x03 \x01(\x03R\x10memoryLimitBytes\x125\n" +
-	"\x14primary_memory_bytes\x18\x04 \x01(\x03H\x00R\x12primaryMemoryBytes\x88\x01\x01B\x17\n" +
+	"\x14primary_memory_bytes\x18\x04 \x01(\x03H\x00R\x12primaryMemoryBytes\x88\x01\x01\x12'\n" +
+	"\x04pins\x18\x05 \x03(\v2\x13.agbox.store.v1.PinR\x04pinsB\x17\n" +
 	"\x15_primary_memory_bytes\"K\n" +
 	"\x05Cover\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
 	"\x06target\x18\x02 \x01(\tR\x06target\x12\x12\n" +
-	"\x04file\x18\x03 \x01(\bR\x04file\"\xd0\x01\n" +
+	"\x04file\x18\x03 \x01(\bR\x04file\"5\n" +
+	"\x03Pin\x12\x16\n" +
+	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
+	"\x06target\x18\x02 \x01(\tR\x06target\"\xd0\x01\n" +
 	"\aObjects\x12\x1d\n" +
 	"\n" +
 	"primary_id\x18\x01 \x01(\tR\tprimaryId\x12\x1d\n" +
@@ -2213,7 +2282,7 @@ func file_agbox_store_v1_store_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_store_v1_store_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agbox_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_agbox_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_agbox_store_v1_store_proto_goTypes = []any{
 	(RunState)(0),                // 0: agbox.store.v1.RunState
 	(Attempt)(0),                 // 1: agbox.store.v1.Attempt
@@ -2222,65 +2291,67 @@ var file_agbox_store_v1_store_proto_goTypes = []any{
 	(*Desired)(nil),              // 4: agbox.store.v1.Desired
 	(*Confinement)(nil),          // 5: agbox.store.v1.Confinement
 	(*Cover)(nil),                // 6: agbox.store.v1.Cover
-	(*Objects)(nil),              // 7: agbox.store.v1.Objects
-	(*EngineIdentity)(nil),       // 8: agbox.store.v1.EngineIdentity
-	(*GivenUp)(nil),              // 9: agbox.store.v1.GivenUp
-	(*ToolMount)(nil),            // 10: agbox.store.v1.ToolMount
-	(*Progress)(nil),             // 11: agbox.store.v1.Progress
-	(*ServiceProgress)(nil),      // 12: agbox.store.v1.ServiceProgress
-	(*Restarts)(nil),             // 13: agbox.store.v1.Restarts
-	(*EngineRun)(nil),            // 14: agbox.store.v1.EngineRun
-	(*ClockRecord)(nil),          // 15: agbox.store.v1.ClockRecord
-	(*ClockWait)(nil),            // 16: agbox.store.v1.ClockWait
-	(*ClockDoubt)(nil),           // 17: agbox.store.v1.ClockDoubt
-	(*ClockSpan)(nil),            // 18: agbox.store.v1.ClockSpan
-	(*NameRef)(nil),              // 19: agbox.store.v1.NameRef
-	(*ExecRef)(nil),              // 20: agbox.store.v1.ExecRef
-	(*ExecDesired)(nil),          // 21: agbox.store.v1.ExecDesired
-	(*ExecEnd)(nil),              // 22: agbox.store.v1.ExecEnd
-	(*SandboxRecord)(nil),        // 23: agbox.store.v1.SandboxRecord
-	(*ExecRecord)(nil),           // 24: agbox.store.v1.ExecRecord
-	nil,                          // 25: agbox.store.v1.Objects.ServiceIdsEntry
-	nil,                          // 26: agbox.store.v1.Progress.ServicesEntry
-	(*v1.RehydratedDetails)(nil), // 27: agbox.v1.RehydratedDetails
-	(v1.SandboxState)(0),         // 28: agbox.v1.SandboxState
-	(*v1.CreateSpec)(nil),        // 29: agbox.v1.CreateSpec
-	(*v1.CreateExecRequest)(nil), // 30: agbox.v1.CreateExecRequest
+	(*Pin)(nil),                  // 7: agbox.store.v1.Pin
+	(*Objects)(nil),              // 8: agbox.store.v1.Objects
+	(*EngineIdentity)(nil),       // 9: agbox.store.v1.EngineIdentity
+	(*GivenUp)(nil),              // 10: agbox.store.v1.GivenUp
+	(*ToolMount)(nil),            // 11: agbox.store.v1.ToolMount
+	(*Progress)(nil),             // 12: agbox.store.v1.Progress
+	(*ServiceProgress)(nil),      // 13: agbox.store.v1.ServiceProgress
+	(*Restarts)(nil),             // 14: agbox.store.v1.Restarts
+	(*EngineRun)(nil),            // 15: agbox.store.v1.EngineRun
+	(*ClockRecord)(nil),          // 16: agbox.store.v1.ClockRecord
+	(*ClockWait)(nil),            // 17: agbox.store.v1.ClockWait
+	(*ClockDoubt)(nil),           // 18: agbox.store.v1.ClockDoubt
+	(*ClockSpan)(nil),            // 19: agbox.store.v1.ClockSpan
+	(*NameRef)(nil),              // 20: agbox.store.v1.NameRef
+	(*ExecRef)(nil),              // 21: agbox.store.v1.ExecRef
+	(*ExecDesired)(nil),          // 22: agbox.store.v1.ExecDesired
+	(*ExecEnd)(nil),              // 23: agbox.store.v1.ExecEnd
+	(*SandboxRecord)(nil),        // 24: agbox.store.v1.SandboxRecord
+	(*ExecRecord)(nil),           // 25: agbox.store.v1.ExecRecord
+	nil,                          // 26: agbox.store.v1.Objects.ServiceIdsEntry
+	nil,                          // 27: agbox.store.v1.Progress.ServicesEntry
+	(*v1.RehydratedDetails)(nil), // 28: agbox.v1.RehydratedDetails
+	(v1.SandboxState)(0),         // 29: agbox.v1.SandboxState
+	(*v1.CreateSpec)(nil),        // 30: agbox.v1.CreateSpec
+	(*v1.CreateExecRequest)(nil), // 31: agbox.v1.CreateExecRequest
 }
 var file_agbox_store_v1_store_proto_depIdxs = []int32{
 	0,  // 0: agbox.store.v1.Desired.run_state:type_name -> agbox.store.v1.RunState
 	1,  // 1: agbox.store.v1.Desired.attempt:type_name -> agbox.store.v1.Attempt
-	14, // 2: agbox.store.v1.Desired.engine_run:type_name -> agbox.store.v1.EngineRun
-	10, // 3: agbox.store.v1.Desired.tool_mounts:type_name -> agbox.store.v1.ToolMount
-	27, // 4: agbox.store.v1.Desired.rehydrated:type_name -> agbox.v1.RehydratedDetails
+	15, // 2: agbox.store.v1.Desired.engine_run:type_name -> agbox.store.v1.EngineRun
+	11, // 3: agbox.store.v1.Desired.tool_mounts:type_name -> agbox.store.v1.ToolMount
+	28, // 4: agbox.store.v1.Desired.rehydrated:type_name -> agbox.v1.RehydratedDetails
 	5,  // 5: agbox.store.v1.Desired.confinement:type_name -> agbox.store.v1.Confinement
-	7,  // 6: agbox.store.v1.Desired.objects:type_name -> agbox.store.v1.Objects
+	8,  // 6: agbox.store.v1.Desired.objects:type_name -> agbox.store.v1.Objects
 	6,  // 7: agbox.store.v1.Confinement.covers:type_name -> agbox.store.v1.Cover
-	25, // 8: agbox.store.v1.Objects.service_ids:type_name -> agbox.store.v1.Objects.ServiceIdsEntry
-	14, // 9: agbox.store.v1.GivenUp.engine_run:type_name -> agbox.store.v1.EngineRun
-	8,  // 10: agbox.store.v1.GivenUp.engine:type_name -> agbox.store.v1.EngineIdentity
-	26, // 11: agbox.store.v1.Progress.services:type_name -> agbox.store.v1.Progress.ServicesEntry
-	13, // 12: agbox.store.v1.Progress.restarts:type_name -> agbox.store.v1.Restarts
-	14, // 13: agbox.store.v1.Progress.restart_run:type_name -> agbox.store.v1.EngineRun
-	28, // 14: agbox.store.v1.Progress.missing_from:type_name -> agbox.v1.SandboxState
-	2,  // 15: agbox.store.v1.ServiceProgress.mark:type_name -> agbox.store.v1.ServiceMark
-	13, // 16: agbox.store.v1.ServiceProgress.restarts:type_name -> agbox.store.v1.Restarts
-	17, // 17: agbox.store.v1.ClockRecord.doubt:type_name -> agbox.store.v1.ClockDoubt
-	16, // 18: agbox.store.v1.ClockRecord.woke:type_name -> agbox.store.v1.ClockWait
-	18, // 19: agbox.store.v1.ClockRecord.wrong:type_name -> agbox.store.v1.ClockSpan
-	16, // 20: agbox.store.v1.ClockDoubt.wait:type_name -> agbox.store.v1.ClockWait
-	29, // 21: agbox.store.v1.SandboxRecord.spec:type_name -> agbox.v1.CreateSpec
-	4,  // 22: agbox.store.v1.SandboxRecord.desired:type_name -> agbox.store.v1.Desired
-	11, // 23: agbox.store.v1.SandboxRecord.progress:type_name -> agbox.store.v1.Progress
-	30, // 24: agbox.store.v1.ExecRecord.request:type_name -> agbox.v1.CreateExecRequest
-	21, // 25: agbox.store.v1.ExecRecord.desired:type_name -> agbox.store.v1.ExecDesired
-	22, // 26: agbox.store.v1.ExecRecord.end:type_name -> agbox.store.v1.ExecEnd
-	12, // 27: agbox.store.v1.Progress.ServicesEntry.value:type_name -> agbox.store.v1.ServiceProgress
-	28, // [28:28] is the sub-list for method output_type
-	28, // [28:28] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	7,  // 8: agbox.store.v1.Confinement.pins:type_name -> agbox.store.v1.Pin
+	26, // 9: agbox.store.v1.Objects.service_ids:type_name -> agbox.store.v1.Objects.ServiceIdsEntry
+	15, // 10: agbox.store.v1.GivenUp.engine_run:type_name -> agbox.store.v1.EngineRun
+	9,  // 11: agbox.store.v1.GivenUp.engine:type_name -> agbox.store.v1.EngineIdentity
+	27, // 12: agbox.store.v1.Progress.services:type_name -> agbox.store.v1.Progress.ServicesEntry
+	14, // 13: agbox.store.v1.Progress.restarts:type_name -> agbox.store.v1.Restarts
+	15, // 14: agbox.store.v1.Progress.restart_run:type_name -> agbox.store.v1.EngineRun
+	29, // 15: agbox.store.v1.Progress.missing_from:type_name -> agbox.v1.SandboxState
+	2,  // 16: agbox.store.v1.ServiceProgress.mark:type_name -> agbox.store.v1.ServiceMark
+	14, // 17: agbox.store.v1.ServiceProgress.restarts:type_name -> agbox.store.v1.Restarts
+	18, // 18: agbox.store.v1.ClockRecord.doubt:type_name -> agbox.store.v1.ClockDoubt
+	17, // 19: agbox.store.v1.ClockRecord.woke:type_name -> agbox.store.v1.ClockWait
+	19, // 20: agbox.store.v1.ClockRecord.wrong:type_name -> agbox.store.v1.ClockSpan
+	17, // 21: agbox.store.v1.ClockDoubt.wait:type_name -> agbox.store.v1.ClockWait
+	30, // 22: agbox.store.v1.SandboxRecord.spec:type_name -> agbox.v1.CreateSpec
+	4,  // 23: agbox.store.v1.SandboxRecord.desired:type_name -> agbox.store.v1.Desired
+	12, // 24: agbox.store.v1.SandboxRecord.progress:type_name -> agbox.store.v1.Progress
+	31, // 25: agbox.store.v1.ExecRecord.request:type_name -> agbox.v1.CreateExecRequest
+	22, // 26: agbox.store.v1.ExecRecord.desired:type_name -> agbox.store.v1.ExecDesired
+	23, // 27: agbox.store.v1.ExecRecord.end:type_name -> agbox.store.v1.ExecEnd
+	13, // 28: agbox.store.v1.Progress.ServicesEntry.value:type_name -> agbox.store.v1.ServiceProgress
+	29, // [29:29] is the sub-list for method output_type
+	29, // [29:29] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_agbox_store_v1_store_proto_init() }
@@ -2295,7 +2366,7 @@ func file_agbox_store_v1_store_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_store_v1_store_proto_rawDesc), len(file_agbox_store_v1_store_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   24,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
