@@ -134,6 +134,9 @@ func assemble(ctx context.Context, cfg config.Config, paths config.Paths, o opti
 			return nil, fmt.Errorf("make a directory of agboxd: %w", err)
 		}
 	}
+	if err := os.MkdirAll(filepath.Dir(paths.ConfigFile), 0o700); err != nil {
+		log.Warn("the directory of the configuration can't be made: mounts that would contain it are refused", "err", err)
+	}
 	coverDir, err := makeCovers(paths.DataDir)
 	if err != nil {
 		return nil, err

@@ -134,13 +134,16 @@ func (p *pass) mounts() ([]dockerx.Mount, error) {
 	return append(mounts, p.userMounts()...), nil
 }
 
-// userMounts returns the mounts of the spec and of its tools, and the covers inside them.
+// userMounts returns the mounts of the spec and of its tools, and the pins and covers inside them. The engine mounts parents first.
 func (p *pass) userMounts() (mounts []dockerx.Mount) {
 	for _, m := range p.sb.Spec.GetMounts() {
 		mounts = append(mounts, dockerx.Mount{Source: m.GetSource(), Target: m.GetTarget(), Writable: m.GetWritable()})
 	}
 	for _, m := range p.sb.Desired.GetToolMounts() {
 		mounts = append(mounts, dockerx.Mount{Source: m.GetSource(), Target: m.GetTarget(), Writable: m.GetWritable()})
+	}
+	for _, pin := range p.sb.Desired.GetConfinement().GetPins() {
+		mounts = append(mounts, dockerx.Mount{Source: pin.GetSource(), Target: pin.GetTarget(), Writable: true})
 	}
 	for _, c := range p.sb.Desired.GetConfinement().GetCovers() {
 		empty := "dir"
@@ -162,6 +165,11 @@ func (p *pass) verifySources() error {
 	for _, m := range p.sb.Desired.GetToolMounts() {
 		if err := hostfiles.Verify(m.GetSource()); err != nil {
 			return fmt.Errorf("tool %s: %w", m.GetTool(), err)
+		}
+	}
+	for _, pin := range p.sb.Desired.GetConfinement().GetPins() {
+		if err := hostfiles.Verify(pin.GetSource()); err != nil {
+			return err
 		}
 	}
 	return nil

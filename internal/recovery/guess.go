@@ -30,7 +30,8 @@ func (r *rebuild) guessSpec(c dockerx.ContainerDetail) {
 	}
 	for _, m := range c.Mounts {
 		covers := slices.ContainsFunc(r.confinement.GetCovers(), func(c *storev1.Cover) bool { return c.GetTarget() == m.Target })
-		if !covers && !slices.Contains(ownTargets, m.Target) {
+		pins := slices.ContainsFunc(r.confinement.GetPins(), func(p *storev1.Pin) bool { return p.GetTarget() == m.Target })
+		if !covers && !pins && !slices.Contains(ownTargets, m.Target) {
 			s.Mounts = append(s.Mounts, &agboxv1.MountSpec{Source: m.Source, Target: m.Target, Writable: m.Writable})
 		}
 	}

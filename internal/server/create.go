@@ -87,13 +87,13 @@ func (s *Server) checkHost(spec *agboxv1.CreateSpec) (*store.Resolved, validate.
 	tools, missing := hostfiles.ResolveTools(spec.GetBuiltinTools(), s.deps.Home, os.Getenv)
 	rules := s.deps.Rules()
 	broken = append(broken, missing...)
-	covers, refused := judgeMounts(rules.Mounts, mountsOf(spec, tools))
+	hidden, refused := judgeMounts(rules.Mounts, mountsOf(spec, tools))
 	if len(broken) == 0 { // an invalid path has one mistake only
 		broken = slices.Concat(refused, judgeCopies(rules.Mounts, spec.GetCopies()))
 	}
 	c := &storev1.Confinement{
-		Profile: cmp.Or(spec.GetSecurity().GetProfile(), rules.Profile, "standard"), MemoryLimitBytes: rules.MemoryLimit, Covers: covers,
-		PrimaryMemoryBytes: proto.Int64(primaryMemory(spec, rules.MemoryLimit)),
+		Profile: cmp.Or(spec.GetSecurity().GetProfile(), rules.Profile, "standard"), MemoryLimitBytes: rules.MemoryLimit,
+		Covers: hidden.covers, Pins: hidden.pins, PrimaryMemoryBytes: proto.Int64(primaryMemory(spec, rules.MemoryLimit)),
 	}
 	return &store.Resolved{Tools: tools, Confinement: c}, broken
 }

@@ -42,30 +42,56 @@ func isToolSocket(target string) bool {
 	})
 }
 
-// judgeMounts returns the mounts that the policy refuses, and the covers of the others.
-func judgeMounts(policy mountpolicy.Policy, mounts []given) (covers []*storev1.Cover, broken validate.Errors) {
-	for _, m := range mounts {
-		if why := policy.Refuses(m.source, m.use); why != "" {
-			broken = append(broken, validate.Error{Field: m.field, Message: fmt.Sprintf("%s %q %s", m.field, m.source, why)})
-			continue
-		}
-		covers = append(covers, coversOf(policy, m)...)
-	}
-	slices.SortFunc(covers, func(a, b *storev1.Cover) int { return strings.Compare(a.GetTarget(), b.GetTarget()) })
-	return covers, broken
+// hidden are the mounts that hide agboxd's own paths in the mounts of a sandbox.
+type hidden struct {
+	covers []*storev1.Cover
+	pins   []*storev1.Pin
 }
 
-// coversOf returns the covers of a mount. A path that does not exist needs none.
-func coversOf(policy mountpolicy.Policy, m given) (covers []*storev1.Cover) {
-	for _, rel := range policy.Covers(m.source) {
-		source := path.Join(m.source, rel)
-		info, err := os.Lstat(source)
-		if err != nil {
-			continue
+// judgeMounts returns the mounts that the policy refuses, and what hides agboxd's own paths in the others.
+func judgeMounts(policy mountpolicy.Policy, mounts []given) (h hidden, broken validate.Errors) {
+	for _, m := range mounts {
+		why := policy.Refuses(m.source, m.use)
+		for _, rel := range policy.Covers(m.source) {
+			if why == "" {
+				why = h.hide(m, rel, mounts)
+			}
 		}
-		covers = append(covers, &storev1.Cover{Source: source, Target: path.Join(m.target, rel), File: !info.IsDir()})
+		if why != "" {
+			broken = append(broken, validate.Error{Field: m.field, Message: fmt.Sprintf("%s %q %s", m.field, m.source, why)})
+		}
 	}
-	return covers
+	slices.SortFunc(h.covers, func(a, b *storev1.Cover) int { return strings.Compare(a.GetTarget(), b.GetTarget()) })
+	slices.SortFunc(h.pins, func(a, b *storev1.Pin) int { return strings.Compare(a.GetTarget(), b.GetTarget()) })
+	h.pins = slices.CompactFunc(h.pins, func(a, b *storev1.Pin) bool { return a.GetTarget() == b.GetTarget() })
+	return h, broken
+}
+
+// hide hides agboxd's own path rel below the source of m, and returns why it can't. A missing path would be visible once it exists. A path
+// that lies below another mount is hidden by that one.
+func (h *hidden) hide(m given, rel string, mounts []given) (why string) {
+	shadowed := func(target string) bool {
+		return slices.ContainsFunc(mounts, func(o given) bool {
+			return o.target != m.target && mountpolicy.Within(o.target, m.target) && mountpolicy.Within(target, o.target)
+		})
+	}
+	source, target := path.Join(m.source, rel), path.Join(m.target, rel)
+	info, err := os.Lstat(source)
+	if err != nil {
+		return fmt.Sprintf("contains %s, which is agboxd's own and can't be covered (%v): create it, or restart agboxd", source, err)
+	}
+	if !shadowed(target) {
+		h.covers = append(h.covers, &storev1.Cover{Source: source, Target: target, File: !info.IsDir()})
+	}
+	if !m.use.Writable {
+		return ""
+	}
+	for _, dir := range mountpolicy.Between(rel) {
+		if target := path.Join(m.target, dir); !shadowed(target) {
+			h.pins = append(h.pins, &storev1.Pin{Source: path.Join(m.source, dir), Target: target})
+		}
+	}
+	return ""
 }
 
 // judgeCopies applies the same policy to copies, which read the source with the daemon's rights, like a read-only mount.
@@ -91,14 +117,21 @@ func (s *Server) warnings(sb store.Sandbox) (all []string) {
 	if len(mounts) == 0 {
 		return nil
 	}
-	covers, broken := judgeMounts(s.deps.Rules().Mounts, mounts)
+	now, broken := judgeMounts(s.deps.Rules().Mounts, mounts)
 	for _, b := range broken {
 		all = append(all, b.Message+"; this sandbox was accepted earlier and keeps it")
 	}
-	for _, c := range covers {
-		has := func(had *storev1.Cover) bool { return had.GetTarget() == c.GetTarget() }
-		if !slices.ContainsFunc(sb.Desired.GetConfinement().GetCovers(), has) {
+	had := sb.Desired.GetConfinement()
+	for _, c := range now.covers {
+		same := func(had *storev1.Cover) bool { return had.GetTarget() == c.GetTarget() }
+		if !slices.ContainsFunc(had.GetCovers(), same) {
 			all = append(all, fmt.Sprintf("%s, which is agboxd's own, is seen at %s: a new sandbox has it covered", c.GetSource(), c.GetTarget()))
+		}
+	}
+	for _, pin := range now.pins {
+		same := func(had *storev1.Pin) bool { return had.GetTarget() == pin.GetTarget() }
+		if !slices.ContainsFunc(had.GetPins(), same) {
+			all = append(all, fmt.Sprintf("%s, which contains agboxd's own, can be moved at %s: a new sandbox can't move it", pin.GetSource(), pin.GetTarget()))
 		}
 	}
 	return all

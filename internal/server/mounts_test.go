@@ -117,6 +117,83 @@ func TestAToolBehindALinkIsJudgedByWhereItLeads(t *testing.T) {
 	}
 }
 
+// Once it exists, a missing path of agboxd's own would be visible in a mount that was accepted before.
+func TestAMountThatWouldContainAMissingPathOfAgboxdIsRefused(t *testing.T) {
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := filepath.Join(root, "config", "agents-sandbox")
+	f := newFixture(t, func(d *server.Deps) {
+		d.Rules = func() server.Rules { return server.Rules{Mounts: mountpolicy.Policy{Own: []string{own}}} }
+	})
+	for _, writable := range []bool{true, false} {
+		try := func() error {
+			spec := &agboxv1.CreateSpec{Image: "x", Mounts: []*agboxv1.MountSpec{{Source: root, Target: "/h", Writable: writable}}}
+			_, err := f.CreateSandbox(t.Context(), &agboxv1.CreateSandboxRequest{CreateSpec: spec, DryRun: true})
+			return err
+		}
+		refusedFor(t, try(), `mounts[0].source "`+root+`" contains `+own, "can't be covered")
+		if err := os.MkdirAll(own, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		f.must(try())
+		if err := os.RemoveAll(filepath.Dir(own)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Covers and pins of nested mounts: nothing is mounted at one target twice, and every directory above a cover is pinned that the sandbox sees.
+func TestWhatHidesAgboxdInNestedMounts(t *testing.T) {
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := filepath.Join(root, "a/b/own")
+	for _, dir := range []string{own, filepath.Join(root, "other")} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := newFixture(t, func(d *server.Deps) {
+		d.Rules = func() server.Rules { return server.Rules{Mounts: mountpolicy.Policy{Own: []string{own}}} }
+	})
+	mount := func(source, target string) *agboxv1.MountSpec {
+		return &agboxv1.MountSpec{Source: filepath.Join(root, source), Target: target, Writable: true}
+	}
+	readOnly := &agboxv1.MountSpec{Source: root, Target: "/h"}
+	for name, c := range map[string]struct {
+		mounts []*agboxv1.MountSpec
+		want   string // covers, then pins
+	}{
+		"one":                             {[]*agboxv1.MountSpec{mount("", "/h")}, "/h/a/b/own | /h/a /h/a/b"},
+		"read-only":                       {[]*agboxv1.MountSpec{readOnly}, "/h/a/b/own |"},
+		"a part of it beside it":          {[]*agboxv1.MountSpec{mount("", "/h"), mount("a", "/a")}, "/a/b/own /h/a/b/own | /a/b /h/a /h/a/b"},
+		"the same part at its place":      {[]*agboxv1.MountSpec{mount("", "/h"), mount("a", "/h/a")}, "/h/a/b/own | /h/a/b"},
+		"another directory on the way":    {[]*agboxv1.MountSpec{mount("", "/h"), mount("other", "/h/a")}, " |"},
+		"another directory further below": {[]*agboxv1.MountSpec{mount("other", "/h/a/b"), mount("", "/h")}, " | /h/a"},
+	} {
+		resp, err := f.CreateSandbox(t.Context(), &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{Image: "x", Mounts: c.mounts}})
+		f.must(err)
+		sb, err := f.store.Sandbox(t.Context(), resp.GetSandbox().GetSandboxId())
+		f.must(err)
+		var covers, pins []string
+		for _, one := range sb.Desired.GetConfinement().GetCovers() {
+			covers = append(covers, one.GetTarget())
+		}
+		for _, one := range sb.Desired.GetConfinement().GetPins() {
+			pins = append(pins, one.GetTarget())
+			if one.GetSource() != root+"/"+strings.TrimPrefix(strings.TrimPrefix(one.GetTarget(), "/h/"), "/") {
+				t.Errorf("%s: %v", name, one)
+			}
+		}
+		if got := strings.TrimSuffix(strings.Join(covers, " ")+" | "+strings.Join(pins, " "), " "); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 // refusedFor asserts that err refuses the spec for a path of a field, and says why.
 func refusedFor(t *testing.T, err error, path, why string) {
 	t.Helper()

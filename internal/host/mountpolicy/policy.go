@@ -58,11 +58,11 @@ var userSockets = []string{"docker.sock", "docker", "dockerd-rootless", "contain
 // Refuses returns why a sandbox may not use source, as the rest of a sentence that starts with the path; "" if it may.
 func (p Policy) Refuses(source string, use Use) (why string) {
 	for _, own := range p.Own {
-		if within(source, own) {
+		if Within(source, own) {
 			return "lies in " + own + ", which is agboxd's own: no sandbox may use it"
 		}
 	}
-	if len(p.Allow) > 0 && !slices.ContainsFunc(p.Allow, func(root string) bool { return within(source, root) }) {
+	if len(p.Allow) > 0 && !slices.ContainsFunc(p.Allow, func(root string) bool { return Within(source, root) }) {
 		return "lies outside of mounts.allow in the daemon's configuration: " + strings.Join(p.Allow, ", ")
 	}
 	if p.AllowSystem {
@@ -79,21 +79,21 @@ func (p Policy) refusesSystem(source string, use Use) string {
 		return "is the whole host"
 	}
 	for _, e := range p.Engine {
-		if within(source, e) || within(e, source) {
+		if Within(source, e) || Within(e, source) {
 			return fmt.Sprintf("is or contains %s, which is the container engine's: access to it means root on this host", e)
 		}
 	}
 	for _, data := range p.EngineData {
 		switch {
-		case within(source, data):
+		case Within(source, data):
 			return "lies in " + data + ", the container engine's data directory"
-		case within(data, source):
+		case Within(data, source):
 			return "contains " + data + ", the container engine's data directory"
 		}
 	}
 	if rest, ok := belowUserRuntime(source); ok {
 		for _, name := range userSockets {
-			if within(rest, name) {
+			if Within(rest, name) {
 				return "is the container engine's"
 			}
 		}
@@ -108,11 +108,11 @@ func (p Policy) refusesSystem(source string, use Use) string {
 		}
 		for _, at := range a.paths {
 			switch {
-			case within(source, at) && a.readable:
+			case Within(source, at) && a.readable:
 				return fmt.Sprintf("lies in %s, %s: it can be mounted only read-only", at, a.what)
-			case within(source, at):
+			case Within(source, at):
 				return fmt.Sprintf("lies in %s, %s", at, a.what)
-			case within(at, source):
+			case Within(at, source):
 				return fmt.Sprintf("contains %s, %s", at, a.what)
 			}
 		}
@@ -134,19 +134,28 @@ func belowUserRuntime(p string) (rest string, ok bool) {
 // Refuses first.
 func (p Policy) Covers(source string) (below []string) {
 	for _, own := range p.Own {
-		if own != source && within(own, source) {
+		if own != source && Within(own, source) {
 			below = append(below, strings.TrimPrefix(strings.TrimPrefix(own, source), "/"))
 		}
 	}
 	slices.Sort(below)
 	below = slices.Compact(below)
 	return slices.DeleteFunc(slices.Clone(below), func(rel string) bool {
-		return slices.ContainsFunc(below, func(other string) bool { return other != rel && within(rel, other) })
+		return slices.ContainsFunc(below, func(other string) bool { return other != rel && Within(rel, other) })
 	})
 }
 
-// within reports whether p is dir or lies below it.
-func within(p, dir string) bool {
+// Between returns the directories between a source and a path below it that Covers returned, relative to the source, parents first.
+func Between(rel string) (dirs []string) {
+	for dir := path.Dir(rel); dir != "."; dir = path.Dir(dir) {
+		dirs = append(dirs, dir)
+	}
+	slices.Reverse(dirs)
+	return dirs
+}
+
+// Within reports whether p is dir or lies below it.
+func Within(p, dir string) bool {
 	return p == dir || dir == "/" || strings.HasPrefix(p, dir+"/")
 }
 
@@ -158,7 +167,7 @@ func Aliases(paths []string, mountinfo string) []string {
 	for _, p := range paths {
 		at := -1
 		for i, m := range mounts { // of two mounts on one point the later one hides the other
-			if within(p, m.point) && (at < 0 || len(m.point) >= len(mounts[at].point)) {
+			if Within(p, m.point) && (at < 0 || len(m.point) >= len(mounts[at].point)) {
 				at = i
 			}
 		}
@@ -169,9 +178,9 @@ func Aliases(paths []string, mountinfo string) []string {
 		for _, m := range mounts {
 			switch {
 			case m.device != mounts[at].device:
-			case within(inside, m.root):
+			case Within(inside, m.root):
 				all = append(all, path.Join(m.point, strings.TrimPrefix(inside, m.root)))
-			case within(m.root, inside):
+			case Within(m.root, inside):
 				all = append(all, m.point)
 			}
 		}

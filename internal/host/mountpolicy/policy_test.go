@@ -123,6 +123,14 @@ func TestCovers(t *testing.T) {
 	}
 }
 
+func TestBetween(t *testing.T) {
+	for rel, want := range map[string][]string{"agbox": nil, ".local/share/agents-sandbox": {".local", ".local/share"}} {
+		if got := mountpolicy.Between(rel); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", rel, got, want)
+		}
+	}
+}
+
 const mountinfo = `22 1 8:1 / / rw - ext4 /dev/sda1 rw
 30 22 8:2 / /home rw - ext4 /dev/sda2 rw
 31 22 8:2 /u /mnt/u\040copy rw - ext4 /dev/sda2 rw

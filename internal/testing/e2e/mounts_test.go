@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,6 +46,42 @@ func TestAgboxsOwnIsCoveredInAMountThatHoldsIt(t *testing.T) {
 	must(d.ResumeSandbox(d.ctx(), &agboxv1.ResumeSandboxRequest{SandboxId: id}))(t)
 	d.await(id, ready)
 	check("after a resume")
+}
+
+// The kernel renames no mount point, so nobody inside a sandbox moves what is covered by moving a directory above it.
+func TestNoDirectoryAboveAgboxsOwnCanBeMoved(t *testing.T) {
+	t.Parallel()
+	home := must(os.MkdirTemp("", "agbox-e2e-"))(t)
+	if err := os.Chmod(home, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	d := newDaemonIn(t, home, "", fmt.Sprintf("[artifacts]\nexec_output_root = %q\n", home+"/a/b/c/logs"))
+	above := []string{"a", "a/b", "a/b/c", "data", "run", "config"}
+	own := []string{"a/b/c/logs", "data/agents-sandbox", "run/agbox", "config/agents-sandbox"}
+	before := make([]os.FileInfo, len(own))
+	for i, p := range own {
+		before[i] = must(os.Stat(filepath.Join(home, p)))(t)
+	}
+	for _, profile := range []string{"standard", "hardened"} {
+		mounts := []*agboxv1.MountSpec{{Source: home, Target: "/h", Writable: true}, {Source: home + "/a", Target: "/a", Writable: true}}
+		id := d.create(&agboxv1.CreateSpec{User: "0", Mounts: mounts, Security: &agboxv1.SecuritySpec{Profile: profile}})
+		d.await(id, ready)
+		// To a sibling, so that no move becomes a copy.
+		d.sh(id, fmt.Sprintf(`cd /h; for p in %s /a/b /a/b/c /a/b/c/logs; do mv $p $p-moved; rmdir $p; done 2>/dev/null; true`,
+			strings.Join(append(above, own...), " ")))
+		for i, p := range own {
+			if now, err := os.Stat(filepath.Join(home, p)); err != nil || !os.SameFile(before[i], now) {
+				t.Errorf("%s: %s is not where it was: %v", profile, p, err)
+			}
+		}
+		if got := d.sh(id, `touch /h/a/b/c/mine /h/data/mine && ls -A /h/a/b/c /a/b/c/logs | tr '\n' ' '`); got != "/a/b/c/logs:  /h/a/b/c: logs mine " {
+			t.Errorf("%s: the sandbox sees %q", profile, got)
+		}
+		if w := d.sandbox(id).GetWarnings(); len(w) > 0 {
+			t.Errorf("%s: warnings %q", profile, w)
+		}
+		d.remove(id)
+	}
 }
 
 func TestMountsThatThePolicyRefuses(t *testing.T) {
