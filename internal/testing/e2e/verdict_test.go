@@ -19,10 +19,13 @@ import (
 // A second storage driver on the same data root shows no container, and all volumes and networks.
 func TestAnEngineWithAnotherStorageDriverIsNotJudged(t *testing.T) {
 	e := newEngine(t, "--live-restore", "--storage-driver=overlay2")
-	d := newDaemon(t, e.Host(), "[runtime]\ncleanup_ttl = \"10s\"\nresync_interval = \"2s\"\n")
+	const keeps = "[runtime]\nresync_interval = \"2s\"\n"
+	d := newDaemon(t, e.Host(), keeps)
 	running, halted := d.create(nil), d.create(nil)
 	d.await(running, ready)
 	d.await(halted, ready)
+	d.stopBox(halted)
+	d.await(halted, stopped)
 	x := d.exec(running, "sh", "-c", "sleep 45; exit 5")
 	d.started(x)
 	pid := strings.TrimSpace(d.docker("inspect", "-f", "{{.State.Pid}}", naming.Primary(running)))
@@ -36,14 +39,16 @@ func TestAnEngineWithAnotherStorageDriverIsNotJudged(t *testing.T) {
 		return nil
 	})
 	d.kill() // the engine's identity must be on record
+	d.conf = keeps + "cleanup_ttl = \"10s\"\n"
 	d.start()
 	// Twice cleanup_ttl, in which wrong verdicts and deletes would come: that they do not is no event to wait for.
 	time.Sleep(20 * time.Second)
-	for _, id := range []string{running, halted} {
-		if s := d.state(id); s != ready {
-			t.Errorf("%s is %s while its engine shows others", id, s)
-		}
+	if s, other := d.state(running), d.state(halted); s != ready || other != stopped {
+		t.Errorf("they are %s and %s while their engine shows others", s, other)
 	}
+	d.kill()
+	d.conf = keeps // the stopped one is due
+	d.start()
 	e.Stop()
 	e.Start("--live-restore", "--storage-driver=overlay2")
 	d.eventually("the engine is believed again", func() error {
@@ -61,6 +66,10 @@ func TestAnEngineWithAnotherStorageDriverIsNotJudged(t *testing.T) {
 	if types := d.types(running) + d.types(halted); strings.Contains(types, "FAILED FAILED") || strings.Contains(types, "DELETE") {
 		t.Errorf("%s", types)
 	}
+	if s := d.state(halted); s != stopped || strings.Contains(d.types(halted), "FAILED") {
+		t.Errorf("the stopped one is %s: %s", s, d.types(halted))
+	}
+	d.resume(halted)
 	for _, id := range []string{running, halted} {
 		d.await(id, ready)
 		d.sh(id, "true")
