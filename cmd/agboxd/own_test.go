@@ -57,3 +57,13 @@ func TestTheCoversAreThereAtTheSecondStart(t *testing.T) {
 		}
 	}
 }
+
+// The directory of the configuration is there after a start: one that a sandbox makes in its home directory would configure the next start.
+func TestAStartMakesTheDirectoryOfTheConfiguration(t *testing.T) {
+	s := newSite(t)
+	s.serving()
+	info, err := os.Stat(filepath.Dir(s.paths.ConfigFile))
+	if err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v", info, err)
+	}
+}
