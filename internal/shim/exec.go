@@ -49,7 +49,7 @@ func runExec(at Places, o options) int {
 		return tryAgain
 	}
 	s.launch(at, o)
-	score.settle(s.pid)
+	s.settle(score)
 	s.loop()
 	return settled
 }

@@ -14,6 +14,10 @@ import (
 // retryEvery is the pause between two attempts to write to a full disk.
 const retryEvery = 500 * time.Millisecond
 
+// raiseAfter is the time between the start of a command and the search for children that it forked before it had its OOM score. A process
+// becomes visible only when its fork is over.
+const raiseAfter = 500 * time.Millisecond
+
 // job is the command of a supervisor with its input and output.
 type job struct {
 	sig     *signals
@@ -27,6 +31,9 @@ type job struct {
 	stopping bool      // the container stops
 	giveUp   bool      // cancelled or stopped: do not wait for space on the disk
 	retryAt  time.Time // next retry of a write after a full disk; zero: none
+
+	score   oomScore
+	raiseAt time.Time // when to call score.raiseForked; zero: never
 }
 
 // become identifies the user of the command and, if commands are to start without privileges, gives them up.
@@ -55,6 +62,14 @@ func (j *job) start(command []string, cwd string, who passwd.Identity, env []str
 	}
 	j.pid, why = start(command, cwd, who, env, files)
 	return why
+}
+
+// settle ends the start: it sets the OOM scores of the command, if one runs, and of this supervisor.
+func (j *job) settle(score oomScore) {
+	score.settle(j.pid)
+	if j.score = score; j.pid > 0 {
+		j.raiseAt = time.Now().Add(raiseAfter)
+	}
 }
 
 // copied returns the streams that are copied into files: stdout, stderr and the outbox, if there is one.
@@ -97,6 +112,11 @@ func (j *job) retry(now time.Time) {
 // wait blocks until a signal, output, space for input, or due (zero: never), and copies what is available: one piece per stream, so that
 // continuous output delays no signal.
 func (j *job) wait(due time.Time, buf []byte) {
+	if !j.raiseAt.IsZero() && !time.Now().Before(j.raiseAt) {
+		j.raiseAt = time.Time{}
+		j.score.raiseForked()
+	}
+	due = earlier(due, j.raiseAt)
 	full := func(st *stream) bool { return len(st.pending) > 0 } // the disk did not accept it
 	if j.retryAt.IsZero() && slices.ContainsFunc(j.copied(), full) {
 		j.later()

@@ -38,7 +38,7 @@ func runMain(at Places, o options) int {
 		s.refuse(why)
 		return why.exitCode
 	}
-	score.settle(s.pid)
+	s.settle(score)
 	return s.loop()
 }
 

@@ -132,10 +132,12 @@ func limitBytes(text string) (int64, bool) {
 // never lowers it below that: this needs a capability that containers lack, and commands would inherit the minimum.
 const (
 	// commandScore is added for every command and its children. While one of them lives, the kernel kills no shim process.
-	commandScore = 500
-	// startingScore is added for a supervisor until its command runs. The command inherits it until it gets commandScore. A start allocates
-	// memory: if no command is left to kill, the kernel kills the starting supervisor, which has little to lose, and not PID 1.
-	startingScore = 250
+	commandScore = 750
+	// startingScore is added for a supervisor until its command runs. The command begins with it, since Go runs no code between fork and
+	// exec, and gets commandScore right after. So it is as high as every command has to be, and lower than reserveScore: a start allocates
+	// memory, and if neither a command nor the reserve is left to kill, the kernel kills the starting supervisor, which has little to
+	// lose, and not PID 1.
+	startingScore = 500
 	maxScore      = 1000
 )
 
@@ -169,6 +171,22 @@ func (s oomScore) settle(pid int) {
 	}
 	s.set(os.Getpid(), 0)
 	unix.Close(startFd)
+}
+
+// raiseForked sets the score of children that the command forked before it had commandScore itself. Their later children inherit it.
+func (s oomScore) raiseForked() {
+	for range lookAgain {
+		raised := false
+		for _, p := range (tree{root: os.Getpid()}).list() {
+			if is, err := scoreOf(p.pid); err == nil && is.base < min(s.base+commandScore, maxScore) {
+				s.set(p.pid, commandScore)
+				raised = true
+			}
+		}
+		if !raised {
+			return
+		}
+	}
 }
 
 func scoreOf(pid int) (oomScore, error) {

@@ -63,6 +63,33 @@ func TestCommandsAreKilledForMemoryBeforeShims(t *testing.T) {
 	}
 }
 
+// TestCommandsAreRaisedBeforeTheirFirstInstruction starts commands that report their score at once, and children that they fork at once,
+// which get the score of commands later.
+func TestCommandsAreRaisedBeforeTheirFirstInstruction(t *testing.T) {
+	t.Parallel()
+	const least = 500 // above running supervisors, however large they are
+	base, err := scoreOf(os.Getpid())
+	must(t, err)
+	b := newBox(t).boot()
+	for range 20 {
+		r := b.start(b.sh("read a </proc/self/oom_score_adj; echo $a; sleep 1000 & echo $!; exec sleep 1000"))
+		out := strings.Fields(b.output(r, func(s string) bool { return strings.Count(s, "\n") == 2 }))
+		score, err := strconv.Atoi(out[0])
+		must(t, err)
+		if score < min(base.base+least, maxScore) {
+			t.Errorf("a command began with the score %d", score)
+		}
+		child, err := strconv.Atoi(out[1])
+		must(t, err)
+		b.until("the child to have the score of commands", func() bool {
+			is, err := scoreOf(child)
+			must(t, err)
+			return is.base == min(base.base+commandScore, maxScore)
+		})
+		must(t, b.dir.Cancel(sandbox, r.ExecID, r.Nonce))
+	}
+}
+
 func TestMemoryUse(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -16,15 +16,15 @@ import (
 // Any allocation by a shim process in that time, such as a page, a file descriptor or a fork, makes the kernel choose again. The reserve's
 // members are idle processes that it chooses before other shim processes:
 //
-//	score 500         commands
-//	      450         members: one thread each, so that the kernel waits for the exit of a killed member
-//	      250         the keeper, which forks the members; supervisors that are starting
+//	score 750         commands
+//	      700         members: one thread each, so that the kernel waits for the exit of a killed member
+//	      500         the keeper, which forks the members; supervisors that are starting; the first instant of a command
 //	      0           supervisors, PID 1
 //
 // The keeper replaces killed members, and PID 1 a killed keeper, once enough memory is free.
 const (
 	reserveVerb  = "reserve"
-	reserveScore = 450
+	reserveScore = 700
 
 	// reserveMemory is the memory of a member, in bytes. It is about what a supervisor allocates to start, the allocation that most often
 	// makes the kernel kill a process.
