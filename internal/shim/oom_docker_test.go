@@ -5,10 +5,13 @@ package shim
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/internal/execphase"
 	"github.com/agbox/agbox/internal/host/execjournal"
@@ -18,58 +21,65 @@ import (
 // builtHog is the directory of the program hog, which allocates memory of the kernel.
 var builtHog = sync.OnceValues(func() (string, error) { return build("hog", "./testdata/hog") })
 
-// hogs use up a container's memory, each in a different way, and all of them end. Those with killed record a kill as their end. SHARE in a
-// script stands for one and a half hundredths of the limit, in bytes.
+// oomKilled is the exit code of a command that the kernel killed.
+const oomKilled = 128 + int(unix.SIGKILL)
+
+// hogs use up a container's memory, each in a different way, and all of them end. SHARE in a script stands for one and a half hundredths of
+// the limit, in bytes.
 var hogs = []struct {
 	name, script string
-	killed       bool // the kernel always kills the command itself
+	exitCode     int // of a script that reaches its end; oomKilled: none does
 }{
-	{"malloc", `exec tail /dev/zero`, true},
-	{"malloc of a child", `tail /dev/zero; exit 3`, false},
-	{"malloc of a child under a pipe", `cat /dev/zero | tail; exit 4`, false},
-	{"file in /dev/shm", `dd if=/dev/zero of=/dev/shm/f bs=64k; exit 5`, false},
-	{"files in /dev/shm of many", `for i in 1 2 3 4 5 6; do dd if=/dev/zero of=/dev/shm/f$i bs=64k & done; wait; exit 6`, false},
-	{"file in /tmp", `dd if=/dev/zero of=/tmp/f bs=64k count=4096; exit 7`, false},
-	{"many small processes", `i=0; while [ $i -lt 100 ]; do (x=$(head -c SHARE /dev/zero | tr '\0' x); sleep 1) & i=$((i+1)); done; wait; exit 8`, false},
-	{"detached child that outlives its exec", `setsid sh -c 'sleep 0.3; tail /dev/zero' & exit 9`, false},
-	{"segments", `/hog/hog segments; exec tail /dev/zero`, true},
-	{"segments of many", `for i in 1 2 3 4; do /hog/hog segments wait & done; /hog/hog segments; exec tail /dev/zero`, true},
-	{"segments that are attached", `/hog/hog attached; exec tail /dev/zero`, true},
-	{"message queues", `/hog/hog queues; exec tail /dev/zero`, true},
-	{"semaphores", `/hog/hog semaphores; exec tail /dev/zero`, true},
-	{"POSIX message queues", `/hog/hog mqueues; exec tail /dev/zero`, true},
-	{"empty files in /dev/shm", `/hog/hog files; exec tail /dev/zero`, true},
-	{"all that outlives processes", `for h in segments queues semaphores mqueues; do /hog/hog $h; done; dd if=/dev/zero of=/dev/shm/f bs=64k; exec tail /dev/zero`, true},
-	{"/dev/shm full, and then malloc", `dd if=/dev/zero of=/dev/shm/f bs=64k; exec tail /dev/zero`, true},
+	{"malloc", `exec tail /dev/zero`, oomKilled},
+	{"malloc of a child", `tail /dev/zero`, 3},
+	{"malloc of a child under a pipe", `cat /dev/zero | tail`, 4},
+	{"file in /dev/shm", `dd if=/dev/zero of=/dev/shm/f bs=64k`, 5},
+	{"files in /dev/shm of many", `for i in 1 2 3 4 5 6; do dd if=/dev/zero of=/dev/shm/f$i bs=64k & done; wait`, 6},
+	{"file in /tmp", `dd if=/dev/zero of=/tmp/f bs=64k count=4096`, 7},
+	{"many small processes", `i=0; while [ $i -lt 100 ]; do (x=$(head -c SHARE /dev/zero | tr '\0' x); sleep 1) & i=$((i+1)); done; wait`, 8},
+	{"detached child that outlives its exec", `setsid sh -c 'sleep 0.3; tail /dev/zero' &`, 9},
+	{"segments", `/hog/hog segments; exec tail /dev/zero`, oomKilled},
+	{"segments of many", `for i in 1 2 3 4; do /hog/hog segments wait & done; /hog/hog segments; exec tail /dev/zero`, oomKilled},
+	{"segments that are attached", `/hog/hog attached; exec tail /dev/zero`, oomKilled},
+	{"message queues", `/hog/hog queues; exec tail /dev/zero`, oomKilled},
+	{"semaphores", `/hog/hog semaphores; exec tail /dev/zero`, oomKilled},
+	{"POSIX message queues", `/hog/hog mqueues; exec tail /dev/zero`, oomKilled},
+	{"empty files in /dev/shm", `/hog/hog files; exec tail /dev/zero`, oomKilled},
+	{"all that outlives processes", `for h in segments queues semaphores mqueues; do /hog/hog $h; done; dd if=/dev/zero of=/dev/shm/f bs=64k; exec tail /dev/zero`, oomKilled},
+	{"/dev/shm full, and then malloc", `dd if=/dev/zero of=/dev/shm/f bs=64k; exec tail /dev/zero`, oomKilled},
 }
 
-// TestContainerOutOfMemoryHitsTheWorkload: however the memory is used up, PID 1 lives, no exec is lost, and the next one runs.
+// TestContainerOutOfMemoryHitsTheWorkload: however the memory is used up, PID 1 lives, each exec gets its true end, and the next one runs.
+// The truth is outside of the shim: a script that reaches its end writes its exit code to a file.
 func TestContainerOutOfMemoryHitsTheWorkload(t *testing.T) {
 	bin, err := builtHog()
 	must(t, err)
 	for _, limit := range []int{32, 48, 128} {
 		for _, hog := range hogs {
 			t.Run(fmt.Sprintf("%d MiB, %s", limit, hog.name), func(t *testing.T) {
-				c := newContainer(t, append(bounded(limit), "-v", bin+":/hog:ro")...)
-				innocent := c.start(c.sh("echo up; exec sleep 1000"))
-				c.says(innocent, "up\n")
-				r := c.start(c.sh(strings.ReplaceAll(hog.script, "SHARE", fmt.Sprint((limit<<20)*3/200))))
+				truth := t.TempDir()
+				must(t, os.Chmod(truth, 0o777)) // commands are not root
+				c := newContainer(t, append(bounded(limit), "-v", bin+":/hog:ro", "-v", truth+":/truth")...)
+				innocent := c.start(c.sh("echo $$; exec sleep 1000"))
+				pid := c.says(innocent, "\n")
+				script := strings.ReplaceAll(hog.script, "SHARE", fmt.Sprint((limit<<20)*3/200))
+				r := c.start(c.sh(fmt.Sprintf("%s\necho %d >/truth/code; exit %[2]d", script, hog.exitCode)))
 				var s execjournal.Status
 				c.within(3*time.Minute, "the hog to end", func() bool { // hundreds of processes that are killed again and again
 					s = c.look(r)
 					return s.Phase == execphase.Ended || s.Phase == execphase.Lost // Lost if PID 1 is gone
 				})
 				t.Logf("hog: %v %+v", s.Phase, s.Journal)
-				if s.Phase != execphase.Ended || hog.killed && !s.Journal.OOM {
-					t.Errorf("the hog: %v, %+v", s.Phase, s.Journal)
+				want := oomKilled
+				if wrote, err := os.ReadFile(filepath.Join(truth, "code")); err == nil && len(wrote) > 0 {
+					want = hog.exitCode
 				}
+				if hog.exitCode == oomKilled && want != oomKilled {
+					t.Fatal("the hog used no memory")
+				}
+				wantEnd(t, s, want)
 				if strings.HasPrefix(hog.name, "detached") {
 					c.until("the kernel to kill it", func() bool { return c.oomKills() > 0 })
-				}
-				is := c.look(innocent)
-				t.Logf("innocent: %v, OOM %v", is.Phase, is.Journal.OOM)
-				if is.Phase != execphase.Running && (is.Phase != execphase.Ended || !is.Journal.OOM) {
-					t.Errorf("the innocent exec: %v, %+v", is.Phase, is.Journal)
 				}
 				if running := c.inspect("{{.State.Running}}"); running != "true" {
 					t.Fatal("PID 1 died")
@@ -80,8 +90,27 @@ func TestContainerOutOfMemoryHitsTheWorkload(t *testing.T) {
 				if j, _ := c.do(c.request("true")); j.ExitCode != 0 {
 					t.Errorf("the next exec: %+v", j)
 				}
+				if j, out := c.do(c.sh("kill -0 " + pid)); j.ExitCode != 0 {
+					t.Logf("the innocent exec: %s", out)
+					c.ended(innocent)
+					wantEnd(t, c.look(innocent), oomKilled)
+				} else if is := c.look(innocent); is.Phase != execphase.Running {
+					t.Errorf("the innocent exec lives: %v, %+v", is.Phase, is.Journal)
+				}
 			})
 		}
+	}
+}
+
+// wantEnd reports an error unless the exec ended with the given exit code and, if that is oomKilled, for lack of memory.
+func wantEnd(t *testing.T, s execjournal.Status, code int) {
+	t.Helper()
+	killed, signal := code == oomKilled, 0
+	if killed {
+		signal = int(unix.SIGKILL)
+	}
+	if j := s.Journal; s.Phase != execphase.Ended || j.ExitCode != code || j.Signal != signal || j.OOM != killed || killed && j.OOMKills == 0 {
+		t.Errorf("the true exit code is %d, recorded: %v, %+v", code, s.Phase, j)
 	}
 }
 
