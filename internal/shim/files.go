@@ -35,9 +35,13 @@ func openLog(logs int, name string) (int, error) {
 	return fd, nil
 }
 
-// shareLog lets the user that runs the command read its log.
+// shareLog lets the user that runs the command read its log, unless other users are in the same group: only root may then read it.
 func shareLog(dir, log int, who passwd.Identity) error {
-	if err := execjournal.Entrust(dir, log, int(who.GID), execjournal.LogMode); err != nil {
+	group, mode := -1, uint32(execjournal.PrivateMode)
+	if who.OwnGroup {
+		group, mode = int(who.GID), execjournal.LogMode
+	}
+	if err := execjournal.Entrust(dir, log, group, mode); err != nil {
 		return fmt.Errorf("set the mode of a log: %w", err)
 	}
 	return nil

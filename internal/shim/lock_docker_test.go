@@ -77,7 +77,30 @@ func (c *container) killSupervisor(r execjournal.Request) {
 	}
 }
 
-// TestContainerLogDirectoryIsRoots: a user other than root can read there only the logs of execs of their own group.
+// TestContainerUsersOfOneGroupReadNoLogsOfOthers: two users of the image have one group, and other execs have numbers that passwd lacks.
+func TestContainerUsersOfOneGroupReadNoLogsOfOthers(t *testing.T) {
+	t.Parallel()
+	c := newContainer(t)
+	root := c.sh(`echo "ann:x:2001:50::/tmp:/bin/sh" >>/etc/passwd; echo "ben:x:2002:50::/tmp:/bin/sh" >>/etc/passwd; echo "staff:x:50:" >>/etc/group`)
+	root.User = "root"
+	c.do(root)
+	for _, users := range [][2]string{{"ann", "ben"}, {"3001", "3002"}, {"3001:60", "3002:60"}, {"ann", "agbox:50"}, {"agbox", "ann"}} {
+		theirs := c.sh("echo theirs; echo theirs >&2")
+		theirs.User = users[0]
+		if _, out := c.do(theirs); out != "theirs\ntheirs\n" {
+			t.Fatalf("%s: %q", users[0], out)
+		}
+		for _, name := range []string{execjournal.StdoutName(theirs.ExecID), execjournal.StderrName(theirs.ExecID)} {
+			reader := c.request("cat", execjournal.ContainerLogs+"/"+name)
+			reader.User = users[1]
+			if _, out := c.do(reader); !strings.Contains(strings.ToLower(out), "permission denied") {
+				t.Errorf("%s reads %s of %s: %q", users[1], name, users[0], out)
+			}
+		}
+	}
+}
+
+// TestContainerLogDirectoryIsRoots: a user other than root can read there only their own logs.
 func TestContainerLogDirectoryIsRoots(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t)

@@ -26,15 +26,15 @@ func TestIdentify(t *testing.T) {
 		want           passwd.Identity
 		err            string
 	}{
-		{"", "", passwd.Identity{Home: "/root", Name: "root"}, ""},
-		{"", "bob", passwd.Identity{UID: 1001, GID: 1002, Groups: []uint32{10, 29}, Name: "bob", Home: "/home/bob"}, ""},
-		{"bob", "", passwd.Identity{UID: 1001, GID: 1002, Groups: []uint32{10, 29}, Name: "bob", Home: "/home/bob"}, ""},
-		{"1001", "", passwd.Identity{UID: 1001, GID: 1002, Groups: []uint32{10, 29}, Name: "bob", Home: "/home/bob"}, ""},
+		{"", "", passwd.Identity{Home: "/root", Name: "root", OwnGroup: true}, ""},
+		{"", "bob", passwd.Identity{UID: 1001, GID: 1002, Groups: []uint32{10, 29}, Name: "bob", Home: "/home/bob", OwnGroup: true}, ""},
+		{"bob", "", passwd.Identity{UID: 1001, GID: 1002, Groups: []uint32{10, 29}, Name: "bob", Home: "/home/bob", OwnGroup: true}, ""},
+		{"1001", "", passwd.Identity{UID: 1001, GID: 1002, Groups: []uint32{10, 29}, Name: "bob", Home: "/home/bob", OwnGroup: true}, ""},
 		{"bob:disk", "", passwd.Identity{UID: 1001, GID: 6, Name: "bob", Home: "/home/bob"}, ""},
 		{"bob:4711", "", passwd.Identity{UID: 1001, GID: 4711, Name: "bob", Home: "/home/bob"}, ""},
 		{"4000:5000", "", passwd.Identity{UID: 4000, GID: 5000, Home: "/"}, ""},
 		{"4000", "", passwd.Identity{UID: 4000, GID: 0, Home: "/"}, ""},
-		{"1234", "", passwd.Identity{UID: 77, GID: 78, Name: "1234", Home: "/odd"}, ""},
+		{"1234", "", passwd.Identity{UID: 77, GID: 78, Name: "1234", Home: "/odd", OwnGroup: true}, ""},
 		{"eve", "", passwd.Identity{}, `user "eve"`},
 		{"neg", "", passwd.Identity{}, `user "neg"`},
 		{"huge", "", passwd.Identity{}, `user "huge"`},

@@ -36,7 +36,7 @@
 //     and the .lost marker is absent. PID 1 creates the marker when no process of the tree is left, and never for an exec
 //     without a journal.
 //   - A lock file is locked before it is linked to its name, and only its owner may open it, so no command can lock it first.
-//   - Locks and journals have PrivateMode, logs LogMode, and all belong to the owner of the log directory (see Entrust).
+//   - Locks and journals have PrivateMode, logs LogMode or PrivateMode, and all belong to the owner of the log directory (see Entrust).
 //   - The daemon takes the lock (shared, for an instant) only when a started journal exists, so that its probe never makes the
 //     shim's own attempt fail.
 //

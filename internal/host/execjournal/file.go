@@ -187,15 +187,16 @@ func readAt(f *os.File, size, offset int64) ([]byte, error) {
 const (
 	// PrivateMode is the mode of locks, journals and temporary files: only their owner may open them.
 	PrivateMode = 0o600
-	// LogMode is the mode of logs: the group of the exec's user may read them in the container.
+	// LogMode is the mode of logs of a user who has a group of their own, and may read them in the container. Logs of other users have
+	// PrivateMode. On the host, only the owner of the log directory can reach either.
 	LogMode = 0o640
-	// openMode is the mode of a file whose owner can't be changed to its reader.
+	// openMode is the mode of a file whose owner can't be changed to the daemon's user.
 	openMode = 0o644
 )
 
 // Entrust changes the owner of fd, a new file in the directory dirfd, to the owner of the directory: root, or the daemon's
-// user, who could not read it otherwise. group is the file's group, or -1 to keep it. A file that may not be given away
-// becomes readable for all users of the container instead: the daemon must be able to read it.
+// user, who could not read it otherwise. group is the file's group, or -1 to keep it. If the owner can't be changed, the file becomes
+// readable for all users of the container instead: the daemon must be able to read it. If only the group can't, its owner alone may read it.
 //
 // The mode is set first, and only if it differs: PID 1 of a hardened sandbox may not change the mode of other users' files.
 func Entrust(dirfd, fd int, group int, mode uint32) error {
@@ -215,7 +216,11 @@ func Entrust(dirfd, fd int, group int, mode uint32) error {
 		return nil
 	}
 	if err := unix.Fchown(fd, int(dir.Uid), group); err != nil {
-		return os.NewSyscallError("fchmod", unix.Fchmod(fd, openMode))
+		mode = openMode
+		if file.Uid == dir.Uid {
+			mode = PrivateMode
+		}
+		return os.NewSyscallError("fchmod", unix.Fchmod(fd, mode))
 	}
 	return nil
 }

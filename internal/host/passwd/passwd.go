@@ -15,6 +15,8 @@ type Identity struct {
 	UID, GID uint32
 	// Groups are the supplementary ones.
 	Groups []uint32
+	// OwnGroup is whether GID is the group of this user alone in passwd and group.
+	OwnGroup bool
 	// Name is empty for a number that passwd does not know.
 	Name string
 	// Home is "/" for a number that passwd does not know.
@@ -35,7 +37,25 @@ func Lookup(passwd, group []byte, spec string) (Identity, error) {
 		return id, err
 	}
 	id.Groups = memberships(group, id.Name)
+	id.OwnGroup = id.Name != "" && !shared(passwd, group, id)
 	return id, nil
+}
+
+// shared reports whether a user other than id is in its group.
+func shared(passwd, group []byte, id Identity) bool {
+	for u := range rows(passwd, 7) {
+		uid, _ := parseID(u[2])
+		if gid, ok := parseID(u[3]); ok && gid == id.GID && uid != id.UID {
+			return true
+		}
+	}
+	for g := range rows(group, 4) {
+		others := func(name string) bool { return name != "" && name != id.Name }
+		if gid, ok := parseID(g[2]); ok && gid == id.GID && slices.ContainsFunc(strings.Split(g[3], ","), others) {
+			return true
+		}
+	}
+	return false
 }
 
 // Default returns the user of a spec that names none: agbox where passwd has it, else the image's own user, else root.

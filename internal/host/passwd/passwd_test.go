@@ -39,6 +39,19 @@ func TestLookup(t *testing.T) {
 	}
 }
 
+func TestOwnGroup(t *testing.T) {
+	const passwd = "root:x:0:0::/root:/bin/sh\na:x:1:1::/:\nagain:x:1:1::/:\nb:x:2:50::/:\nc:x:3:50::/:\nd:x:4:4::/:\ne:x:5:60::/:\n"
+	const group = "root:x:0:root\na:x:1:\nstaff:x:50:\nd:x:4:d,e\ne:x:60:e\n"
+	for spec, want := range map[string]bool{
+		"root": true, "a": true, "again": true, "1": true, "e": true,
+		"b": false, "c": false, "d": false, "a:50": false, "a:1": false, "7": false, "7:7": false,
+	} {
+		if id, err := Lookup([]byte(passwd), []byte(group), spec); err != nil || id.OwnGroup != want {
+			t.Errorf("%q: %+v, %v", spec, id, err)
+		}
+	}
+}
+
 func TestLookupRefuses(t *testing.T) {
 	for spec, want := range map[string]string{
 		"nobody":       `user "nobody" is not in`,
