@@ -69,8 +69,11 @@ func (c *Clock) Read() Times {
 func synced() bool {
 	var t unix.Timex // with no modes it only reads
 	_, err := unix.Adjtimex(&t)
-	return err == nil && t.Status&unix.STA_UNSYNC == 0
+	return err == nil && isSynced(t.Status)
 }
+
+// isSynced reports whether the status of the kernel's clock means that it is synchronised.
+func isSynced(status int32) bool { return status&unix.STA_UNSYNC == 0 }
 
 // since reads a clock that Open has found readable.
 func since(id int32) time.Duration {

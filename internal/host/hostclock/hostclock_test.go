@@ -3,6 +3,9 @@ package hostclock
 import (
 	"testing"
 	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestReadTheHostsClocks(t *testing.T) {
@@ -28,5 +31,33 @@ func TestReadTheHostsClocks(t *testing.T) {
 	}
 	if apart := b.Wall.Add(-b.SinceBoot).Sub(a.Wall.Add(-a.SinceBoot)).Abs(); apart > maxApart {
 		t.Errorf("the time of the boot differs by %v", apart)
+	}
+}
+
+// TestSyncedIsTheKernels compares with a system call of the test's own, which fails under a seccomp filter. The bit is STA_UNSYNC of adjtimex(2).
+func TestSyncedIsTheKernels(t *testing.T) {
+	const unsynced = 0x40
+	c, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw := func() bool {
+		var tx unix.Timex
+		_, _, errno := unix.Syscall(unix.SYS_ADJTIMEX, uintptr(unsafe.Pointer(&tx)), 0, 0)
+		return errno == 0 && tx.Status&unsynced == 0
+	}
+	for range tries { // it may change between two readings
+		before, got, after := raw(), c.Read().Synced, raw()
+		if before == after {
+			if got != before {
+				t.Errorf("Synced is %v, the kernel says %v", got, before)
+			}
+			break
+		}
+	}
+	for status, want := range map[int32]bool{0: true, 0x2001: true, unsynced: false, 0x2001 | unsynced: false} {
+		if isSynced(status) != want {
+			t.Errorf("status %#x: %v", status, !want)
+		}
 	}
 }
