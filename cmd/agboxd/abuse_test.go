@@ -193,3 +193,41 @@ func TestDescriptorsAreShared(t *testing.T) {
 		}
 	}
 }
+
+// TestHalfAHeaderClosesTheConnection: the client sends a byte now and then, so the connection is never idle.
+func TestHalfAHeaderClosesTheConnection(t *testing.T) {
+	a := startAbused(t, "")
+	conn, err := net.Dial("tcp", a.http)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	begun := time.Now()
+	if _, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: x"); err != nil {
+		t.Fatal(err)
+	}
+	slowly := time.NewTicker(headerTimeout / 20)
+	defer slowly.Stop()
+	closed := make(chan error, 1)
+	go func() {
+		_ = conn.SetReadDeadline(begun.Add(served))
+		_, err := io.Copy(io.Discard, conn)
+		closed <- err
+	}()
+	for {
+		select {
+		case <-slowly.C:
+			_, _ = io.WriteString(conn, "x") // fails once the daemon has closed the connection
+			continue
+		case err := <-closed:
+			took := time.Since(begun)
+			if errors.Is(err, os.ErrDeadlineExceeded) || took < headerTimeout || took >= readTimeout {
+				t.Errorf("the connection ended after %s: %v", took, err)
+			}
+		}
+		break
+	}
+	if text, err := a.fetch("/healthz"); err != nil || text != "ok\n" {
+		t.Errorf("another client got %q, %v", text, err)
+	}
+}
