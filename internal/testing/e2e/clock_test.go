@@ -77,6 +77,7 @@ func TestAJumpOfTheClockDeletesNothing(t *testing.T) {
 
 	d.setClock(`{"step": "48h"}`)
 	d.wantPage("/readyz", http.StatusOK, "[!]clock: the host's clock jumped by 48h0m0s; deadlines wait until ")
+	d.wantPage("/metrics", http.StatusOK, `agboxd_clock_jumps_total{kind="forward"} 1`, `agboxd_clock_jumps_total{kind="backward"} 0`)
 	time.Sleep(nothingHappens)
 	intact()
 	d.restart()
