@@ -38,9 +38,10 @@ func TestExecsAreQuickWithoutInotify(t *testing.T) {
 				took = append(took, time.Since(begun))
 			}
 			slices.Sort(took)
-			t.Logf("execs took %s in the middle, %s at most", took[len(took)/2], took[len(took)-1])
-			if took[len(took)/2] > time.Second {
-				t.Errorf("half of the execs took more than %s", took[len(took)/2])
+			middle, slowest := took[len(took)/2], took[len(took)-1]
+			t.Logf("execs took %s in the middle, %s at most", middle, slowest)
+			if middle > time.Second || slowest > 2*time.Second {
+				t.Errorf("execs took %s in the middle, %s at most", middle, slowest)
 			}
 			_, body, err := d.page("/readyz")
 			if warned := err == nil && strings.Contains(body, "[!]inotify: the kernel gives no instance or watch for 1 sandboxes"); warned != (limits != ":") {
