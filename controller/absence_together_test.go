@@ -5,6 +5,7 @@ import (
 	"time"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller"
 	"github.com/agbox/agbox/dockerx"
 )
 
@@ -58,5 +59,52 @@ func TestACreateWithoutAPrimaryWaitsForNoOperator(t *testing.T) {
 			t.Errorf("%d wait for an operator: %q", n, p.daemon.Vanished())
 		}
 		p.vanish(false)
+	})
+}
+
+// A STOPPED sandbox whose container went without an event stays STOPPED. It has not vanished together with what vanishes much later.
+func TestAStoppedSandboxThatIsGoneHoldsNoLaterVerdict(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		stopped, other := p.readyBox(t), p.readyBox(t)
+		p.stopBox(t, stopped)
+		pass(time.Minute)
+		p.engine.HideContainer(p.container(0), true)
+		pass(5 * time.Minute)
+		p.wantState(t, stopped, agboxv1.SandboxState_SANDBOX_STATE_STOPPED)
+		p.engine.HideContainer(p.container(1), true)
+		pass(5 * time.Minute)
+		p.wantState(t, other, failed)
+		p.wantState(t, stopped, agboxv1.SandboxState_SANDBOX_STATE_STOPPED)
+		if n := p.daemon.Held(); n > 0 {
+			t.Errorf("%d wait for an operator: %q", n, p.daemon.Vanished())
+		}
+	})
+}
+
+// A create whose started primary vanishes together with another sandbox is held, and an operator's confirmation frees both.
+func TestACreateThatVanishesBesideAnotherIsConfirmed(t *testing.T) {
+	forget := &forgetful{lost: true}
+	withDaemon(t, func(t *testing.T, p *player) {
+		other := p.readyBox(t)
+		forget.lost, forget.then = false, func() { p.vanish(true) }
+		id := p.create(t, &agboxv1.CreateSpec{})
+		pass(5 * time.Minute)
+		if n := p.daemon.Held(); n != 2 {
+			t.Fatalf("%d are held: %s", n, p.daemon.Vanished())
+		}
+		if _, err := p.daemon.ConfirmEngine(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		pass(5 * time.Minute)
+		if n := p.daemon.Held(); n != 0 {
+			t.Errorf("%d are held: %s", n, p.daemon.Vanished())
+		}
+		p.wantState(t, other, failed)
+		p.vanish(false)
+		pass(5 * time.Minute)
+		p.wantState(t, other, ready) // no verdict outlasts what contradicts it
+		p.wantState(t, id, ready)
+	}, func(c *controller.Config) {
+		forget.Store, c.Store = c.Store, forget
 	})
 }

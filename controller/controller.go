@@ -132,6 +132,7 @@ func New(cfg Config) *Controller {
 	c.absences = absence.New(absence.Options{
 		Ports: absence.Ports{
 			Store: cfg.Store, Engine: cfg.Engine, Objects: c.objects, Exec: cfg.Execs.Status, CheckSame: c.link.CheckSame, Logger: cfg.Logger,
+			Begun:  cfg.Execs.Begun,
 			Record: func(sb store.Sandbox) plan.Record { return c.reader.RecordOf(sb) },
 		},
 		Confirmations: cfg.Store, ReadSame: c.link.Checker.CheckSame, Enqueue: c.sandboxLoop.Add, DoubtEnded: c.agents.EnqueueOf,

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/containerd/errdefs"
@@ -66,10 +67,18 @@ func (d *agentDraft) unhold(n uint64) {
 	d.Held, d.HeldReason = 0, ""
 	d.eachPrompt(d.ID, func(m uint64, p *storev1.AgentPrompt) bool {
 		if p.GetHeld() && m != n {
-			d.Held, d.HeldReason = d.Held+1, p.GetHeldReason()
+			d.Held, d.HeldReason = d.Held+1, HeldReason(p)
 		}
 		return true
 	})
+}
+
+// HeldReason returns why a prompt is held. Records of older daemons don't say it.
+func HeldReason(p *storev1.AgentPrompt) string {
+	if !p.GetHeld() {
+		return ""
+	}
+	return cmp.Or(p.GetHeldReason(), "its turn was cut off")
 }
 
 // promptIntent changes a prompt by fn, which gets its record, nil once it is over, and its ID's. Errors: PROMPT_NOT_FOUND, and those of fn.
@@ -101,9 +110,9 @@ func (s *Store) promptIntent(
 }
 
 func promptIsOver(id, promptID string, ref *storev1.AgentPromptRef) error {
-	what := "completed"
+	what := "is over"
 	if ref.GetWithdrawn() {
-		what = outcomeWithdrawn
+		what = "was withdrawn"
 	}
-	return refuse("agent_id", id, "AGENT_INVALID_STATE", errdefs.ErrFailedPrecondition, "prompt %s of agent %s was %s", promptID, id, what)
+	return refuse("agent_id", id, "AGENT_INVALID_STATE", errdefs.ErrFailedPrecondition, "prompt %s of agent %s %s", promptID, id, what)
 }

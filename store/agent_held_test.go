@@ -111,7 +111,7 @@ func TestWhatCannotBeWithdrawnOrRedelivered(t *testing.T) {
 		"withdraw":  func(id, prompt string) error { _, err := s.WithdrawPrompt(ctx, id, prompt); return err },
 		"redeliver": func(id, prompt string) error { _, err := s.RequestRedelivery(ctx, id, prompt); return err },
 	} {
-		if err := method("agent", "p-1"); reasonOf(err) != "AGENT_INVALID_STATE" || !strings.Contains(err.Error(), "completed") {
+		if err := method("agent", "p-1"); reasonOf(err) != "AGENT_INVALID_STATE" || !strings.Contains(err.Error(), "is over") {
 			t.Errorf("%s a completed prompt: %v", what, err)
 		}
 		if err := method("agent", "p-9"); reasonOf(err) != "PROMPT_NOT_FOUND" || !errdefs.IsNotFound(err) {
@@ -120,5 +120,31 @@ func TestWhatCannotBeWithdrawnOrRedelivered(t *testing.T) {
 		if err := method("nobody", "p-1"); reasonOf(err) != "AGENT_NOT_FOUND" {
 			t.Errorf("%s a prompt of nobody: %v", what, err)
 		}
+	}
+}
+
+// The summary of held prompts is the same before and after a restart.
+func TestTheReasonOfTheNewestHeldPromptSurvives(t *testing.T) {
+	s := open(t, testOptions(t))
+	withAgent(t, s, "agent")
+	hold := func(why string) {
+		for range 2 {
+			makeIdle(t, s, "agent")
+			claim(t, s, "agent")
+			strike(t, s, "agent", why)
+		}
+	}
+	prompt(t, s, "agent", "p-1")
+	hold("one")
+	prompt(t, s, "agent", "p-2")
+	hold("two")
+	_, err := s.RequestRedelivery(ctx, "agent", "p-1")
+	must(t, err)
+	hold("one again")
+	for range 2 {
+		if got := agent1(t, s, "agent").HeldReason; !strings.Contains(got, "two") {
+			t.Errorf("it is held because %q", got)
+		}
+		s = reopen(t, s)
 	}
 }

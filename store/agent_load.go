@@ -55,7 +55,7 @@ func (l loader) countPrompts(a *Agent) {
 	l.eachPrompt(a.ID, func(_ uint64, p *storev1.AgentPrompt) bool {
 		switch {
 		case p.GetHeld():
-			a.Held, a.HeldReason = a.Held+1, p.GetHeldReason()
+			a.Held, a.HeldReason = a.Held+1, HeldReason(p)
 		case p.GetPromptId() != a.Status.GetPromptId():
 			a.Queued++
 		}

@@ -112,7 +112,9 @@ func (d *agentDraft) hold(n uint64, p *storev1.AgentPrompt, reason string) {
 		d.Held--
 	}
 	p.Held, p.HeldReason = true, reason
-	d.Held, d.HeldReason = d.Held+1, reason
+	if d.Held++; len(held) == 0 || n > held[len(held)-1] {
+		d.HeldReason = reason
+	}
 	d.putNumbered(prefixAgentPrompts+d.ID, n, p)
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/owned"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
@@ -59,6 +60,8 @@ type Ports struct {
 	Exec func(sandboxID, execID, nonce string) (execjournal.Status, error)
 	// CheckSame checks that the engine is ours and has not restarted since run.
 	CheckSame func(ctx context.Context, run *storev1.EngineRun) error
+	// Begun reports whether a primary of a sandbox was started, or was about to be.
+	Begun func(sandboxID string) (bool, error)
 	// Record returns the part of a live sandbox's record that decisions depend on.
 	Record func(store.Sandbox) plan.Record
 	Logger *slog.Logger
@@ -150,6 +153,7 @@ func (r *Reader) prove(ctx context.Context, s Sandbox, w *plan.World) error {
 			w.Doubt, w.LookAgain = vanishedTogether(append(others, s.Name)), looksApart
 			return nil
 		}
+		r.release(rec.ID)
 	}
 	w.Doubt = ""
 	return nil
@@ -221,8 +225,11 @@ func (r *Reader) vanishedWith(ctx context.Context, rec plan.Record, run *storev1
 		return nil, false, fmt.Errorf("the engine lists the primary container again: %w", errdefs.ErrUnavailable)
 	}
 	delete(all, rec.ID)
-	for _, sb := range all {
-		names = append(names, NameOf(sb))
+	for id, sb := range all {
+		stopped := rec.State == agboxv1.SandboxState_SANDBOX_STATE_STOPPED || sb.State == agboxv1.SandboxState_SANDBOX_STATE_STOPPED
+		if !stopped || !r.missedApart(id, rec.ID) {
+			names = append(names, NameOf(sb))
+		}
 	}
 	return names, false, nil
 }
@@ -255,5 +262,6 @@ func (r *Reader) unlisted(ctx context.Context, run *storev1.EngineRun, engine *s
 
 // lacksPrimary reports whether a sandbox without its primary should have one.
 func (r *Reader) lacksPrimary(sb store.Sandbox) bool {
-	return plan.Lacks(r.p.Record(sb), plan.World{}) == plan.ThePrimary
+	begun, _ := r.p.Begun(sb.ID) // an unreadable mark proves nothing, and the record says most of it
+	return plan.Lacks(r.p.Record(sb), plan.World{Begun: begun}) == plan.ThePrimary
 }

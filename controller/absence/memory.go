@@ -122,6 +122,15 @@ func (a *memory) observe(id, what string, run *storev1.EngineRun, destroyed bool
 	return max(0, apart-time.Since(f.at))
 }
 
+// missedApart reports that two sandboxes were missed so far apart that they have not vanished together. A STOPPED sandbox whose container
+// is gone without an event stays missed until a resume.
+func (a *memory) missedApart(one, other string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	first, ok := a.first[one]
+	return ok && first.at.Sub(a.first[other].at).Abs() > looksApart
+}
+
 // isDestroyed reports whether an event reported the removal of one of the objects.
 func (a *memory) isDestroyed(objects ...string) bool {
 	a.mu.Lock()
@@ -134,6 +143,13 @@ func (a *memory) hold(id string, h heldSandbox) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.held[id] = h
+}
+
+// release ends the wait of a sandbox for an operator.
+func (a *memory) release(id string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.held, id)
 }
 
 // holding returns the names of the sandboxes that wait for an operator.

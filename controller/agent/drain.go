@@ -31,8 +31,7 @@ type Drainer struct {
 }
 
 // NewDrainer returns a Drainer for the agents of r, whose queue q has the key DrainKey. It calls drained once or more when a drain is
-// DONE, with the exit that its caller requested, and with false when a drain was withdrawn; drained must not
-// block, and may be nil.
+// over: DONE, with the exit that its caller requested, or withdrawn, with false; drained must not block, and may be nil.
 func NewDrainer(r *Reconciler, s DrainStore, q *queue.Loop, drained func(exit bool)) *Drainer {
 	return &Drainer{agents: r, store: s, queue: q, drained: drained}
 }
@@ -61,9 +60,7 @@ func (d *Drainer) SaveNow(ctx context.Context) error {
 // Undrain opens the gates. changed is false if there was no drain.
 func (d *Drainer) Undrain(ctx context.Context) (changed bool, err error) {
 	changed, err = d.store.EndDrain(ctx)
-	if changed && d.drained != nil {
-		d.drained(false)
-	}
+	d.queue.Add(DrainKey)
 	d.agents.EnqueueAll()
 	return changed, err
 }
@@ -120,13 +117,13 @@ func (d *Drainer) EnqueueDrain() {
 	}
 }
 
+// drainLook bounds the time between two passes: after a jump of the clock a drain is over by its age, without a change that adds its key.
+const drainLook = 10 * time.Second
+
 // ReconcileDrain makes one pass over the drain.
 func (d *Drainer) ReconcileDrain(ctx context.Context, _ string) (queue.Result, error) {
 	rec := d.agents.cfg.Store.Drain()
-	if rec == nil {
-		return queue.Result{}, nil
-	}
-	if rec.GetPhase() == agboxv1.DrainPhase_DRAIN_PHASE_DONE { // here and not after the commit, whose reply may be lost
+	if rec == nil || rec.GetPhase() == agboxv1.DrainPhase_DRAIN_PHASE_DONE { // here and not after the commit, whose reply may be lost
 		if d.drained != nil {
 			d.drained(rec.GetExit())
 		}
@@ -138,7 +135,7 @@ func (d *Drainer) ReconcileDrain(ctx context.Context, _ string) (queue.Result, e
 		Alive: d.anyAlive(ctx),
 	}.Next()
 	if next == rec.GetPhase() {
-		return queue.Result{Next: left}, nil
+		return queue.Result{Next: min(left, drainLook)}, nil
 	}
 	return queue.Result{}, d.enterPhase(ctx, rec, next)
 }

@@ -49,7 +49,7 @@ func (a *auditor) inDocker(sb *sandbox) {
 		}
 	case stopped:
 		a.noneAlive(sb, p, "I15", "STOPPED", container.alive)
-		a.primaryExists(sb, p, "I15", "STOPPED")
+		a.primaryExists(note, sb, p, "I15", "STOPPED") // somebody removed it, and the engine reported nothing
 	case paused:
 		if want == wantPause {
 			a.pausedInDocker(sb, p)
@@ -108,7 +108,7 @@ func (a *auditor) pausedInDocker(sb *sandbox, p parts) {
 	demoted := sb.desired.GetDemotedAt() != 0
 	is := fmt.Sprintf("PAUSED (demoted: %t)", demoted)
 	a.noneAlive(sb, p, "I16", is, func(c container) bool { return c.alive() && (!c.frozen() || demoted) })
-	a.primaryExists(sb, p, "I16", "PAUSED")
+	a.primaryExists(flux, sb, p, "I16", "PAUSED")
 }
 
 func (a *auditor) noneAlive(sb *sandbox, p parts, invariant, is string, alive func(container) bool) {
@@ -117,8 +117,8 @@ func (a *auditor) noneAlive(sb *sandbox, p parts, invariant, is string, alive fu
 	}
 }
 
-func (a *auditor) primaryExists(sb *sandbox, p parts, invariant, is string) {
-	a.about(flux, invariant, sandboxName(sb), sb.stamp()).when(len(p.primaries) == 0, "it is %s, and its primary container is gone", is)
+func (a *auditor) primaryExists(sev severity, sb *sandbox, p parts, invariant, is string) {
+	a.about(sev, invariant, sandboxName(sb), sb.stamp()).when(len(p.primaries) == 0, "it is %s, and its primary container is gone", is)
 }
 
 func failedByCreate(sb *sandbox) bool {

@@ -194,7 +194,6 @@ var worldViolations = []planted{
 	{"READY and detached", late(func(p *place) { p.one("web", "primary").Settings.Networks = nil }), "I14 sandbox web: it is READY, and its primary is not attached to its network"},
 	{"a failed service without an event", late(func(p *place) { p.one("web", "service").State = "exited" }), "I14 sandbox web: service db is reported READY, and its container does not run"},
 	{"STOPPED and running", late(func(p *place) { p.one("still", "primary").State = "running" }), "I15 sandbox still: it is STOPPED, and container agbox-primary-still is running"},
-	{"STOPPED and gone", late(func(p *place) { p.one("still", "primary").Labels[labelComponent] = "service" }), "I15 sandbox still: it is STOPPED, and its primary container is gone"},
 	{"PAUSED and running", late(func(p *place) { p.one("cold", "primary").State = "running" }), "I16 sandbox cold: it is PAUSED (demoted: false), and container agbox-primary-cold is running"},
 	{"demoted and frozen", early(func(p *place) {
 		edit(p, "sandbox-desired", "cold", &storev1.Desired{}, func(d *storev1.Desired) { d.DemotedAt = 5 })
@@ -366,6 +365,16 @@ func TestWithoutADaemonDifferencesWithTheWorldAreWarnings(t *testing.T) {
 	delete(p.db["events:web"], numKey(2))
 	if r := p.run(); r.OK() {
 		t.Error("the gap was not found")
+	}
+}
+
+// A STOPPED sandbox whose container somebody removed without an event stays STOPPED until a resume: a warning, however long it persists.
+func TestAStoppedSandboxWithoutAPrimaryIsAWarning(t *testing.T) {
+	p := sound(t).mirror()
+	p.world.containers = slices.DeleteFunc(p.world.containers, func(c container) bool { return c.name() == "agbox-primary-still" })
+	r := p.run()
+	if !r.OK() || len(r.Warnings) != 1 || r.Warnings[0].String() != "I15 sandbox still: it is STOPPED, and its primary container is gone" {
+		t.Errorf("%+v", r)
 	}
 }
 

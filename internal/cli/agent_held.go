@@ -71,7 +71,7 @@ func (a *app) promptVerbCommand(v promptVerb) *cobra.Command {
 func (v promptVerb) choose(cmd *cobra.Command, one *agboxv1.AgentHandle, start string) (id string, err error) {
 	var ids []string
 	for _, p := range one.GetQueue() {
-		if strings.HasPrefix(p.GetPromptId(), start) && (start != "" || !v.held || p.GetHeld()) {
+		if strings.HasPrefix(p.GetPromptId(), start) && (!v.held || p.GetHeld()) {
 			ids = append(ids, p.GetPromptId())
 		}
 		if p.GetPromptId() == start {

@@ -17,7 +17,7 @@ func TestChoosingAPrompt(t *testing.T) {
 		verb        promptVerb
 		start, want string
 	}{
-		{redeliver, "", "abc-1"}, {redeliver, "abd", "abd-2"}, {redeliver, "abc-1", "abc-1"},
+		{redeliver, "", "abc-1"}, {redeliver, "a", "abc-1"}, {redeliver, "abd-2", "abd-2"}, {redeliver, "abc-1", "abc-1"},
 		{withdraw, "abd", "abd-2"}, {withdraw, "ab", "ab"}, {withdraw, "other", "other"},
 		{withdraw, "", ""}, {withdraw, "a", ""},
 	} {

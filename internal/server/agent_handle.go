@@ -94,7 +94,7 @@ func (s *Server) agentQueue(ctx context.Context, a store.Agent) ([]*agboxv1.Agen
 		text := []rune(p.GetText())
 		queue = append(queue, &agboxv1.AgentQueuedPrompt{
 			PromptId: p.GetPromptId(), Text: string(text[:min(len(text), shownPromptText)]), QueuedAt: nanoseconds(p.GetQueuedAt()),
-			Held: p.GetHeld(), Given: p.GetClaims(), HeldReason: p.GetHeldReason(),
+			Held: p.GetHeld(), Given: p.GetClaims(), HeldReason: store.HeldReason(p),
 		})
 	}
 	return queue, nil
