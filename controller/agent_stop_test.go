@@ -196,8 +196,8 @@ func TestADemotionCutsTheTurnOff(t *testing.T) {
 	})
 }
 
-// TestWhatWasFrozenOnceIsNotSavedAgain: the turn was interrupted in another process, and its work was saved then.
-func TestWhatWasFrozenOnceIsNotSavedAgain(t *testing.T) {
+// TestAnInterruptedTurnIsSavedOnce: the turn was interrupted in another process, and its work was saved then.
+func TestAnInterruptedTurnIsSavedOnce(t *testing.T) {
 	spec := &agboxv1.AgentSpec{OnInterrupted: "hold", SaveCommand: []string{"sleep", "8000", "0"}}
 	withAgent(t, spec, func(t *testing.T, p *player, box, id string) {
 		p.prompt(t, id, "hang")

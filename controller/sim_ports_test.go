@@ -239,8 +239,8 @@ func (s *simStore) RequestCancel(ctx context.Context, id string) (bool, error) {
 	return simulated(s.simPort, "Store.RequestCancel "+id, func() (bool, error) { return s.Store.RequestCancel(ctx, id) })
 }
 
-func (s *simStore) RequestFreeze(ctx context.Context, id string) (bool, error) {
-	return simulated(s.simPort, "Store.RequestFreeze "+id, func() (bool, error) { return s.Store.RequestFreeze(ctx, id) })
+func (s *simStore) RequestInterruptToSave(ctx context.Context, id string) (bool, error) {
+	return simulated(s.simPort, "Store.RequestInterruptToSave "+id, func() (bool, error) { return s.Store.RequestInterruptToSave(ctx, id) })
 }
 
 func (s *simStore) RequestNudge(ctx context.Context, id string) (bool, error) {

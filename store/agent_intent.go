@@ -44,10 +44,10 @@ func (s *Store) RequestInterrupt(ctx context.Context, id string) (changed bool, 
 	})
 }
 
-// RequestFreeze is RequestInterrupt for saving the agent's work: the prompt counts as cut off even if the program reports that it
+// RequestInterruptToSave is RequestInterrupt for saving the agent's work: the prompt counts as cut off even if the program reports that it
 // completed the turn because of the interrupt. An earlier interrupt request is not changed. An agent whose delete was requested is
 // interrupted too, because its sandbox waits for its work. Errors: as RequestInterrupt.
-func (s *Store) RequestFreeze(ctx context.Context, id string) (changed bool, err error) {
+func (s *Store) RequestInterruptToSave(ctx context.Context, id string) (changed bool, err error) {
 	return onAgent(ctx, s, id, func(d *agentDraft) (bool, error) {
 		return d.turnIntent(func() bool { return d.interrupt(true) })
 	})

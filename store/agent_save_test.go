@@ -29,14 +29,14 @@ func TestWhatTheDaemonInterruptsIsGivenAgain(t *testing.T) {
 		want    int
 		save    bool
 	}{
-		{"the daemon's", func(s *Store) error { _, err := s.RequestFreeze(ctx, "agent"); return err }, "interrupted", 1, true},
-		{"the daemon's, and the turn ended well", func(s *Store) error { _, err := s.RequestFreeze(ctx, "agent"); return err }, "end_turn", 0, true},
-		{"the daemon's, reported as a limit", func(s *Store) error { _, err := s.RequestFreeze(ctx, "agent"); return err }, "max_turn_requests", 1, true},
-		{"the daemon's, reported as an error", func(s *Store) error { _, err := s.RequestFreeze(ctx, "agent"); return err }, "error", 1, true},
+		{"the daemon's", func(s *Store) error { _, err := s.RequestInterruptToSave(ctx, "agent"); return err }, "interrupted", 1, true},
+		{"the daemon's, and the turn ended well", func(s *Store) error { _, err := s.RequestInterruptToSave(ctx, "agent"); return err }, "end_turn", 0, true},
+		{"the daemon's, reported as a limit", func(s *Store) error { _, err := s.RequestInterruptToSave(ctx, "agent"); return err }, "max_turn_requests", 1, true},
+		{"the daemon's, reported as an error", func(s *Store) error { _, err := s.RequestInterruptToSave(ctx, "agent"); return err }, "error", 1, true},
 		{"a limit, and nobody's", func(*Store) error { return nil }, "max_turn_requests", 0, false},
 		{"somebody's", func(s *Store) error { _, err := s.RequestInterrupt(ctx, "agent"); return err }, "interrupted", 0, false},
 		{"somebody's after the daemon's", func(s *Store) error {
-			_, err := s.RequestFreeze(ctx, "agent")
+			_, err := s.RequestInterruptToSave(ctx, "agent")
 			must(t, err)
 			changed, err := s.RequestInterrupt(ctx, "agent")
 			if !changed {
@@ -65,7 +65,7 @@ func TestWhatTheDaemonInterruptsIsGivenAgain(t *testing.T) {
 func TestTheNextTurnIsNotInterrupted(t *testing.T) {
 	s := withBusy(t, "finish")
 	for _, ask := range []func() (bool, error){
-		func() (bool, error) { return s.RequestFreeze(ctx, "agent") }, func() (bool, error) { return s.RequestNudge(ctx, "agent") },
+		func() (bool, error) { return s.RequestInterruptToSave(ctx, "agent") }, func() (bool, error) { return s.RequestNudge(ctx, "agent") },
 	} {
 		_, err := ask()
 		must(t, err)

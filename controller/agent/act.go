@@ -67,8 +67,8 @@ func (p *pass) act(ctx context.Context, decision agentplan.Plan) error {
 			return queue.Ignore(second(db.RequestCancel(ctx, p.ExecID)), errdefs.IsFailedPrecondition, errdefs.IsNotFound)
 		},
 		agentplan.Nudge: func() error { return second(db.RequestNudge(ctx, id)) },
-		agentplan.Freeze: func() error { // its turn may have ended meanwhile
-			return queue.Ignore(second(db.RequestFreeze(ctx, id)), errdefs.IsFailedPrecondition)
+		agentplan.Interrupt: func() error { // its turn may have ended meanwhile
+			return queue.Ignore(second(db.RequestInterruptToSave(ctx, id)), errdefs.IsFailedPrecondition)
 		},
 		agentplan.Keep:      func() error { return p.r.startHelper(p.saveHelper()) },
 		agentplan.Summarize: p.summarize,

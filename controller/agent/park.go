@@ -30,11 +30,11 @@ func (o *Observer) hasTurn(ctx context.Context, rec plan.Record, a store.Agent, 
 
 // works reports whether an agent is in a turn, or has unsaved work of a turn that was interrupted to save it.
 func (o *Observer) works(ctx context.Context, a store.Agent, at clock.Reading) bool {
-	return a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY || isFrozen(a) || o.settles(ctx, a, at) > 0
+	return a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY || isInterruptedToSave(a) || o.settles(ctx, a, at) > 0
 }
 
-// isFrozen reports whether the last turn of an agent was ended to save its work.
-func isFrozen(a store.Agent) bool {
+// isInterruptedToSave reports whether the last turn of an agent was interrupted to save its work.
+func isInterruptedToSave(a store.Agent) bool {
 	return a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_IDLE && a.Desired.GetInterruptToSave()
 }
 

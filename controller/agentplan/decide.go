@@ -67,7 +67,7 @@ func Decide(r Record, w World, now time.Time) Plan {
 	case w.Nudge:
 		return Plan{Kind: Nudge}
 	case r.State == agboxv1.AgentState_AGENT_STATE_BUSY && w.TurnEnds && w.TurnLeft <= InterruptGrace && !r.Interrupted:
-		return Plan{Kind: Freeze}
+		return Plan{Kind: Interrupt}
 	case Lives(r.State) && w.Undelivered:
 		return Plan{Kind: Deliver}
 	}

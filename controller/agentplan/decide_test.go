@@ -179,7 +179,7 @@ func TestDecide(t *testing.T) {
 		{"its sandbox stops: a turn has a while", busyState, ending, "wait next:15s"},
 		{"its sandbox stops: and is nudged", busyState, func(s *scene) { ending(s); s.w.Nudge = true }, "nudge"},
 		{"its sandbox stops: the nudge goes out", busyState, func(s *scene) { ending(s); s.w.Undelivered = true }, "deliver"},
-		{"its sandbox stops: the turn is interrupted", busyState, func(s *scene) { ending(s); s.w.TurnLeft = 5 * time.Second }, "freeze"},
+		{"its sandbox stops: the turn is interrupted", busyState, func(s *scene) { ending(s); s.w.TurnLeft = 5 * time.Second }, "interrupt"},
 		{"its sandbox stops: that is delivered", busyState, func(s *scene) {
 			ending(s)
 			s.r.Interrupted, s.w.TurnLeft, s.w.Undelivered = true, 5*time.Second, true
@@ -233,13 +233,13 @@ func TestDecide(t *testing.T) {
 		{"delete: end the process", busyState, func(s *scene) { s.r.Run = del }, "end"},
 		{"delete with its sandbox: a turn has a while", busyState, func(s *scene) { s.r.Run = del; ending(s) }, "wait next:15s"},
 		{"delete with its sandbox: the nudge goes out", busyState, func(s *scene) { s.r.Run = del; ending(s); s.w.Undelivered = true }, "deliver"},
-		{"delete with its sandbox: the turn is interrupted", busyState, func(s *scene) { s.r.Run = del; ending(s); s.w.TurnLeft = time.Second }, "freeze"},
+		{"delete with its sandbox: the turn is interrupted", busyState, func(s *scene) { s.r.Run = del; ending(s); s.w.TurnLeft = time.Second }, "interrupt"},
 		{"delete with its sandbox: the while is over", busyState, func(s *scene) { s.r.Run = del; ending(s); s.w.TurnLeft = 0 }, "end"},
 		{"delete with its sandbox: the work is saved", busyState, func(s *scene) { s.r.Run = del; ending(s); cancelled(s); s.w.Save = SaveDue }, "save next:1s"},
 		{"delete with its sandbox: it is saved", busyState, func(s *scene) { s.r.Run = del; ending(s); cancelled(s); s.w.Save = Saved }, "transition DRAIN_PARKED parked saved"},
 		{"delete with its sandbox: idle", idleState, func(s *scene) { s.r.Run = del; ending(s); s.w.InTurn, s.w.TurnLeft = false, 0 }, "end"},
-		{"delete with its sandbox: idle, and frozen before", idleState, func(s *scene) { s.r.Run = del; ending(s) }, "end"},
-		{"delete with its sandbox: ended, and frozen before", idleState, func(s *scene) { s.r.Run = del; ending(s); cancelled(s); s.w.Save = SaveDue }, "save next:1s"},
+		{"delete with its sandbox: idle, and interrupted before", idleState, func(s *scene) { s.r.Run = del; ending(s) }, "end"},
+		{"delete with its sandbox: ended, and interrupted before", idleState, func(s *scene) { s.r.Run = del; ending(s); cancelled(s); s.w.Save = SaveDue }, "save next:1s"},
 		{"delete: forget it", stoppedState, func(s *scene) { s.r.Run = del }, "remove"},
 		{"delete of one that never ran", pendingState, func(s *scene) { s.r.Run = del }, "remove"},
 	} {

@@ -140,8 +140,8 @@ const (
 	End Kind = "end"
 	// Nudge requests a nudge of the present turn: a line that asks it to finish.
 	Nudge Kind = "nudge"
-	// Freeze requests an interrupt of the present turn.
-	Freeze Kind = "freeze"
+	// Interrupt requests an interrupt of the present turn, so that its work can be saved.
+	Interrupt Kind = "interrupt"
 	// Keep saves the work of an interrupted turn.
 	Keep Kind = "save"
 	// Summarize requests a summary of the older turns for the next prompt.
@@ -156,7 +156,7 @@ const (
 
 // Kinds lists every step.
 func Kinds() []Kind {
-	return []Kind{Wait, Read, Spawn, Claim, Deliver, Transition, End, Nudge, Freeze, Keep, Summarize, Move, Adopt, Remove}
+	return []Kind{Wait, Read, Spawn, Claim, Deliver, Transition, End, Nudge, Interrupt, Keep, Summarize, Move, Adopt, Remove}
 }
 
 // Plan is the next step; its commit enqueues the following pass.

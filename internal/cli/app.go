@@ -38,7 +38,7 @@ type Streams struct {
 }
 
 // Run executes one command line, without the program's name, and returns the exit code. A context that ends with
-// *Interrupted as its cause exits as that signal does.
+// *Signalled as its cause exits as that signal does.
 func Run(ctx context.Context, args []string, version string, s Streams) int {
 	a := &app{Streams: s, version: version, notes: &notes{out: s.Err}}
 	a.conn = sync.OnceValue(a.dial)
@@ -100,7 +100,7 @@ func usagef(cmd *cobra.Command, format string, args ...any) error {
 func (a *app) finish(ctx context.Context, err error) int {
 	var exit *exitError
 	var usage *usageError
-	var signal *Interrupted
+	var signal *Signalled
 	switch {
 	case err == nil:
 		return 0

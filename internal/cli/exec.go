@@ -220,7 +220,7 @@ func background(wait func() (*agboxv1.ExecStatus, error)) *execEnd {
 
 // outcome turns the end of an exec into an exit code.
 func (a *app) outcome(ctx context.Context, execID string, end *execEnd) error {
-	if signal, ok := errors.AsType[*Interrupted](context.Cause(ctx)); ok {
+	if signal, ok := errors.AsType[*Signalled](context.Cause(ctx)); ok {
 		if end.err != nil {
 			a.complain(notEnded(execID, a.frozenNow(execID)))
 		}

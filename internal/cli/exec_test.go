@@ -57,7 +57,7 @@ func TestCommandThatIsAcceptedAfterASignalIsCancelled(t *testing.T) {
 		var out bytes.Buffer
 		a := &app{Streams: Streams{Out: &out, Err: &out}, notes: &notes{out: &out}, conn: func() *client.Client { return client.New(s) }}
 		ctx, interrupt := context.WithCancelCause(t.Context())
-		time.AfterFunc(time.Millisecond, func() { interrupt(&Interrupted{Signal: syscall.SIGINT}) })
+		time.AfterFunc(time.Millisecond, func() { interrupt(&Signalled{Signal: syscall.SIGINT}) })
 		err := a.exec(ctx, "web", &agboxv1.CreateExecRequest{ExecId: "one1", Command: []string{"sleep"}}, execOptions{detach: true})
 		if code := a.finish(ctx, err); code != 130 || !s.cancelled || out.Len() > 0 {
 			t.Errorf("exit code %d, cancelled %v, printed %q", code, s.cancelled, out.String())
@@ -70,7 +70,7 @@ func TestSignalDoesNotWaitLongForAnAnswer(t *testing.T) {
 		s := &slowAccept{takes: time.Minute, recorded: make(chan struct{})}
 		a := &app{notes: &notes{}, conn: func() *client.Client { return client.New(s) }}
 		ctx, interrupt := context.WithCancelCause(t.Context())
-		interrupt(&Interrupted{Signal: syscall.SIGTERM})
+		interrupt(&Signalled{Signal: syscall.SIGTERM})
 		begin := time.Now()
 		_, err := a.createExec(ctx, &agboxv1.CreateExecRequest{ExecId: "one1"})
 		if took := time.Since(begin); took != answerPatience || client.Code(err) != codes.Canceled && !errors.Is(err, context.Canceled) {

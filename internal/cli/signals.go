@@ -12,16 +12,16 @@ import (
 // child and to the child's group, and so do shells whose children pass it on. A user's second ^C is later.
 const sameSignal = 500 * time.Millisecond
 
-// Interrupted is the cause of a context that a signal ended.
-type Interrupted struct{ Signal syscall.Signal }
+// Signalled is the cause of a context that a signal ended.
+type Signalled struct{ Signal syscall.Signal }
 
 // Error names the signal.
-func (i *Interrupted) Error() string { return i.Signal.String() }
+func (i *Signalled) Error() string { return i.Signal.String() }
 
 // ExitCode returns what shells expect: 130 for SIGINT, 143 for SIGTERM.
-func (i *Interrupted) ExitCode() int { return 128 + int(i.Signal) }
+func (i *Signalled) ExitCode() int { return 128 + int(i.Signal) }
 
-// WithSignals returns a context that the first SIGINT or SIGTERM ends with *Interrupted as cause; a second one, more than half a second
+// WithSignals returns a context that the first SIGINT or SIGTERM ends with *Signalled as cause; a second one, more than half a second
 // later, calls exit at once. It ignores SIGPIPE, so that a closed pipe is a write error and exec can cancel its command. Call stop when
 // done.
 func WithSignals(ctx context.Context, exit func(code int)) (_ context.Context, stop func()) {
@@ -45,7 +45,7 @@ func WithSignals(ctx context.Context, exit func(code int)) (_ context.Context, s
 func watchSignals(ch <-chan os.Signal, cancel context.CancelCauseFunc, exit func(code int)) {
 	var first time.Time
 	for sig := range ch {
-		i := &Interrupted{Signal: sig.(syscall.Signal)}
+		i := &Signalled{Signal: sig.(syscall.Signal)}
 		if first.IsZero() {
 			first = time.Now()
 			cancel(i)

@@ -202,6 +202,6 @@ func conditionWords(label, want string) (subject, state string) {
 }
 
 func isInterrupt(ctx context.Context) bool {
-	_, ok := errors.AsType[*Interrupted](context.Cause(ctx))
+	_, ok := errors.AsType[*Signalled](context.Cause(ctx))
 	return ok
 }

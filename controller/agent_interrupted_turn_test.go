@@ -7,13 +7,13 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// TestAProcessWhoseTurnWasFrozenIsNotToldTheSameAgain: the drain that froze a turn to save its work is undone before it ends the process.
+// TestAnInterruptedPromptIsRedeliveredToAnotherProcess: the drain that interrupted a turn to save its work is undone before it ends the process.
 // The prompt is redelivered to another process.
-func TestAProcessWhoseTurnWasFrozenIsNotToldTheSameAgain(t *testing.T) {
+func TestAnInterruptedPromptIsRedeliveredToAnotherProcess(t *testing.T) {
 	withAgent(t, &agboxv1.AgentSpec{}, func(t *testing.T, p *player, _, id string) {
 		p.prompt(t, id, "hang")
 		pass(50 * time.Millisecond)
-		p.ask(t, p.store.RequestFreeze, id)
+		p.ask(t, p.store.RequestInterruptToSave, id)
 		if err := p.restart(-1); err != nil {
 			t.Fatal(err)
 		}
