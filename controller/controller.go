@@ -152,7 +152,7 @@ func (c *Controller) newLoop(name string) *queue.Loop {
 // Run works until ctx ends, and returns when every goroutine of the controller has ended.
 func (c *Controller) Run(ctx context.Context) {
 	var wg sync.WaitGroup
-	c.execs.Adopt()
+	c.execs.WatchJournals()
 	c.askResync()
 	wg.Go(func() { c.link.Run(ctx) })
 	wg.Go(func() { c.resyncLoop(ctx) })
@@ -243,9 +243,9 @@ func (c *Controller) SameEngine(ctx context.Context, run *storev1.EngineRun) err
 	return c.link.CheckSame(ctx, run)
 }
 
-// AdoptRecords adopts records that entered the store in other ways than by its clients, as the start of the daemon does: it watches
+// ResyncRebuilt picks up records that were rebuilt after the start of the daemon: it watches their
 // journals and asks for a resync. It ends the waits for a pending rebuild.
-func (c *Controller) AdoptRecords() {
-	c.execs.Adopt()
+func (c *Controller) ResyncRebuilt() {
+	c.execs.WatchJournals()
 	c.askResync()
 }

@@ -25,7 +25,7 @@ func (p *player) copyOf(t *testing.T, id string) store.Rebuilt {
 	}}
 }
 
-// loseStore kills the daemon and replaces the database by a new one, with some records adopted.
+// loseStore kills the daemon and replaces the database by a new one, with some rebuilt records.
 func (p *player) loseStore(t *testing.T, instance string, records ...store.Rebuilt) {
 	t.Helper()
 	ok := func(err error) {
@@ -41,11 +41,11 @@ func (p *player) loseStore(t *testing.T, instance string, records ...store.Rebui
 		Path: path, InitialMmapSize: 1 << 20, Logger: quiet(), Now: p.now, Instance: instance, Rebuild: true,
 	})
 	ok(err)
-	adopt(t, s, records)
+	recordRebuilt(t, s, records)
 	ok(s.Close())
 }
 
-func adopt(t *testing.T, s *store.Store, records []store.Rebuilt) {
+func recordRebuilt(t *testing.T, s *store.Store, records []store.Rebuilt) {
 	t.Helper()
 	var former []string
 	for _, r := range records {
@@ -54,7 +54,7 @@ func adopt(t *testing.T, s *store.Store, records []store.Rebuilt) {
 	if err := s.RememberInstances(t.Context(), former); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Adopt(t.Context(), records); err != nil {
+	if _, err := s.RecordRebuilt(t.Context(), records); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -144,7 +144,7 @@ func TestNothingIsMissingOrGoneWhileRecordsAreRebuilt(t *testing.T) {
 		if err := errors.Join(p.store.RememberInstances(t.Context(), []string{former}), p.store.RebuildDone(t.Context())); err != nil {
 			t.Fatal(err)
 		}
-		p.daemon.AdoptRecords()
+		p.daemon.ResyncRebuilt()
 		pass(time.Minute)
 		p.wantState(t, kept, ready)
 		p.wantState(t, deleted, agboxv1.SandboxState_SANDBOX_STATE_DELETED)
@@ -166,11 +166,11 @@ func TestEventsOfWhatIsRebuiltLaterAreFollowed(t *testing.T) {
 			t.Fatal(err)
 		}
 		pass(time.Second)
-		adopt(t, p.store, []store.Rebuilt{record})
+		recordRebuilt(t, p.store, []store.Rebuilt{record})
 		if err := p.store.RebuildDone(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		p.daemon.AdoptRecords()
+		p.daemon.ResyncRebuilt()
 		pass(time.Minute)
 		p.wantState(t, id, ready)
 		p.must(t, act{"kill box", 0})

@@ -144,7 +144,7 @@ func TestRefusalsOfAgents(t *testing.T) {
 func TestAnAgentOfALostDatabaseIsNotMadeAnew(t *testing.T) {
 	s := open(t, testOptions(t))
 	makeReady(t, s, "box")
-	startExec(t, s, "box", "agent.1") // as adopted with its sandbox
+	startExec(t, s, "box", "agent.1") // as rebuilt with its sandbox
 	if _, err := s.CreateAgent(ctx, "agent", "", agentSpec("box")); reasonOf(err) != "AGENT_ID_ALREADY_EXISTS" {
 		t.Errorf("%v", err)
 	}

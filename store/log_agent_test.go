@@ -63,7 +63,7 @@ func TestAnAgentGoesOnBehindAProcessThatItsRecordsDoNotKnow(t *testing.T) {
 		cutLog(t, o)
 		loseFile(t, o)
 		back := open(t, o)
-		adopt(t, back, recordsOf(t, s)...)
+		recordRebuilt(t, back, recordsOf(t, s)...)
 		must(t, back.RebuildDone(ctx))
 		a, want := agent1(t, back, "agent"), agent1(t, s, "agent").Status.GetIncarnation()
 		if a.Status.GetState() != agentFailed || a.Status.GetIncarnation() != want || lives != (a.Queued == 1) {

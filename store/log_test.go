@@ -205,7 +205,7 @@ func TestRandomHistoriesComeBack(t *testing.T) {
 }
 
 // TestAKillAndALostFileLoseNothingThatWasAcknowledged: the test does not sync the log. A kill inside of a write that crosses a page may leave
-// half of it: the log has no end mark then, so what comes back is hidden until it is adopted, and nothing acknowledged is missing.
+// half of it: the log has no end mark then, so what comes back is hidden until it is recorded, and nothing acknowledged is missing.
 func TestAKillAndALostFileLoseNothingThatWasAcknowledged(t *testing.T) {
 	o := testOptions(t)
 	var acked []string
@@ -215,7 +215,7 @@ func TestAKillAndALostFileLoseNothingThatWasAcknowledged(t *testing.T) {
 		s := open(t, o)
 		if r.Missing != "" {
 			wantTorn(t, r)
-			adoptHidden(t, s)
+			recordHidden(t, s)
 		}
 		checkAcked(t, s, acked)
 		checkWhole(t, s)
@@ -232,12 +232,12 @@ func wantTorn(t *testing.T, r Recovery) {
 	}
 }
 
-// adoptHidden adopts what an incomplete log brought back, as a daemon does whose engine contradicts nothing.
-func adoptHidden(t *testing.T, s *Store) {
+// recordHidden records what an incomplete log brought back, as a daemon does whose engine contradicts nothing.
+func recordHidden(t *testing.T, s *Store) {
 	t.Helper()
 	hidden, err := s.Unproven(ctx)
 	must(t, err)
-	must(t, second(s.Adopt(ctx, hidden)))
+	must(t, second(s.RecordRebuilt(ctx, hidden)))
 	must(t, s.RebuildDone(ctx))
 }
 
@@ -257,7 +257,7 @@ func TestAnEndMarkThatWasHalfWrittenLosesNothing(t *testing.T) {
 		must(t, errors.Join(err, os.Truncate(last, info.Size()-cut)))
 		wantTorn(t, loseFile(t, o))
 		back := open(t, o)
-		adoptHidden(t, back)
+		recordHidden(t, back)
 		if e, err := back.Exec(ctx, "job"); err != nil || e.End == nil || get1(t, back, "box").State != ready {
 			t.Errorf("cut by %d: %+v, %v", cut, e, err)
 		}
@@ -315,8 +315,8 @@ func TestADamagedLogIsNeverTakenForComplete(t *testing.T) {
 	}
 }
 
-// TestAHiddenSandboxIsAdopted once, with the facts from its caller, also after a restart in between.
-func TestAHiddenSandboxIsAdopted(t *testing.T) {
+// TestAHiddenSandboxIsRecordedOnce: once, with the facts from its caller, also after a restart in between.
+func TestAHiddenSandboxIsRecordedOnce(t *testing.T) {
 	s := open(t, testOptions(t))
 	awaitLog(t, s)
 	_, err := s.CreateSandbox(ctx, "box", "web", spec(), nil)
@@ -352,7 +352,7 @@ func TestAHiddenSandboxIsAdopted(t *testing.T) {
 	list[0].Record.LastSequence += 100
 	list[0].Defaulted = []string{"record"}
 	for range 2 { // the second time it exists, and is not changed
-		ids, err := back.Adopt(ctx, list)
+		ids, err := back.RecordRebuilt(ctx, list)
 		must(t, err)
 		list = list[:min(len(ids), 1)]
 	}

@@ -15,7 +15,7 @@ import (
 // it may still exist. It stays true across restarts until RebuildDone. From memory.
 func (s *Store) RebuildPending() bool { return s.rebuilding.Load() }
 
-// RebuildDone records that all recoverable records are adopted. An agent whose execs include a newer process than its own records becomes
+// RebuildDone records that all recoverable records are stored. An agent whose execs include a newer process than its own records becomes
 // FAILED, as if it had died with that process. Errors: ErrUnavailable; the rebuild is then still pending.
 func (s *Store) RebuildDone(ctx context.Context) error {
 	if !s.RebuildPending() {
@@ -34,7 +34,7 @@ func (s *Store) RebuildDone(ctx context.Context) error {
 }
 
 // Unproven returns the records of the hidden sandboxes: a replay of the log restored them, and their newest changes, such as a stop, may
-// be missing. No other method returns such a sandbox until Adopt has recorded its current state. Errors: ErrUnavailable; ctx's.
+// be missing. No other method returns such a sandbox until RecordRebuilt has recorded its current state. Errors: ErrUnavailable; ctx's.
 func (s *Store) Unproven(ctx context.Context) ([]Rebuilt, error) {
 	return viewed(ctx, s, func(tx *bolt.Tx) (list []Rebuilt, err error) {
 		l := loader{tx, s.corrupt.add}
@@ -100,7 +100,7 @@ func instanceIn(tx *bolt.Tx) string {
 	return instance.GetUuid()
 }
 
-// reveal stages the removal of a hidden sandbox's replayed records; its adoption stages the new ones.
+// reveal stages the removal of a hidden sandbox's replayed records; recordRebuilt stages the new ones.
 func (t *txn) reveal(id string) {
 	for k := range records(t.tx, prefixExecConfig+id, nil) {
 		t.delete(bucketExecRefs, string(k))

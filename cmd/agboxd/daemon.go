@@ -181,7 +181,7 @@ func (d *daemon) openStore(ctx context.Context, paths config.Paths) (*store.Stor
 	if err != nil {
 		return nil, &exitError{exitStore, err}
 	}
-	if recovered.Missing == "" { // otherwise the rebuilder counts them when it adopts them
+	if recovered.Missing == "" { // otherwise the rebuilder counts them when it records them
 		d.metrics.Rehydrated(string(recovery.FromLog), recovered.Sandboxes)
 	}
 	if _, err := s.NewEpoch(ctx); err != nil {
@@ -229,7 +229,7 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	d.disk.OnReturn(d.ctl.RoomReturned)
 	d.rebuild = &rebuilder{
 		store: d.store, gather: d.gatherer, engine: d.ctl.EngineProblem, same: d.ctl.SameEngine, log: d.log,
-		adopted: func(source recovery.Source, n int) { m.Rehydrated(string(source), n) }, skipped: m.RehydrateSkipped,
+		recorded: func(source recovery.Source, n int) { m.Rehydrated(string(source), n) }, skipped: m.RehydrateSkipped,
 	}
 	if err := d.rebuild.fromLog(ctx); err != nil {
 		return err
@@ -317,13 +317,13 @@ func (d *daemon) run(ctx context.Context, hangups <-chan os.Signal) error {
 	return errors.Join(err, d.store.Close(), d.engine.Close())
 }
 
-// finishRebuild completes a pending rebuild and makes the controller handle the adopted sandboxes.
+// finishRebuild completes a pending rebuild and makes the controller handle the rebuilt sandboxes.
 func (d *daemon) finishRebuild(ctx context.Context) {
 	if !d.store.RebuildPending() {
 		return
 	}
 	d.rebuild.finish(ctx)
-	d.ctl.AdoptRecords()
+	d.ctl.ResyncRebuilt()
 }
 
 // awaitRebuild waits for a rebuild, up to d.patience, before agboxd serves. With an engine that answers, a rebuild takes a moment.

@@ -90,9 +90,9 @@ func TestWhatMayBeThereIsUnavailableUntilTheRebuildIsDone(t *testing.T) {
 	})
 	hidden, err := d.store.Unproven(ctx)
 	s.must(err)
-	_, err = d.store.Adopt(ctx, hidden)
+	_, err = d.store.RecordRebuilt(ctx, hidden)
 	s.must(err)
-	want("when some are adopted", map[string]codes.Code{"a create": codes.Unavailable, "one not found": codes.Unavailable, "one found": codes.OK})
+	want("when some are recorded", map[string]codes.Code{"a create": codes.Unavailable, "one not found": codes.Unavailable, "one found": codes.OK})
 	if body := readyz(d); !strings.Contains(body, "[-]records: the database was lost") {
 		t.Errorf("readyz says %q", body)
 	}

@@ -20,20 +20,20 @@ const (
 	// rebuildPatience is the longest time that agboxd does not serve because the engine cannot be listed. After it, agboxd serves the
 	// records it has and answers UNAVAILABLE for those it cannot know.
 	rebuildPatience = 10 * time.Second
-	// rebuildTry is the timeout of one attempt to gather and adopt, and rebuildPause the pause after a failed attempt.
+	// rebuildTry is the timeout of one attempt to gather and record, and rebuildPause the pause after a failed attempt.
 	rebuildTry   = 5 * time.Minute
 	rebuildPause = 2 * time.Second
 )
 
 // rebuilder completes the records after the database was lost and its log was also lost or incomplete.
 type rebuilder struct {
-	store   *store.Store
-	gather  func() recovery.Gatherer // uses the current settings and engine run
-	engine  func() (problem string)
-	same    func(ctx context.Context, run *storev1.EngineRun) error // see controller.SameEngine
-	adopted func(source recovery.Source, n int)
-	skipped func(n int) // counts objects that could not be read
-	log     *slog.Logger
+	store    *store.Store
+	gather   func() recovery.Gatherer // uses the current settings and engine run
+	engine   func() (problem string)
+	same     func(ctx context.Context, run *storev1.EngineRun) error // see controller.SameEngine
+	recorded func(source recovery.Source, n int)
+	skipped  func(n int) // counts objects that could not be read
+	log      *slog.Logger
 }
 
 // sentence returns the message for callers while records may be missing; empty if none are.
@@ -44,7 +44,7 @@ func (r *rebuilder) sentence() string {
 	return ""
 }
 
-// fromLog adopts the hidden sandboxes that need no information from the engine.
+// fromLog records the hidden sandboxes that need no information from the engine.
 func (r *rebuilder) fromLog(ctx context.Context) error {
 	if !r.store.RebuildPending() {
 		return nil
@@ -52,7 +52,7 @@ func (r *rebuilder) fromLog(ctx context.Context) error {
 	g, known, err := r.hidden(ctx)
 	if err == nil {
 		known = slices.DeleteFunc(known, recovery.Known.NeedsEngine)
-		_, err = r.adopt(ctx, g.GatherKnown(known))
+		_, err = r.record(ctx, g.GatherKnown(known))
 	}
 	if err != nil {
 		return fmt.Errorf("rebuild the records: %w", err)
@@ -79,7 +79,7 @@ func (r *rebuilder) hidden(ctx context.Context) (g recovery.Gatherer, known []re
 	return g, known, nil
 }
 
-// finish adopts the sandboxes that only the engine knows, and the hidden ones, once the engine answers and its identity is confirmed, and
+// finish records the sandboxes that only the engine knows, and the hidden ones, once the engine answers and its identity is confirmed, and
 // ends the rebuild. It returns earlier only if ctx ends.
 func (r *rebuilder) finish(ctx context.Context) {
 	for r.store.RebuildPending() && r.awaitEngine(ctx) {
@@ -120,7 +120,7 @@ func (r *rebuilder) fromEngine(ctx context.Context) error {
 	if err := r.same(ctx, g.Settings.EngineRun); err != nil { // another engine's list does not prove that an object is gone
 		return err
 	}
-	unread, err := r.adopt(ctx, in)
+	unread, err := r.record(ctx, in)
 	r.skipped(unread)
 	if err != nil {
 		return err
@@ -128,32 +128,32 @@ func (r *rebuilder) fromEngine(ctx context.Context) error {
 	return r.store.RebuildDone(ctx)
 }
 
-// adopt records the sandboxes of a plan. It logs a record that is not that of a live sandbox and continues: the engine may still have its
+// record commits the sandboxes of a plan. It logs a record that is not that of a live sandbox and continues: the engine may still have its
 // objects. It returns the number of unreadable objects.
-func (r *rebuilder) adopt(ctx context.Context, in recovery.Input) (unread int, err error) {
+func (r *rebuilder) record(ctx context.Context, in recovery.Input) (unread int, err error) {
 	out := recovery.Plan(in, time.Now())
 	if len(out.Former) > 0 {
 		if err := r.store.RememberInstances(ctx, out.Former); err != nil {
 			return 0, err
 		}
 	}
-	adopted, err := r.store.Adopt(ctx, out.Rebuilt())
-	if errdefs.IsInvalidArgument(err) { // all valid records were adopted
+	recorded, err := r.store.RecordRebuilt(ctx, out.Rebuilt())
+	if errdefs.IsInvalidArgument(err) { // all valid records were stored
 		r.log.Error("records can't be taken; they are left as they are", "err", err)
 		err = nil
 	}
-	r.logAdopted(ctx, out.Sandboxes, adopted)
+	r.logRebuilt(ctx, out.Sandboxes, recorded)
 	return r.logSkipped(ctx, out.Skipped), err
 }
 
-// logAdopted logs and counts the adopted sandboxes.
-func (r *rebuilder) logAdopted(ctx context.Context, list []recovery.Sandbox, adopted []string) {
+// logRebuilt logs and counts the rebuilt sandboxes.
+func (r *rebuilder) logRebuilt(ctx context.Context, list []recovery.Sandbox, recorded []string) {
 	for _, s := range list {
 		id := s.Record.GetSandboxId()
-		if !slices.Contains(adopted, id) {
+		if !slices.Contains(recorded, id) {
 			continue
 		}
-		r.adopted(s.Source, 1)
+		r.recorded(s.Source, 1)
 		defaulted := s.Defaulted
 		if sb, err := r.store.Sandbox(ctx, id); err == nil { // the store knows which names and execs are taken
 			defaulted = sb.Desired.GetRehydrated().GetDefaulted()

@@ -86,7 +86,7 @@ func TestWhatAnIncompleteLogBringsBackIsHiddenUntilTheEngineWasListed(t *testing
 			switch death {
 			case "some":
 				hidden[0].Record.LastSequence += 1000
-				_, err := records.Adopt(t.Context(), hidden[:1])
+				_, err := records.RecordRebuilt(t.Context(), hidden[:1])
 				s.must(err)
 			case "all", "end":
 				if records.RebuildPending() != (r.sentence() != "") {

@@ -110,8 +110,8 @@ func (s *site) rebuilder(records *store.Store) *rebuilder {
 	engine := dockertest.NewFake()
 	return &rebuilder{
 		store: records, log: s.log, engine: func() string { return "" },
-		same:    func(context.Context, *storev1.EngineRun) error { return nil },
-		adopted: func(recovery.Source, int) {}, skipped: func(int) {},
+		same:     func(context.Context, *storev1.EngineRun) error { return nil },
+		recorded: func(recovery.Source, int) {}, skipped: func(int) {},
 		gather: func() recovery.Gatherer {
 			return recovery.Gatherer{
 				Engine: engine, Files: execjournal.New(s.logs, runRoot(s.paths)), Log: s.log, Instance: records.InstanceID(),

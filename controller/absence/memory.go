@@ -201,8 +201,8 @@ func (a *memory) confirmable(vanished map[string]store.Sandbox, run *storev1.Eng
 	return out
 }
 
-// confirm adopts the recorded confirmations. A sandbox that is no longer held was observed or judged during the write, and its confirmation
-// is stale, unless another caller adopted the same one.
+// confirm stores the recorded confirmations. A sandbox that is no longer held was observed or judged during the write, and its confirmation
+// is stale, unless another caller stored the same one.
 func (a *memory) confirm(recorded map[string]*storev1.GivenUp) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

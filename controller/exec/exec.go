@@ -196,8 +196,8 @@ func (r *Reconciler) makeRoom(err error) error {
 	return err
 }
 
-// Adopt watches the journals that an earlier daemon left.
-func (r *Reconciler) Adopt() {
+// WatchJournals watches the journals that an earlier daemon left.
+func (r *Reconciler) WatchJournals() {
 	for _, id := range r.cfg.Store.LiveIDs() {
 		if err := r.cfg.Files.AddWatch(id); err != nil && !errdefs.IsNotFound(err) {
 			r.cfg.Logger.Warn("exec journals are not watched; resyncs look at them", "sandbox_id", id, "err", err)

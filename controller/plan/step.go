@@ -126,7 +126,7 @@ const (
 	BecauseOrphan         Reason = "orphan"               // the sandbox is deleted
 	BecauseMountSwapped   Reason = "mount-swapped"        // a mount is not what its source names; nothing has run yet
 	// Reasons of actions without a sandbox:
-	BecauseEngineMarked    Reason = "engine-marked"    // an engine without our marker was adopted
+	BecauseEngineMarked    Reason = "engine-marked"    // our marker was written to an engine without one
 	BecauseEngineConfirmed Reason = "engine-confirmed" // an operator confirmed that the engine is ours
 )
 

@@ -2,7 +2,7 @@
 // still has, from the engine's objects, and from the files of execs. docs/rehydration.md has the table of recovered and
 // guessed fields.
 //
-// Gather reads, Plan decides and is pure, and the store's Adopt records. This package changes neither the engine nor a file.
+// Gather reads, Plan decides and is pure, and the store's RecordRebuilt commits. This package changes neither the engine nor a file.
 //
 //   - Sources are trusted in the order log, labels, inspection. An unknown field gets a default that neither removes
 //     anything nor starts what the user had stopped, and is listed in Defaulted.

@@ -22,7 +22,7 @@ import (
 )
 
 // A real engine shows everything needed to derive a container's owner, spec and state; containers of other users of the
-// engine are not adopted.
+// engine are not rebuilt.
 func TestRebuildFromARealContainer(t *testing.T) {
 	image, id := fmt.Sprintf("agbox-rehydrate:%d", os.Getpid()), fmt.Sprintf("rehydrate-%d", os.Getpid())
 	busybox.Import(t, "", image, "ENV A=image B=image")

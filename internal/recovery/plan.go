@@ -22,13 +22,13 @@ const (
 	FromInspect Source = "inspect"
 )
 
-// Sandbox is one record to adopt.
+// Sandbox is one rebuilt record.
 type Sandbox struct {
 	store.Rebuilt
 	Source Source
 }
 
-// Output lists the records to adopt, and the objects to leave alone.
+// Output lists the rebuilt records, and the objects to leave alone.
 type Output struct {
 	// Sandboxes are those of the log, then the others, newest first. If two had one name, the first in the list
 	// keeps it.
@@ -38,7 +38,7 @@ type Output struct {
 	Former []string
 }
 
-// Rebuilt returns the records for the store to adopt.
+// Rebuilt returns the records for the store to commit.
 func (o Output) Rebuilt() []store.Rebuilt {
 	list := make([]store.Rebuilt, 0, len(o.Sandboxes))
 	for _, s := range o.Sandboxes {

@@ -109,11 +109,11 @@ func TestClaimRequiresTheDataDirectory(t *testing.T) {
 		f.Networks[0].Labels[naming.Instance] = instance
 	}
 	for _, c := range []struct {
-		name    string
-		change  func(*Found)
-		adopted bool
-		skipped int
-		former  int
+		name     string
+		change   func(*Found)
+		recorded bool
+		skipped  int
+		former   int
 	}{
 		{"another daemon's", func(f *Found) { f.Ctl = "/elsewhere" }, false, 3, 0},
 		{"a former instance of ours", func(f *Found) { rename(f, former) }, true, 0, 1},
@@ -141,8 +141,8 @@ func TestClaimRequiresTheDataDirectory(t *testing.T) {
 			f := found(t)
 			c.change(&f)
 			out := Plan(input(f), now)
-			if (len(out.Sandboxes) == 1) != c.adopted || len(out.Skipped) != c.skipped || len(out.Former) != c.former {
-				t.Errorf("%d adopted, former %v, skipped %+v", len(out.Sandboxes), out.Former, out.Skipped)
+			if (len(out.Sandboxes) == 1) != c.recorded || len(out.Skipped) != c.skipped || len(out.Former) != c.former {
+				t.Errorf("%d recorded, former %v, skipped %+v", len(out.Sandboxes), out.Former, out.Skipped)
 			}
 		})
 	}

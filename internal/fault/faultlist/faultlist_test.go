@@ -16,7 +16,7 @@ func TestTheListHoldsWhatWritesAndNothingElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Log(len(list), list)
-	for _, writes := range []string{"Report", "CreateSandbox", "RequestStop", "RequestInterrupt", "EndExec", "Adopt", "RebuildDone", "PurgeSandbox"} {
+	for _, writes := range []string{"Report", "CreateSandbox", "RequestStop", "RequestInterrupt", "EndExec", "RecordRebuilt", "RebuildDone", "PurgeSandbox"} {
 		if !slices.Contains(list, writes) {
 			t.Errorf("%s writes and is not on the list", writes)
 		}

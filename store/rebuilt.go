@@ -13,7 +13,7 @@ import (
 
 // Rebuilt is what recovery found of one live sandbox that is missing from the database.
 type Rebuilt struct {
-	// Record is what Adopt records. A last_sequence of 0 is unknown.
+	// Record is what RecordRebuilt records. A last_sequence of 0 is unknown.
 	Record *storev1.SandboxRecord
 	// Execs of the sandbox, active and ended. A sequence of 0 is unknown.
 	Execs []*storev1.ExecRecord
@@ -21,76 +21,76 @@ type Rebuilt struct {
 	Defaulted []string
 }
 
-// Limits of one transaction of Adopt, which adopts at least one sandbox.
+// Limits of one transaction of RecordRebuilt, which records at least one sandbox.
 const (
-	adoptSandboxes = 64
-	adoptExecs     = 4096
+	rebuiltSandboxes = 64
+	rebuiltExecs     = 4096
 )
 
-// Adopt records sandboxes that recovery rebuilt without the database, each with its execs in one transaction, and returns the IDs of the
-// adopted ones, in order. Each history starts with SANDBOX_REHYDRATED, whose sequence follows the last known one; earlier events are gone
+// RecordRebuilt records sandboxes that recovery rebuilt without the database, each with its execs in one transaction, and returns the IDs of the
+// recorded ones, in order. Each history starts with SANDBOX_REHYDRATED, whose sequence follows the last known one; earlier events are gone
 // as if the history limit had dropped them. Everything else is recorded as given, except:
 //
-//   - A sandbox whose ID was ever used is skipped, unless it is hidden (see Unproven); adopting a hidden one reveals it. Adopt never
+//   - A sandbox whose ID was ever used is skipped, unless it is hidden (see Unproven); recording a hidden one reveals it. RecordRebuilt never
 //     changes existing records and may be repeated.
 //   - A name that another sandbox holds is dropped; "name" is added to the defaulted fields.
 //   - An exec is skipped if its ID was ever used, it belongs to another sandbox, or it has no nonce; "execs" is added to the defaulted
 //     fields.
 //   - Recorded agents whose sandbox ID is this one become its agents.
 //
-// Errors: ErrInvalidArgument for each record that is not of a live sandbox, after all others were adopted; ErrUnavailable and ctx's,
-// together with the IDs adopted until then.
-func (s *Store) Adopt(ctx context.Context, list []Rebuilt) (adopted []string, err error) {
+// Errors: ErrInvalidArgument for each record that is not of a live sandbox, after all others were recorded; ErrUnavailable and ctx's,
+// together with the IDs recorded until then.
+func (s *Store) RecordRebuilt(ctx context.Context, list []Rebuilt) (recorded []string, err error) {
 	var refused []error
 	for len(list) > 0 {
-		n := adoptAtOnce(list)
+		n := rebuiltAtOnce(list)
 		var failed error
-		for i, err := range s.updateAll(ctx, s.adoptions(list[:n])) { // those after a failed one may have been adopted
+		for i, err := range s.updateAll(ctx, s.rebuiltWrites(list[:n])) { // those after a failed one may have been recorded
 			switch {
 			case err == nil:
-				adopted = append(adopted, list[i].Record.GetSandboxId())
+				recorded = append(recorded, list[i].Record.GetSandboxId())
 			case errdefs.IsInvalidArgument(err):
 				refused = append(refused, err)
 			case !errdefs.IsAlreadyExists(err) && failed == nil:
-				failed = fmt.Errorf("adopt sandbox %s: %w", list[i].Record.GetSandboxId(), err)
+				failed = fmt.Errorf("record rebuilt sandbox %s: %w", list[i].Record.GetSandboxId(), err)
 			}
 		}
 		if failed != nil {
-			return adopted, failed
+			return recorded, failed
 		}
 		list = list[n:]
 	}
-	return adopted, errors.Join(refused...)
+	return recorded, errors.Join(refused...)
 }
 
-// adoptAtOnce returns how many sandboxes of the list go into one transaction.
-func adoptAtOnce(list []Rebuilt) int {
+// rebuiltAtOnce returns how many sandboxes of the list go into one transaction.
+func rebuiltAtOnce(list []Rebuilt) int {
 	execs := 0
 	for i, r := range list {
 		execs += len(r.Execs)
-		if i == adoptSandboxes || i > 0 && execs > adoptExecs {
+		if i == rebuiltSandboxes || i > 0 && execs > rebuiltExecs {
 			return i
 		}
 	}
 	return len(list)
 }
 
-func (s *Store) adoptions(list []Rebuilt) []func(*txn) error {
+func (s *Store) rebuiltWrites(list []Rebuilt) []func(*txn) error {
 	var out []func(*txn) error
 	for _, r := range list {
-		a, err := newAdoption(r)
+		a, err := newRebuilt(r)
 		out = append(out, func(t *txn) error {
 			if err != nil {
 				return err
 			}
-			return t.adopt(a)
+			return t.recordRebuilt(a)
 		})
 	}
 	return out
 }
 
-// adoption is a validated private copy of a Rebuilt.
-type adoption struct {
+// rebuiltSandbox is a validated private copy of a Rebuilt.
+type rebuiltSandbox struct {
 	sb        *Sandbox // without a state
 	state     agboxv1.SandboxState
 	execs     []Exec
@@ -98,8 +98,8 @@ type adoption struct {
 	idleSince int64
 }
 
-// adopt stages a: reservations, records and the first event of its history.
-func (t *txn) adopt(a *adoption) error {
+// recordRebuilt stages a: reservations, records and the first event of its history.
+func (t *txn) recordRebuilt(a *rebuiltSandbox) error {
 	sb := a.sb
 	hidden := t.isHidden(sb.ID)
 	if !hidden && get(t.tx, bucketSandboxID, []byte(sb.ID)) != nil {
@@ -109,8 +109,8 @@ func (t *txn) adopt(a *adoption) error {
 		t.reveal(sb.ID)
 	}
 	a.number(t.now)
-	t.adoptExecs(a)
-	t.adoptName(a)
+	t.rebuiltExecs(a)
+	t.rebuiltName(a)
 	if sb.CreatedAt.IsZero() {
 		sb.CreatedAt = fromNanos(uint64(t.now.UnixNano()))
 	}
@@ -134,8 +134,8 @@ func (t *txn) adopt(a *adoption) error {
 	return nil
 }
 
-// adoptName drops a name that another sandbox holds.
-func (t *txn) adoptName(a *adoption) {
+// rebuiltName drops a name that another sandbox holds.
+func (t *txn) rebuiltName(a *rebuiltSandbox) {
 	sb := a.sb
 	switch {
 	case sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_DELETE:
@@ -147,8 +147,8 @@ func (t *txn) adoptName(a *adoption) {
 	t.holdName(sb.ID, sb.Name)
 }
 
-// adoptExecs stages the execs whose IDs are free, and skips the others.
-func (t *txn) adoptExecs(a *adoption) {
+// rebuiltExecs stages the execs whose IDs are free, and skips the others.
+func (t *txn) rebuiltExecs(a *rebuiltSandbox) {
 	sb := a.sb
 	seen := map[string]bool{}
 	for _, e := range a.execs {

@@ -11,8 +11,8 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// The store adopts a plan and returns it unchanged, also after a restart.
-func TestStoreAdoptsAPlan(t *testing.T) {
+// The store records a plan and returns it unchanged, also after a restart.
+func TestStoreRecordsAPlan(t *testing.T) {
 	for name, change := range map[string]func(*Found){
 		"running":           func(*Found) {},
 		"paused":            func(f *Found) { f.Containers[0].State = dockerx.StatePaused },
@@ -31,10 +31,10 @@ func TestStoreAdoptsAPlan(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if ids, err := s.Adopt(t.Context(), []store.Rebuilt{want.Rebuilt}); err != nil || !slices.Equal(ids, []string{boxID}) {
-				t.Fatalf("adopted %v, %v", ids, err)
+			if ids, err := s.RecordRebuilt(t.Context(), []store.Rebuilt{want.Rebuilt}); err != nil || !slices.Equal(ids, []string{boxID}) {
+				t.Fatalf("recorded %v, %v", ids, err)
 			}
-			checkAdopted(t, s, want)
+			checkRebuilt(t, s, want)
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
@@ -42,12 +42,12 @@ func TestStoreAdoptsAPlan(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer s.Close()
-			checkAdopted(t, s, want)
+			checkRebuilt(t, s, want)
 		})
 	}
 }
 
-func checkAdopted(t *testing.T, s *store.Store, want Sandbox) {
+func checkRebuilt(t *testing.T, s *store.Store, want Sandbox) {
 	t.Helper()
 	got, err := s.Sandbox(t.Context(), boxID)
 	if err != nil {

@@ -26,7 +26,7 @@ func TestWhatIsThereIsNeverClobbered(t *testing.T) {
 	makeDeleted(t, s, "gone")
 	must(t, s.PurgeSandbox(ctx, "gone"))
 	before := contentOf(t, s)
-	if ids := adopt(t, s, Rebuilt{Record: record("live")}, Rebuilt{Record: record("gone")}, Rebuilt{Record: record("busy")}); len(ids) != 0 {
+	if ids := recordRebuilt(t, s, Rebuilt{Record: record("live")}, Rebuilt{Record: record("gone")}, Rebuilt{Record: record("busy")}); len(ids) != 0 {
 		t.Fatal(ids)
 	}
 	for key, value := range before {
@@ -36,7 +36,7 @@ func TestWhatIsThereIsNeverClobbered(t *testing.T) {
 	}
 	fresh := record("fresh")
 	fresh.Desired.Name = "web"
-	ids := adopt(t, s, Rebuilt{Record: fresh, Defaulted: []string{"state", "deadline_at"}, Execs: []*storev1.ExecRecord{
+	ids := recordRebuilt(t, s, Rebuilt{Record: fresh, Defaulted: []string{"state", "deadline_at"}, Execs: []*storev1.ExecRecord{
 		execRecord("taken", nil), execRecord("mine", nil), execRecord("mine", finished()), execRecord("done", finished()),
 		{ExecId: "no-nonce"}, execRecord("x", &storev1.ExecEnd{}),
 		{ExecId: "elsewhere", Desired: &storev1.ExecDesired{Nonce: "n"}, Request: execRequest("live", "elsewhere")},
@@ -68,7 +68,7 @@ func contentOf(t *testing.T, s *Store) map[string]string {
 	return all
 }
 
-func TestWhatIsNoRecordOfALiveSandboxIsRefusedAndTheOthersAreAdopted(t *testing.T) {
+func TestRecordRebuiltSkipsInvalidRecords(t *testing.T) {
 	s := open(t, testOptions(t))
 	for name, spoil := range map[string]func(r *storev1.SandboxRecord){
 		"no ID":                     func(r *storev1.SandboxRecord) { r.SandboxId = "" },
@@ -85,7 +85,7 @@ func TestWhatIsNoRecordOfALiveSandboxIsRefusedAndTheOthersAreAdopted(t *testing.
 	} {
 		bad, good := record("bad"), "good-"+strings.ReplaceAll(name, " ", "-")
 		spoil(bad)
-		ids, err := s.Adopt(ctx, []Rebuilt{{Record: bad}, {}, {Record: record(good)}})
+		ids, err := s.RecordRebuilt(ctx, []Rebuilt{{Record: bad}, {}, {Record: record(good)}})
 		if !errdefs.IsInvalidArgument(err) || !slices.Equal(ids, []string{good}) {
 			t.Errorf("%s: %v, %v", name, ids, err)
 		}
@@ -95,14 +95,14 @@ func TestWhatIsNoRecordOfALiveSandboxIsRefusedAndTheOthersAreAdopted(t *testing.
 	}
 }
 
-func TestWhatIsNotKnownOfAnAdoptedSandboxIsFilledIn(t *testing.T) {
+func TestRecordRebuiltFillsInUnknownFields(t *testing.T) {
 	c := newClock()
 	s := open(t, c.options(testOptions(t)))
 	late := execRecord("late", nil)
 	late.Desired.StartedSequence = 9
 	r := record("known-in-part")
 	r.LastSequence = 7 // the record lagged behind its exec
-	adopt(t, s, Rebuilt{Record: record("box"), Execs: []*storev1.ExecRecord{execRecord("active", nil), execRecord("ended", finished())}},
+	recordRebuilt(t, s, Rebuilt{Record: record("box"), Execs: []*storev1.ExecRecord{execRecord("active", nil), execRecord("ended", finished())}},
 		Rebuilt{Record: record("idle")}, Rebuilt{Record: r, Execs: []*storev1.ExecRecord{late}})
 	floor := uint64(c.at.Unix())
 	sb := get1(t, s, "box")
@@ -123,7 +123,7 @@ func TestWhatIsNotKnownOfAnAdoptedSandboxIsFilledIn(t *testing.T) {
 	checkDatabase(t, s.o.Path)
 }
 
-func TestAdoptionIsDoneInBoundedTransactionsAndGoesOnAfterOneFailed(t *testing.T) {
+func TestRecordRebuiltUsesBoundedTransactionsAndIsRepeatable(t *testing.T) {
 	o := testOptions(t)
 	commits, most, fail := 0, 0, 2
 	o.Observe = func(_ time.Duration, writes int, _ error) { commits++; most = max(most, writes) }
@@ -147,19 +147,19 @@ func TestAdoptionIsDoneInBoundedTransactionsAndGoesOnAfterOneFailed(t *testing.T
 		}
 		list = append(list, r)
 	}
-	first, err := s.Adopt(ctx, list)
+	first, err := s.RecordRebuilt(ctx, list)
 	if !errdefs.IsUnavailable(err) || len(first) == 0 || len(first) == len(list) || !slices.Equal(first, s.LiveIDs()) {
-		t.Fatalf("%d adopted, %v", len(first), err)
+		t.Fatalf("%d recorded, %v", len(first), err)
 	}
-	if rest := adopt(t, s, list...); len(rest)+len(first) != len(list) || len(s.LiveIDs()) != len(list) {
+	if rest := recordRebuilt(t, s, list...); len(rest)+len(first) != len(list) || len(s.LiveIDs()) != len(list) {
 		t.Fatalf("%d, then %d", len(first), len(rest))
 	}
-	if most > adoptSandboxes || commits < 4 {
+	if most > rebuiltSandboxes || commits < 4 {
 		t.Fatalf("%d commits, the largest with %d sandboxes", commits, most)
 	}
 	stopped, cancel := context.WithCancel(ctx)
 	cancel()
-	if ids, err := s.Adopt(stopped, []Rebuilt{{Record: record("late")}}); len(ids) != 0 || err == nil {
+	if ids, err := s.RecordRebuilt(stopped, []Rebuilt{{Record: record("late")}}); len(ids) != 0 || err == nil {
 		t.Fatal(ids, err)
 	}
 }

@@ -46,24 +46,24 @@ func execRecord(id string, end *storev1.ExecEnd) *storev1.ExecRecord {
 	return &storev1.ExecRecord{ExecId: id, Desired: &storev1.ExecDesired{Nonce: "n-" + id}, End: end}
 }
 
-func adopt(t testing.TB, s *Store, list ...Rebuilt) []string {
+func recordRebuilt(t testing.TB, s *Store, list ...Rebuilt) []string {
 	t.Helper()
-	ids, err := s.Adopt(ctx, list)
+	ids, err := s.RecordRebuilt(ctx, list)
 	must(t, err)
 	return ids
 }
 
-// lost returns a store that has adopted the records of a lost one.
+// lost returns a store that has recorded the records of a lost one.
 func lost(t *testing.T, c *clock, fill func(s *Store)) *Store {
 	t.Helper()
 	before := open(t, c.options(testOptions(t)))
 	fill(before)
 	s := open(t, c.options(testOptions(t)))
-	adopt(t, s, recordsOf(t, before)...)
+	recordRebuilt(t, s, recordsOf(t, before)...)
 	return s
 }
 
-func TestAnAdoptedSandboxLivesOn(t *testing.T) {
+func TestARebuiltSandboxTakesAllRequests(t *testing.T) {
 	c := newClock()
 	s := lost(t, c, func(s *Store) {
 		_, err := s.CreateSandbox(ctx, "box", "web", spec(), nil)
@@ -122,7 +122,7 @@ func lifeAfter(t *testing.T, s *Store) {
 	must(t, s.PurgeSandbox(ctx, "box"))
 }
 
-func TestTheHistoryOfAnAdoptedSandboxGoesOnFromTheLastSequenceKnown(t *testing.T) {
+func TestTheHistoryOfARebuiltSandboxContinuesItsLastSequence(t *testing.T) {
 	c := newClock()
 	s := lost(t, c, func(s *Store) { makeReady(t, s, "box") }) // 3 events
 	changed, stop := s.Watch("box")
@@ -148,7 +148,7 @@ func TestTheHistoryOfAnAdoptedSandboxGoesOnFromTheLastSequenceKnown(t *testing.T
 	}
 }
 
-func TestTheHistoryLimitHoldsForAdoptedSandboxes(t *testing.T) {
+func TestTheHistoryLimitHoldsForRebuiltSandboxes(t *testing.T) {
 	c := newClock()
 	s := lost(t, c, func(s *Store) {
 		makeReady(t, s, "box")

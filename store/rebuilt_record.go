@@ -18,10 +18,10 @@ import (
 // maxSequence is the largest sequence accepted from a record; it leaves room for later events.
 const maxSequence = 1 << 62
 
-// newAdoption copies and validates r. Errors: ErrInvalidArgument when it is not of a live sandbox.
-func newAdoption(r Rebuilt) (*adoption, error) {
-	if err := adoptable(r.Record); err != nil {
-		return nil, fmt.Errorf("adopt sandbox %q: %w: %w", r.Record.GetSandboxId(), err, errdefs.ErrInvalidArgument)
+// newRebuilt copies and validates r. Errors: ErrInvalidArgument when it is not of a live sandbox.
+func newRebuilt(r Rebuilt) (*rebuiltSandbox, error) {
+	if err := checkRebuilt(r.Record); err != nil {
+		return nil, fmt.Errorf("record rebuilt sandbox %q: %w: %w", r.Record.GetSandboxId(), err, errdefs.ErrInvalidArgument)
 	}
 	rec := proto.CloneOf(r.Record)
 	d := rec.GetDesired()
@@ -32,7 +32,7 @@ func newAdoption(r Rebuilt) (*adoption, error) {
 	if n := rec.GetCreatedAt(); n > 0 {
 		sb.CreatedAt = fromNanos(uint64(n))
 	}
-	a := &adoption{sb: sb, state: agboxv1.SandboxState(rec.GetState()), idleSince: rec.GetIdleSince()}
+	a := &rebuiltSandbox{sb: sb, state: agboxv1.SandboxState(rec.GetState()), idleSince: rec.GetIdleSince()}
 	a.details = &agboxv1.RehydratedDetails{StateChangedAt: timestampOf(rec.GetStateChangedAt())}
 	if a.state == agboxv1.SandboxState_SANDBOX_STATE_FAILED {
 		a.details.ErrorCode, a.details.ErrorMessage = valid(rec.GetErrorCode()), valid(rec.GetErrorMessage())
@@ -42,13 +42,13 @@ func newAdoption(r Rebuilt) (*adoption, error) {
 	a.defaulted(d.GetRehydrated().GetDefaulted()...) // a field defaulted in an earlier rebuild is still unknown
 	a.defaulted(r.Defaulted...)
 	for _, e := range r.Execs {
-		a.adoptExec(e)
+		a.addExec(e)
 	}
 	return a, nil
 }
 
-// adoptable returns why a record cannot be of a live sandbox.
-func adoptable(rec *storev1.SandboxRecord) error {
+// checkRebuilt returns why a record cannot be of a live sandbox.
+func checkRebuilt(rec *storev1.SandboxRecord) error {
 	d := rec.GetDesired()
 	state := agboxv1.SandboxState(rec.GetState())
 	_, wanted := storev1.RunState_name[int32(d.GetRunState())]
@@ -76,8 +76,8 @@ func timestampOf(nanos int64) *timestamppb.Timestamp {
 	return timestamppb.New(time.Unix(0, nanos))
 }
 
-// adoptExec copies the record of an exec if it belongs to this sandbox.
-func (a *adoption) adoptExec(r *storev1.ExecRecord) {
+// addExec copies the record of an exec if it belongs to this sandbox.
+func (a *rebuiltSandbox) addExec(r *storev1.ExecRecord) {
 	r = proto.CloneOf(r)
 	e := Exec{ID: r.GetExecId(), SandboxID: a.sb.ID, Request: r.GetRequest(), Desired: r.GetDesired(), End: r.GetEnd()}
 	if e.Request == nil {
@@ -99,7 +99,7 @@ func (a *adoption) adoptExec(r *storev1.ExecRecord) {
 }
 
 // defaulted adds names of fields that recovery could not determine.
-func (a *adoption) defaulted(fields ...string) {
+func (a *rebuiltSandbox) defaulted(fields ...string) {
 	all := append(a.details.GetDefaulted(), fields...)
 	slices.Sort(all)
 	a.details.Defaulted = slices.Compact(all)
@@ -107,7 +107,7 @@ func (a *adoption) defaulted(fields ...string) {
 
 // number sets the unknown sequences of the execs, none greater than the sandbox's last one, and that last one if it is unknown. A sequence
 // is unknown when the database or the mirror lost a part of the exec.
-func (a *adoption) number(now time.Time) {
+func (a *rebuiltSandbox) number(now time.Time) {
 	last := a.sb.LastSequence
 	for _, e := range a.execs {
 		last = max(last, e.Desired.GetStartedSequence(), e.End.GetSequence())
@@ -131,7 +131,7 @@ func (a *adoption) number(now time.Time) {
 }
 
 // startHistory marks all events before the first one as dropped, and copies the details of the event into the intent.
-func (a *adoption) startHistory(now time.Time) {
+func (a *rebuiltSandbox) startHistory(now time.Time) {
 	sb := a.sb
 	sb.history = history{dropped: sb.LastSequence, trimmed: sb.LastSequence, scanned: sb.LastSequence}
 	a.details.RehydratedAt = timestamppb.New(now)

@@ -9,9 +9,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestAdoptedSandboxesAreWhatTheirRecordsSay checks adoption after random histories of the lost store. Only the newest sequence, which is
+// TestRebuiltSandboxesEqualTheirRecords checks RecordRebuilt after random histories of the lost store. Only the newest sequence, which is
 // one higher, and the mark of a rebuilt record may differ.
-func TestAdoptedSandboxesAreWhatTheirRecordsSay(t *testing.T) {
+func TestRebuiltSandboxesEqualTheirRecords(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		c := newClock()
@@ -30,9 +30,9 @@ func TestAdoptedSandboxesAreWhatTheirRecordsSay(t *testing.T) {
 			"update timeout": action(m.updateTimeout), "clock set back": action(m.setBack),
 		})
 		c.pass(time.Hour)
-		list := adoptAndCompare(t, rt, c, m.s, recordsOf(t, m.s))
+		list := recordAndCompare(t, rt, c, m.s, recordsOf(t, m.s))
 		if rapid.IntRange(0, 4).Draw(rt, "lost again") == 0 {
-			adoptAndCompare(t, rt, c, m.s, list)
+			recordAndCompare(t, rt, c, m.s, list)
 		}
 	})
 }
@@ -46,17 +46,17 @@ func openUnsynced(t *testing.T, o Options) *Store {
 	return s
 }
 
-// adoptAndCompare returns the records of a new store that has adopted the list.
-func adoptAndCompare(t *testing.T, rt *rapid.T, c *clock, from *Store, list []Rebuilt) []Rebuilt {
+// recordAndCompare returns the records of a new store that has recorded the list.
+func recordAndCompare(t *testing.T, rt *rapid.T, c *clock, from *Store, list []Rebuilt) []Rebuilt {
 	o := c.options(testOptions(t))
 	s := openUnsynced(t, o)
-	ids := adopt(t, s, list...)
+	ids := recordRebuilt(t, s, list...)
 	if slices.Sort(ids); !slices.Equal(ids, from.LiveIDs()) || !slices.Equal(ids, s.LiveIDs()) {
-		rt.Fatalf("adopted %v, live %v, lost %v", ids, s.LiveIDs(), from.LiveIDs())
+		rt.Fatalf("recorded %v, live %v, lost %v", ids, s.LiveIDs(), from.LiveIDs())
 	}
 	compareAll := func() {
 		for _, r := range list {
-			compareAdopted(rt, s, from, r)
+			compareRebuilt(rt, s, from, r)
 		}
 	}
 	compareAll()
@@ -70,7 +70,7 @@ func adoptAndCompare(t *testing.T, rt *rapid.T, c *clock, from *Store, list []Re
 	return recordsOf(t, s)
 }
 
-func compareAdopted(t *rapid.T, s, from *Store, r Rebuilt) {
+func compareRebuilt(t *rapid.T, s, from *Store, r Rebuilt) {
 	id := r.Record.GetSandboxId()
 	want, err := from.Sandbox(ctx, id)
 	if err != nil {
