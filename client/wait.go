@@ -167,7 +167,7 @@ func judgeService(sb *agboxv1.SandboxHandle, want Condition, name string) (done 
 		switch {
 		case s.GetName() != name:
 		case s.GetState() == "READY":
-			return !sandboxstate.Rests(sb.GetState()), nil // else it is said of a run that is over, or the service is frozen
+			return !sandboxstate.IsResumable(sb.GetState()), nil // else it is said of a run that is over, or the service is frozen
 		case s.GetState() == "FAILED" && (policy == "" || policy == "never"):
 			return true, &FailedError{Sandbox: sb, Want: want, Why: fmt.Sprintf("the service failed (%s: %s)", s.GetErrorCode(), s.GetErrorMessage())}
 		}

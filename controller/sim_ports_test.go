@@ -247,16 +247,16 @@ func (s *simStore) RequestNudge(ctx context.Context, id string) (bool, error) {
 	return simulated(s.simPort, "Store.RequestNudge "+id, func() (bool, error) { return s.Store.RequestNudge(ctx, id) })
 }
 
-func (s *simStore) BeginDrain(ctx context.Context, o store.DrainOptions) (*storev1.DrainRecord, error) {
-	return simulated(s.simPort, "Store.BeginDrain", func() (*storev1.DrainRecord, error) { return s.Store.BeginDrain(ctx, o) })
+func (s *simStore) StartDrain(ctx context.Context, o store.DrainOptions) (*storev1.DrainRecord, error) {
+	return simulated(s.simPort, "Store.StartDrain", func() (*storev1.DrainRecord, error) { return s.Store.StartDrain(ctx, o) })
 }
 
 func (s *simStore) SetDrainPhase(ctx context.Context, of *storev1.DrainRecord, phase agboxv1.DrainPhase) (bool, error) {
 	return simulated(s.simPort, "Store.SetDrainPhase", func() (bool, error) { return s.Store.SetDrainPhase(ctx, of, phase) })
 }
 
-func (s *simStore) EndDrain(ctx context.Context) (bool, error) {
-	return simulated(s.simPort, "Store.EndDrain", func() (bool, error) { return s.Store.EndDrain(ctx) })
+func (s *simStore) WithdrawDrain(ctx context.Context) (bool, error) {
+	return simulated(s.simPort, "Store.WithdrawDrain", func() (bool, error) { return s.Store.WithdrawDrain(ctx) })
 }
 
 func (e *simEngine) Info(ctx context.Context) (dockerx.Info, error) {

@@ -52,16 +52,16 @@ func (s *fusedStore) AdoptAgent(ctx context.Context, id string, incarnation uint
 	return s.f.guard(func() error { return s.Store.AdoptAgent(ctx, id, incarnation) })
 }
 
-func (s *fusedStore) BeginDrain(ctx context.Context, o store.DrainOptions) (*storev1.DrainRecord, error) {
-	return guarded(s.f, func() (*storev1.DrainRecord, error) { return s.Store.BeginDrain(ctx, o) })
+func (s *fusedStore) StartDrain(ctx context.Context, o store.DrainOptions) (*storev1.DrainRecord, error) {
+	return guarded(s.f, func() (*storev1.DrainRecord, error) { return s.Store.StartDrain(ctx, o) })
 }
 
 func (s *fusedStore) SetDrainPhase(ctx context.Context, of *storev1.DrainRecord, phase agboxv1.DrainPhase) (bool, error) {
 	return guarded(s.f, func() (bool, error) { return s.Store.SetDrainPhase(ctx, of, phase) })
 }
 
-func (s *fusedStore) EndDrain(ctx context.Context) (bool, error) {
-	return guarded(s.f, func() (bool, error) { return s.Store.EndDrain(ctx) })
+func (s *fusedStore) WithdrawDrain(ctx context.Context) (bool, error) {
+	return guarded(s.f, func() (bool, error) { return s.Store.WithdrawDrain(ctx) })
 }
 
 func (d *fusedExecs) AppendInbox(sandboxID, execID string, offset int64, data []byte) (int64, error) {

@@ -21,7 +21,7 @@ func (e *Engine) pull(ctx context.Context, name reference.Named, report func(Pul
 	p := attempt{registry: reference.Domain(name), within: e.o.PullTimeout}
 	p.found, p.notFound = credentials.Get(ctx, e.o.CredentialsDir, name)
 	err := e.doWithin(ctx, OpPullImage, e.o.PullTimeout, func(within context.Context, c *client.Client) error {
-		return p.explain(ctx, p.run(within, c, name.String(), report))
+		return p.pullError(ctx, p.run(within, c, name.String(), report))
 	})
 	if err != nil {
 		return Image{}, err

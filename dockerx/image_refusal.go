@@ -104,9 +104,9 @@ func transient(text string) *refusal {
 	}
 }
 
-// explain turns the error of a pull into a sentence for the user. Errors that are not the engine's response stay unchanged.
+// pullError turns the error of a pull into a sentence for the user. Errors that are not the engine's response stay unchanged.
 // ctx is the caller's.
-func (p *attempt) explain(ctx context.Context, err error) error {
+func (p *attempt) pullError(ctx context.Context, err error) error {
 	switch {
 	case err == nil || ctx.Err() != nil:
 		return err

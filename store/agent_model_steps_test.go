@@ -241,7 +241,7 @@ func (m *agentMachine) box() {
 }
 
 func (m *agentMachine) drain() {
-	_, err := m.s.BeginDrain(ctx, DrainOptions{Mode: agboxv1.DrainMode_DRAIN_MODE_PARK, Wait: time.Minute})
+	_, err := m.s.StartDrain(ctx, DrainOptions{Mode: agboxv1.DrainMode_DRAIN_MODE_PARK, Wait: time.Minute})
 	if !m.ok("drain", !m.m.isDraining(m.clock.at), err) {
 		return
 	}
@@ -250,7 +250,7 @@ func (m *agentMachine) drain() {
 }
 
 func (m *agentMachine) undrain() {
-	changed, err := m.s.EndDrain(ctx)
+	changed, err := m.s.WithdrawDrain(ctx)
 	if m.changed("undrain", true, m.m.isDraining(m.clock.at), changed, err) {
 		m.m.draining = false
 		m.mark(false)

@@ -152,10 +152,10 @@ func TestTheGatesOfSpawnAndClaim(t *testing.T) {
 			t.Errorf("spawn, %s: %v", what, err)
 		}
 	}
-	_, err = s.BeginDrain(ctx, DrainOptions{Mode: agboxv1.DrainMode_DRAIN_MODE_DETACH, Wait: time.Minute})
+	_, err = s.StartDrain(ctx, DrainOptions{Mode: agboxv1.DrainMode_DRAIN_MODE_DETACH, Wait: time.Minute})
 	must(t, err)
 	tries("draining", "")
-	_, err = s.EndDrain(ctx)
+	_, err = s.WithdrawDrain(ctx)
 	must(t, err)
 	accepted(t, s.RequestPause, "box")
 	tries("to be paused", "SANDBOX_NOT_READY")

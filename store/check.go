@@ -91,7 +91,7 @@ func openError(path string, err error) error {
 func checkPages(tx *bolt.Tx) error {
 	info, err := os.Stat(tx.DB().Path())
 	if err != nil {
-		return fmt.Errorf("look at it: %w: %w", err, errdefs.ErrUnavailable)
+		return fmt.Errorf("stat the database: %w: %w", err, errdefs.ErrUnavailable)
 	}
 	if info.Size() < tx.Size() {
 		return fmt.Errorf("it has %d bytes of %d: it was cut: %w", info.Size(), tx.Size(), errdefs.ErrDataLoss)

@@ -13,7 +13,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// maxDrain is the age at which a drain ends without EndDrain.
+// maxDrain is the age at which a drain ends without WithdrawDrain.
 const maxDrain = time.Hour
 
 // Results of saving an agent's work during a drain: Transition.Saved.
@@ -22,7 +22,7 @@ const (
 	NotSaved = "not saved"
 )
 
-// DrainOptions are the parameters that BeginDrain records.
+// DrainOptions are the parameters that StartDrain records.
 type DrainOptions struct {
 	Mode   agboxv1.DrainMode
 	Reason string
@@ -106,11 +106,11 @@ func (l loader) drain() *storev1.DrainRecord {
 
 func (s *Store) loadDrain(tx *bolt.Tx) { s.draining.Store(loader{tx, s.corrupt.add}.drain()) }
 
-// BeginDrain starts a drain: from then on the store refuses SPAWN, claims and idle stops. Unless the mode is DETACH, the same transaction
-// marks every running agent for automatic restart. Like SetDrainPhase and EndDrain, it appends AGENT_DRAIN_PHASE to the history of each
+// StartDrain starts a drain: from then on the store refuses SPAWN, claims and idle stops. Unless the mode is DETACH, the same transaction
+// marks every running agent for automatic restart. Like SetDrainPhase and WithdrawDrain, it appends AGENT_DRAIN_PHASE to the history of each
 // running or parked agent. A drain that ends by its age appends no event. Errors: Refusal DRAIN_INVALID_STATE when a drain is in progress;
 // ErrInvalidArgument; ErrUnavailable.
-func (s *Store) BeginDrain(ctx context.Context, o DrainOptions) (*storev1.DrainRecord, error) {
+func (s *Store) StartDrain(ctx context.Context, o DrainOptions) (*storev1.DrainRecord, error) {
 	if o.Mode != agboxv1.DrainMode_DRAIN_MODE_PARK && o.Mode != agboxv1.DrainMode_DRAIN_MODE_DETACH || o.Wait < 0 {
 		return nil, fmt.Errorf("drain in mode %s, waiting %s: %w", o.Mode, o.Wait, errdefs.ErrInvalidArgument)
 	}
@@ -161,9 +161,9 @@ func (s *Store) SetDrainPhase(ctx context.Context, of *storev1.DrainRecord, phas
 	})
 }
 
-// EndDrain ends the drain, and removes the restart mark from the agents that have a process. changed is false when there is no drain.
+// WithdrawDrain withdraws the drain, and removes the restart mark from the agents that have a process. changed is false when there is no drain.
 // Errors: ErrUnavailable.
-func (s *Store) EndDrain(ctx context.Context) (changed bool, err error) {
+func (s *Store) WithdrawDrain(ctx context.Context) (changed bool, err error) {
 	return updated(ctx, s, func(t *txn) (bool, error) {
 		rec := t.draining()
 		if rec == nil {

@@ -14,7 +14,7 @@ import (
 
 func park(t testing.TB, s *Store) {
 	t.Helper()
-	_, err := s.BeginDrain(ctx, DrainOptions{
+	_, err := s.StartDrain(ctx, DrainOptions{
 		Mode: agboxv1.DrainMode_DRAIN_MODE_PARK, Reason: "reboot", Wait: time.Minute, SaveEach: time.Second, SaveAll: 2 * time.Second, Exit: true,
 	})
 	must(t, err)
@@ -51,7 +51,7 @@ func TestADrainMarksWhoLivesAndIsCounted(t *testing.T) {
 		rec.GetWaitUntil() != c.at.Add(time.Minute).UnixNano() || rec.GetSaveAll() != int64(2*time.Second) {
 		t.Errorf("%v", rec)
 	}
-	_, err = s.BeginDrain(ctx, DrainOptions{Mode: agboxv1.DrainMode_DRAIN_MODE_PARK})
+	_, err = s.StartDrain(ctx, DrainOptions{Mode: agboxv1.DrainMode_DRAIN_MODE_PARK})
 	if reasonOf(err) != "DRAIN_INVALID_STATE" {
 		t.Errorf("begun twice: %v", err)
 	}
@@ -92,10 +92,10 @@ func TestADrainEndsByUndrainByAgeAndByARestart(t *testing.T) {
 	withAgent(t, s, "agent")
 	makeIdle(t, s, "agent")
 	park(t, s)
-	if changed, err := s.EndDrain(ctx); !changed || err != nil || s.Drain() != nil || agent1(t, s, "agent").Status.GetParked() {
+	if changed, err := s.WithdrawDrain(ctx); !changed || err != nil || s.Drain() != nil || agent1(t, s, "agent").Status.GetParked() {
 		t.Errorf("undrained: %v, %v, %v", changed, err, s.Drain())
 	}
-	if changed, err := s.EndDrain(ctx); changed || err != nil {
+	if changed, err := s.WithdrawDrain(ctx); changed || err != nil {
 		t.Errorf("undrained twice: %v, %v", changed, err)
 	}
 	park(t, s)
@@ -142,7 +142,7 @@ func TestPhasesOfADrainGoForward(t *testing.T) {
 			t.Errorf("%s: %v, %v", c.phase, changed, err)
 		}
 	}
-	if _, err := s.BeginDrain(ctx, DrainOptions{}); !errdefs.IsInvalidArgument(err) {
+	if _, err := s.StartDrain(ctx, DrainOptions{}); !errdefs.IsInvalidArgument(err) {
 		t.Errorf("no mode: %v", err)
 	}
 }
@@ -151,7 +151,7 @@ func TestADetachMarksNobody(t *testing.T) {
 	s := open(t, testOptions(t))
 	withAgent(t, s, "agent")
 	makeIdle(t, s, "agent")
-	_, err := s.BeginDrain(ctx, DrainOptions{Mode: agboxv1.DrainMode_DRAIN_MODE_DETACH})
+	_, err := s.StartDrain(ctx, DrainOptions{Mode: agboxv1.DrainMode_DRAIN_MODE_DETACH})
 	must(t, err)
 	if s.Drain() == nil || agent1(t, s, "agent").Status.GetParked() {
 		t.Errorf("%v, %v", s.Drain(), agent1(t, s, "agent").Status)
@@ -167,16 +167,16 @@ func TestAgentsAreToldOfEachPhaseOfADrain(t *testing.T) {
 	makeIdle(t, s, "idle")
 	_, err := s.RequestAgentStop(ctx, "stopped")
 	must(t, err)
-	_, err = s.BeginDrain(ctx, DrainOptions{Mode: agboxv1.DrainMode_DRAIN_MODE_PARK, Reason: "reboot"})
+	_, err = s.StartDrain(ctx, DrainOptions{Mode: agboxv1.DrainMode_DRAIN_MODE_PARK, Reason: "reboot"})
 	must(t, err)
 	trigger(t, s, "idle", parked)
 	for range 2 {
 		_, err = s.SetDrainPhase(ctx, s.Drain(), agboxv1.DrainPhase_DRAIN_PHASE_DONE)
 		must(t, err)
 	}
-	_, err = s.EndDrain(ctx)
+	_, err = s.WithdrawDrain(ctx)
 	must(t, err)
-	_, err = s.BeginDrain(ctx, DrainOptions{Mode: agboxv1.DrainMode_DRAIN_MODE_PARK, Reason: "reboot"})
+	_, err = s.StartDrain(ctx, DrainOptions{Mode: agboxv1.DrainMode_DRAIN_MODE_PARK, Reason: "reboot"})
 	must(t, err)
 	_, err = s.NewEpoch(ctx)
 	must(t, err)
@@ -207,7 +207,7 @@ func TestEachPhaseOfADrainHasItsAgentsLookedAt(t *testing.T) {
 	version := agent1(t, s, "agent").Status.GetVersion()
 	for i, step := range []func() error{
 		func() error {
-			_, err := s.BeginDrain(ctx, DrainOptions{Mode: agboxv1.DrainMode_DRAIN_MODE_DETACH})
+			_, err := s.StartDrain(ctx, DrainOptions{Mode: agboxv1.DrainMode_DRAIN_MODE_DETACH})
 			return err
 		},
 		func() error {
@@ -215,7 +215,7 @@ func TestEachPhaseOfADrainHasItsAgentsLookedAt(t *testing.T) {
 			return err
 		},
 		func() error {
-			_, err := s.EndDrain(ctx)
+			_, err := s.WithdrawDrain(ctx)
 			return err
 		},
 	} {

@@ -90,7 +90,7 @@ func (m *marker) read() error {
 func (m *marker) cleanMark() (string, error) {
 	var st syscall.Stat_t
 	if err := syscall.Stat(m.database, &st); err != nil {
-		return "", fmt.Errorf("look at store: %w", err)
+		return "", fmt.Errorf("stat the store: %w", err)
 	}
 	return fmt.Sprintf("%c %d %d.%09d %d\n", markClean, st.Size, st.Mtim.Sec, st.Mtim.Nsec, st.Ino), nil
 }

@@ -101,7 +101,7 @@ func prepareFile(ctx context.Context, o Options, mark *marker) error {
 	case errors.Is(err, os.ErrNotExist):
 		return createFile(o)
 	case err != nil:
-		return fmt.Errorf("look at store: %w", err)
+		return fmt.Errorf("stat the store: %w", err)
 	case info.Mode().Perm()&0o077 != 0:
 		// Possibly a restored copy: env values in it are secrets.
 		if err := os.Chmod(o.Path, 0o600); err != nil {

@@ -78,7 +78,7 @@ func oneOfEverything(t *testing.T, s *Store) {
 	makeBusy(t, s, "agent", "p-1")
 	_, err = s.NewEpoch(ctx)
 	must(t, err)
-	_, err = s.BeginDrain(ctx, DrainOptions{Mode: agboxv1.DrainMode_DRAIN_MODE_PARK})
+	_, err = s.StartDrain(ctx, DrainOptions{Mode: agboxv1.DrainMode_DRAIN_MODE_PARK})
 	must(t, err)
 }
 

@@ -172,7 +172,7 @@ func newest(dir string, patterns ...string) (t time.Time, err error) {
 				continue
 			}
 			if err != nil {
-				return t, fmt.Errorf("look at %s: %w: %w", path, err, errdefs.ErrUnavailable)
+				return t, fmt.Errorf("stat %s: %w: %w", path, err, errdefs.ErrUnavailable)
 			}
 			if info.Mode().IsRegular() && info.ModTime().After(t) {
 				t = info.ModTime()

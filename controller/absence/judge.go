@@ -1,4 +1,4 @@
-// Package absence decides whether a part of a sandbox that the engine does not show is really gone. A part is gone when two looks by ID and
+// Package absence decides whether a part of a sandbox that the engine does not show is really gone. A part is gone when two observations by ID and
 // by name, some seconds apart in one life of the engine, do not find it. Several sandboxes whose primaries vanish together without events
 // of their removal wait for an operator's confirmation (decision 0018).
 //
@@ -74,7 +74,7 @@ type Reader struct {
 }
 
 // Judge decides whether the absence of the parts of s that w does not contain is proven. If so it clears w.Doubt; otherwise w.Doubt is the
-// reason, and w.LookAgain the time until the next look. It changes only w and the reader's memory. Errors: ErrUnavailable if the engine is
+// reason, and w.ObserveAgain the time until the next observation. It changes only w and the reader's memory. Errors: ErrUnavailable if the engine is
 // not the same as before, which proves nothing.
 func (r *Reader) Judge(ctx context.Context, s Sandbox, w *plan.World) error {
 	if !s.InDoubt(*w) {
@@ -122,7 +122,7 @@ func (r *Reader) Find(ctx context.Context, rec plan.Record, w *plan.World) error
 	return nil
 }
 
-// prove makes one look at an absence that the decision depends on.
+// prove makes one observation of an absence that the decision depends on.
 func (r *Reader) prove(ctx context.Context, s Sandbox, w *plan.World) error {
 	rec := s.Record
 	what := plan.Lacks(rec, *w)
@@ -133,12 +133,12 @@ func (r *Reader) prove(ctx context.Context, s Sandbox, w *plan.World) error {
 		return fmt.Errorf("make sure of the engine: %w", err)
 	}
 	if contradiction := r.contradiction(ctx, rec, *w); contradiction != "" {
-		w.Doubt, w.LookAgain = "the engine does not show "+what+", but "+contradiction+"; looking again", looksApart
+		w.Doubt, w.ObserveAgain = "the engine does not show "+what+", but "+contradiction+"; observing again", observationsApart
 		return nil
 	}
 	proof := r.isDestroyed(removedIDs(rec.Objects, *w)...)
 	if left := r.observe(rec.ID, what, w.Run, proof); left > 0 {
-		w.Doubt, w.LookAgain = "the engine does not show "+what+"; looking again", left
+		w.Doubt, w.ObserveAgain = "the engine does not show "+what+"; observing again", left
 		return nil
 	}
 	w.Removed = proof
@@ -150,7 +150,7 @@ func (r *Reader) prove(ctx context.Context, s Sandbox, w *plan.World) error {
 		w.Removed = confirmed
 		if len(others) > 0 {
 			r.hold(rec.ID, heldSandbox{s.Name, rec.Objects.GetPrimaryId(), w.Run})
-			w.Doubt, w.LookAgain = vanishedTogether(append(others, s.Name)), looksApart
+			w.Doubt, w.ObserveAgain = vanishedTogether(append(others, s.Name)), observationsApart
 			return nil
 		}
 		r.release(rec.ID)

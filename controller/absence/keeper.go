@@ -61,7 +61,7 @@ func (k *Keeper) ReadOnly() *Reader {
 	return r
 }
 
-// Judge calls Reader.Judge, and keeps the looks and the confirmations. Errors: those of Reader.Judge, and ErrUnavailable of the store; then
+// Judge calls Reader.Judge, and keeps the observations and the confirmations. Errors: those of Reader.Judge, and ErrUnavailable of the store; then
 // nothing may be decided about the sandbox.
 func (k *Keeper) Judge(ctx context.Context, s Sandbox, w *plan.World) error {
 	if !s.InDoubt(*w) {
@@ -126,14 +126,14 @@ func (k *Keeper) forgetStale(ctx context.Context, id string) error {
 
 // Bounds of the wait of GiveUp.
 const (
-	// confirmWait is longer than the time between the two looks that prove an absence.
-	confirmWait = looksApart + 5*time.Second
+	// confirmWait is longer than the time between the two observations that prove an absence.
+	confirmWait = observationsApart + 5*time.Second
 	confirmPoll = time.Second
 )
 
 // GiveUp judges the sandboxes that vanished together in one life of the engine as if each had vanished alone, because an operator confirmed
 // that they are gone. The confirmation is recorded, so a later daemon uses it too. GiveUp gives up only sandboxes that the engine showed
-// neither at the call nor at any later look. It waits up to 15 s for the looks that prove each absence, and returns the IDs of the
+// neither at the call nor at any later observation. It waits up to 15 s for the observations that prove each absence, and returns the IDs of the
 // sandboxes that stayed absent: decided, whose loss is certain, and undecided. Errors: ErrUnavailable, and that of ctx; then none is given
 // up.
 func (k *Keeper) GiveUp(ctx context.Context, run *storev1.EngineRun) (decided, undecided []string, err error) {

@@ -13,13 +13,13 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// Time between the two looks that prove an absence.
+// Time between the two observations that prove an absence.
 const (
-	// looksApart is longer than the 8 s for which a restarting engine was observed to answer wrongly.
-	looksApart = 10 * time.Second
-	// looksApartDestroyed is the same if the engine sent an event of the removal.
-	looksApartDestroyed = time.Second
-	// maxDestroyed bounds the remembered removals. Without one the two looks still prove the absence.
+	// observationsApart is longer than the 8 s for which a restarting engine was observed to answer wrongly.
+	observationsApart = 10 * time.Second
+	// observationsApartDestroyed is the same if the engine sent an event of the removal.
+	observationsApartDestroyed = time.Second
+	// maxDestroyed bounds the remembered removals. Without one the two observations still prove the absence.
 	maxDestroyed = 10_000
 )
 
@@ -27,7 +27,7 @@ const (
 // the daemon the proof of an absence starts over.
 type memory struct {
 	mu    sync.Mutex
-	first map[string]firstLook // by sandbox ID
+	first map[string]firstObservation // by sandbox ID
 	// destroyed are the IDs of objects whose removal the present stream of events has reported.
 	destroyed map[string]bool
 	// held are the sandboxes that vanished together and wait for an operator; confirmed are the recorded confirmations of those that an
@@ -43,8 +43,8 @@ type heldSandbox struct {
 	run           *storev1.EngineRun // in which the engine does not show it
 }
 
-// firstLook is the first of the two looks at a missing part.
-type firstLook struct {
+// firstObservation is the first of the two observations of a missing part.
+type firstObservation struct {
 	what string
 	run  *storev1.EngineRun
 	at   time.Time // by the monotonic clock
@@ -52,7 +52,7 @@ type firstLook struct {
 
 func newMemory() *memory {
 	return &memory{
-		first: map[string]firstLook{}, destroyed: map[string]bool{}, held: map[string]heldSandbox{},
+		first: map[string]firstObservation{}, destroyed: map[string]bool{}, held: map[string]heldSandbox{},
 		confirmed: map[string]*storev1.GivenUp{}, stale: map[string]bool{},
 	}
 }
@@ -73,7 +73,7 @@ func (a *memory) Note(e dockerx.Event) {
 // StreamEnded drops the removals reported so far: the next stream may be from another engine. The next stream replays the last seconds of
 // events that its engine remembers, and these prove as much: an engine keeps its events in the memory of one process, so they are of its
 // present life; each names an ID, and no ID is used twice. A gap before a replay hides removals and invents none; a removal without an
-// event is proven by the looks and an operator.
+// event is proven by the observations and an operator.
 func (a *memory) StreamEnded() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -112,12 +112,12 @@ func (a *memory) observe(id, what string, run *storev1.EngineRun, destroyed bool
 	defer a.mu.Unlock()
 	f, ok := a.first[id]
 	if !ok || f.what != what || !proto.Equal(f.run, run) {
-		f = firstLook{what: what, run: run, at: time.Now()}
+		f = firstObservation{what: what, run: run, at: time.Now()}
 		a.first[id] = f
 	}
-	apart := looksApart
+	apart := observationsApart
 	if destroyed {
-		apart = looksApartDestroyed
+		apart = observationsApartDestroyed
 	}
 	return max(0, apart-time.Since(f.at))
 }

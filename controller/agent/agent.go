@@ -203,9 +203,9 @@ type Store interface {
 // DrainStore is the part of the store that a Drainer uses beside that of its Reconciler.
 type DrainStore interface {
 	Sandbox(ctx context.Context, id string) (store.Sandbox, error)
-	BeginDrain(ctx context.Context, o store.DrainOptions) (*storev1.DrainRecord, error)
+	StartDrain(ctx context.Context, o store.DrainOptions) (*storev1.DrainRecord, error)
 	SetDrainPhase(ctx context.Context, of *storev1.DrainRecord, phase agboxv1.DrainPhase) (bool, error)
-	EndDrain(ctx context.Context) (bool, error)
+	WithdrawDrain(ctx context.Context) (bool, error)
 }
 
 // FileReader is the part of the files of processes that an Observer reads.

@@ -38,7 +38,7 @@ func NewDrainer(r *Reconciler, s DrainStore, q *queue.Loop, drained func(exit bo
 
 // Drain closes the gates and starts to park agents, or only closes the gates, by mode. It returns once that is recorded.
 func (d *Drainer) Drain(ctx context.Context, o store.DrainOptions) (*agboxv1.DrainStatus, error) {
-	if _, err := d.store.BeginDrain(ctx, o); err != nil {
+	if _, err := d.store.StartDrain(ctx, o); err != nil {
 		return nil, err
 	}
 	d.agents.cfg.Metrics.Drained(agboxv1.DrainPhase_DRAIN_PHASE_WAITING.String())
@@ -59,7 +59,7 @@ func (d *Drainer) SaveNow(ctx context.Context) error {
 
 // Undrain opens the gates. changed is false if there was no drain.
 func (d *Drainer) Undrain(ctx context.Context) (changed bool, err error) {
-	changed, err = d.store.EndDrain(ctx)
+	changed, err = d.store.WithdrawDrain(ctx)
 	d.queue.Add(DrainKey)
 	d.agents.EnqueueAll()
 	return changed, err

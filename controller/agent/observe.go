@@ -175,7 +175,7 @@ func (v *Observation) observeProcess(ctx context.Context, alive func(store.Exec)
 	}
 	status, err := v.o.files.Status(ex.SandboxID, ex.ID, ex.Desired.GetNonce())
 	if err != nil {
-		return fmt.Errorf("look at its journal: %w", err)
+		return fmt.Errorf("read its journal: %w", err)
 	}
 	v.World.Process = agentplan.Waiting // also if it has ended and its end is not recorded yet
 	if status.Phase == execphase.Running {

@@ -46,7 +46,7 @@ func (v *Observation) observeSave() error {
 	}
 	end, err := v.observeEnd(v.saveHelper())
 	if err != nil {
-		return fmt.Errorf("look at its save command: %w", err)
+		return fmt.Errorf("read its save command: %w", err)
 	}
 	run := v.a.Desired.GetRun()
 	unwanted := !v.cutOff || run == storev1.AgentRun_AGENT_RUN_STOP || run == storev1.AgentRun_AGENT_RUN_DELETE && !v.World.InTurn

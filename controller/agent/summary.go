@@ -38,7 +38,7 @@ func (v *Observation) observeSummary(ctx context.Context) error {
 	end, err := v.observeEnd(h)
 	switch {
 	case err != nil:
-		return fmt.Errorf("look at its summary command: %w", err)
+		return fmt.Errorf("read its summary command: %w", err)
 	case end == helperDone:
 		return v.readSummary(h.request.ExecID)
 	case end != helperRuns && end != helperAbsent:

@@ -93,7 +93,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, id string) (queue.Result, er
 	}
 	status, err := r.cfg.Files.Status(ex.SandboxID, ex.ID, ex.Desired.GetNonce())
 	if err != nil {
-		return queue.Result{}, fmt.Errorf("look at the journal: %w", err)
+		return queue.Result{}, fmt.Errorf("read the journal: %w", err)
 	}
 	return r.act(ctx, ex, rec, sb, status)
 }
@@ -200,7 +200,7 @@ func (r *Reconciler) makeRoom(err error) error {
 func (r *Reconciler) WatchJournals() {
 	for _, id := range r.cfg.Store.LiveIDs() {
 		if err := r.cfg.Files.AddWatch(id); err != nil && !errdefs.IsNotFound(err) {
-			r.cfg.Logger.Warn("exec journals are not watched; resyncs look at them", "sandbox_id", id, "err", err)
+			r.cfg.Logger.Warn("exec journals are not watched; only resyncs observe them", "sandbox_id", id, "err", err)
 		}
 	}
 }

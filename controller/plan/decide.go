@@ -65,7 +65,7 @@ func Decide(r Record, w World, p Policy, now time.Time) Plan {
 		return Plan{Next: unclearRetry, Waiting: "waiting for the engine to settle a container"}
 	}
 	if w.Doubt != "" && Lacks(r, w) != "" {
-		return Plan{Waiting: w.Doubt, Next: w.LookAgain, InDoubt: true}
+		return Plan{Waiting: w.Doubt, Next: w.ObserveAgain, InDoubt: true}
 	}
 	switch {
 	case r.Desired == storev1.RunState_RUN_STATE_DELETE:
@@ -159,7 +159,7 @@ func afterFailure(r Record, w World, pol Policy, now time.Time) Plan {
 	}
 	due := p.cleanup(r, pol, now)
 	if mine.primary == nil && w.Doubt != "" && slices.ContainsFunc(due.Steps, func(s Step) bool { return s.Kind == Cleanup }) {
-		p.Waiting, p.Next, p.InDoubt = w.Doubt, w.LookAgain, true
+		p.Waiting, p.Next, p.InDoubt = w.Doubt, w.ObserveAgain, true
 		return p
 	}
 	return due

@@ -177,7 +177,7 @@ func TestDecideInDoubt(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s := known()
-			s.w.Doubt, s.w.LookAgain = doubt, 10*time.Second
+			s.w.Doubt, s.w.ObserveAgain = doubt, 10*time.Second
 			row.mutate(&s)
 			if got := render(Decide(s.r, s.w, s.p, now)); got != row.want {
 				t.Errorf("got  %s\nwant %s", got, row.want)

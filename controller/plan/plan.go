@@ -147,8 +147,8 @@ type World struct {
 	Doubt string
 	// Removed: an event of the engine reported the removal of the missing part, or an operator confirmed that it is gone.
 	Removed bool
-	// LookAgain is the delay until an observation that may end the doubt; zero: no observation can.
-	LookAgain time.Duration
+	// ObserveAgain is the delay until an observation that may end the doubt; zero: no observation can.
+	ObserveAgain time.Duration
 	// Terminated: PID 1 of the primary got a TERM in its present or last run.
 	Terminated bool
 	// ExecOOM: the OOM killer ended an exec of this run. The engine's sticky flag cannot distinguish that.

@@ -41,8 +41,8 @@ func (w HookWait) since(index int) time.Time {
 	return time.Time{}
 }
 
-// begin records the start of the wait for index, once.
-func (w *HookWait) begin(index int, now time.Time) {
+// start records the start of the wait for index, once.
+func (w *HookWait) start(index int, now time.Time) {
 	if w.At.IsZero() || w.Index != index {
 		*w = HookWait{Index: index, At: now}
 	}

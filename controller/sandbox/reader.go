@@ -139,7 +139,7 @@ func (r *Reader) Record(ctx context.Context, id string) (plan.Record, store.Sand
 	rec.Turns = r.o.Turns(ctx, rec)
 	if rec.Agents && rec.Desired == storev1.RunState_RUN_STATE_DELETE {
 		if rec.Leaving, err = r.o.Store.Leaving(ctx, id); err != nil {
-			return plan.Record{}, sb, fmt.Errorf("look at its agents: %w", err)
+			return plan.Record{}, sb, fmt.Errorf("read its agents: %w", err)
 		}
 	}
 	return rec, sb, nil

@@ -43,7 +43,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, id string) (queue.Result, er
 	w, ports, err := r.reader.Observe(ctx, View{Record: rec, Sandbox: sb, At: l}, run)
 	r.remember(id, w.Hook, ports)
 	if err != nil {
-		return queue.Result{}, r.explain(id, fmt.Errorf("observe: %w", err))
+		return queue.Result{}, r.recordRetry(id, fmt.Errorf("observe: %w", err))
 	}
 	return r.carryOut(ctx, rec, sb, w, r.reader.Decide(rec, sb, w, l), l)
 }
@@ -116,7 +116,7 @@ func (r *Reconciler) carryOut(ctx context.Context, rec plan.Record, sb store.San
 		r.scratch.fine(rec.ID, "")
 		return queue.Result{}, err
 	case err != nil:
-		return queue.Result{}, r.explain(rec.ID, err)
+		return queue.Result{}, r.recordRetry(rec.ID, err)
 	}
 	r.scratch.fine(rec.ID, "")
 	p.After.Objects = ps.objects(p.After)
@@ -129,7 +129,7 @@ func (r *Reconciler) carryOut(ctx context.Context, rec plan.Record, sb store.San
 	}
 	waits, err := ps.actAside(ctx, p.Asides)
 	if err != nil {
-		return queue.Result{}, r.explain(rec.ID, err)
+		return queue.Result{}, r.recordRetry(rec.ID, err)
 	}
 	return queue.Result{Next: p.Next, Pending: waits}, nil
 }
@@ -181,8 +181,8 @@ func (r *Reconciler) logEvent(id string, gen uint64, e *agboxv1.SandboxEvent) {
 	r.log.Info("sandbox event", attrs...)
 }
 
-// explain shows a transient error in the sandbox's status and returns it.
-func (r *Reconciler) explain(id string, err error) error {
+// recordRetry shows a transient error in the sandbox's status and returns it.
+func (r *Reconciler) recordRetry(id string, err error) error {
 	r.scratch.setStatus(id, "retrying: "+message.Of(err))
 	return err
 }

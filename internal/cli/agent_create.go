@@ -127,6 +127,6 @@ func (a *app) agentCreate(ctx context.Context, name string, o agentCreateOptions
 
 // sleepingSandbox returns a note if the agents of a sandbox start only after a user resumes it, or "".
 func sleepingSandbox(sb *agboxv1.SandboxHandle) string {
-	return textIf(sandboxstate.Rests(sb.GetState()), fmt.Sprintf("note: sandbox %s is %s; its agents are started when it is READY; %s",
+	return textIf(sandboxstate.IsResumable(sb.GetState()), fmt.Sprintf("note: sandbox %s is %s; its agents are started when it is READY; %s",
 		nameOrID(sb), enum.Word(sb.GetState()), resumeHint(sb)))
 }

@@ -210,7 +210,7 @@ func immutableError(d document, fields []string) error {
 // aside adds what keeps a sandbox from being READY, and the way out.
 func aside(sb *agboxv1.SandboxHandle) string {
 	switch state := sb.GetState(); {
-	case sandboxstate.Rests(state):
+	case sandboxstate.IsResumable(state):
 		return fmt.Sprintf(" (%s; %s)", enum.Word(state), resumeHint(sb))
 	case state == agboxv1.SandboxState_SANDBOX_STATE_FAILED:
 		return fmt.Sprintf(" (FAILED, %s; \"agbox apply --replace\" recreates it)", sb.GetErrorCode())

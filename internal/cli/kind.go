@@ -31,7 +31,7 @@ type handle interface {
 type kind[H handle] struct {
 	word  string // "sandbox", as in "sandbox/web"
 	title string // that of manifests
-	one   string // what an argument that names one is
+	one   string // the argument that names an object, in usage texts
 	id    func(H) string
 	// list returns the objects that exist, newest first, without their specs. read returns one with its spec, also a deleted
 	// sandbox while its history is kept.

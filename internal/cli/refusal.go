@@ -23,13 +23,13 @@ func (a *app) again(ctx context.Context, sb *agboxv1.SandboxHandle) *agboxv1.San
 // sandboxRefused explains a refusal for the wrong state by the state that the sandbox has now.
 func (a *app) sandboxRefused(ctx context.Context, verb string, sb *agboxv1.SandboxHandle, err error) error {
 	if client.IsFailedPrecondition(err) {
-		return explain(verb, a.again(ctx, sb), err)
+		return withState(verb, a.again(ctx, sb), err)
 	}
 	return err
 }
 
-// explain adds the present state and the next step to a refusal for the wrong state.
-func explain(verb string, sb *agboxv1.SandboxHandle, err error) error {
+// withState adds the present state and the next step to a refusal for the wrong state.
+func withState(verb string, sb *agboxv1.SandboxHandle, err error) error {
 	text := fmt.Sprintf("cannot %s sandbox %s: it is %s", verb, nameOrID(sb), enum.Word(sb.GetState()))
 	if sb.GetDesiredState() != "" {
 		return errors.New(text + " and being " + sb.GetDesiredState() + afterwards(sb))
@@ -46,7 +46,7 @@ func (a *app) execRefused(ctx context.Context, sb *agboxv1.SandboxHandle, err er
 		return err
 	}
 	sb = a.again(ctx, sb)
-	err = explain("run a command in", sb, err)
+	err = withState("run a command in", sb, err)
 	if sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_PAUSED && sb.GetDesiredState() == "" {
 		err = fmt.Errorf("%w; with auto_resume in its spec a command resumes it", err)
 	}
@@ -63,7 +63,7 @@ func wayOut(sb *agboxv1.SandboxHandle) string {
 		return "; try again when it is READY"
 	case state == agboxv1.SandboxState_SANDBOX_STATE_READY:
 		return " now; try again"
-	case sandboxstate.Rests(state):
+	case sandboxstate.IsResumable(state):
 		return "; " + resumeHint(sb)
 	}
 	return ""

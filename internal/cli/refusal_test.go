@@ -34,13 +34,13 @@ func TestRefusalsSayWhatToDoNext(t *testing.T) {
 		`cannot pause sandbox web: it is DELETED`:                                                                 {State: agboxv1.SandboxState_SANDBOX_STATE_DELETED},
 	} {
 		sb.Name = "web"
-		if got := explain("pause", sb, refused); got.Error() != want {
+		if got := withState("pause", sb, refused); got.Error() != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 	refused.Metadata = map[string]string{"refusal": "the container of db is missing; delete it"}
 	sb := &agboxv1.SandboxHandle{Name: "web", State: agboxv1.SandboxState_SANDBOX_STATE_FAILED}
-	if got := explain("resume", sb, refused).Error(); got != "cannot resume sandbox web: it is FAILED: the container of db is missing; delete it" {
+	if got := withState("resume", sb, refused).Error(); got != "cannot resume sandbox web: it is FAILED: the container of db is missing; delete it" {
 		t.Errorf("got %q", got)
 	}
 	other := &client.Error{Code: codes.NotFound, Message: "sandbox web was not found"}

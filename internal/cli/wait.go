@@ -80,7 +80,7 @@ func (a *app) wait(ctx context.Context, refs []string, want client.Condition, ti
 func (a *app) waitWithoutRequest(ctx context.Context, all []*agboxv1.SandboxHandle, want client.Condition, timeout time.Duration) (failed bool) {
 	var moving []*agboxv1.SandboxHandle
 	for _, sb := range all {
-		if want == client.Ready && sandboxstate.Rests(sb.GetState()) {
+		if want == client.Ready && sandboxstate.IsResumable(sb.GetState()) {
 			a.complain(fmt.Errorf("sandbox %s is %s; %s", nameOrID(sb), enum.Word(sb.GetState()), resumeHint(sb)))
 			failed = true
 			continue
@@ -120,7 +120,9 @@ func waitAll[H handle](ctx context.Context, a *app, k kind[H], all []H, want str
 	return failed
 }
 
-// await waits until an object meets a condition, notes meanwhile how it is, and returns its handle of then; timeout is that of ctx.
+// await waits until an object meets a condition and returns its handle of that moment. Meanwhile it prints the object's state and status
+// message. It reads the handle for them once a second although the event stream is open, because no event carries the status message.
+// timeout is that of ctx.
 func await[H handle](ctx context.Context, a *app, k kind[H], one H, want string, timeout time.Duration) (now H, err error) {
 	p := &pulls{notes: a.notes, name: k.name(one)}
 	subject, state := conditionWords(k.label(one), want)
@@ -193,7 +195,7 @@ func (a *app) noteWaiting(ctx context.Context, observe func(context.Context) (te
 	}
 }
 
-// conditionWords are what is waited for and what it should be: "sandbox/web", "ready".
+// conditionWords returns the object that a condition is about and the state that it waits for: "sandbox/web", "ready".
 func conditionWords(label, want string) (subject, state string) {
 	if service, ok := strings.CutPrefix(want, servicePrefix); ok {
 		return fmt.Sprintf("%s service/%s", label, service), "ready"

@@ -156,10 +156,10 @@ func TestTraits(t *testing.T) {
 		has  func(State) bool
 		want string
 	}{
-		"live":  {IsLive, "PENDING READY PAUSED STOPPED FAILED DELETING"},
-		"up":    {IsUp, "PENDING READY PAUSED"},
-		"whole": {IsWhole, "READY PAUSED STOPPED"},
-		"rests": {Rests, "PAUSED STOPPED"},
+		"live":      {IsLive, "PENDING READY PAUSED STOPPED FAILED DELETING"},
+		"up":        {IsUp, "PENDING READY PAUSED"},
+		"whole":     {IsWhole, "READY PAUSED STOPPED"},
+		"resumable": {IsResumable, "PAUSED STOPPED"},
 	} {
 		var got []string
 		for _, r := range table {

@@ -43,8 +43,8 @@ func IsUp(s State) bool { return of(s).up }
 // IsWhole reports whether every container and network of the sandbox was made.
 func IsWhole(s State) bool { return of(s).whole }
 
-// Rests reports whether the sandbox stays as it is until a resume makes it READY again.
-func Rests(s State) bool { return of(s).rests }
+// IsResumable reports whether a resume makes the sandbox READY again.
+func IsResumable(s State) bool { return of(s).resumable }
 
 // Allows reports whether a sandbox in this state may have the desired state.
 func Allows(s State, want storev1.RunState) bool { return slices.Contains(of(s).wants, want) }

@@ -57,10 +57,10 @@ type row struct {
 }
 
 type traits struct {
-	live  bool // the reconciler works on it, and it is counted in agboxd_sandboxes
-	up    bool // its containers run, are frozen, or are being started: it has a deadline, and its logs may grow
-	whole bool // every part of it exists, so the engine's IDs of its parts are recorded
-	rests bool // it stays as it is until a resume makes it READY again
+	live      bool // the reconciler works on it, and it is counted in agboxd_sandboxes
+	up        bool // its containers run, are frozen, or are being started: it has a deadline, and its logs may grow
+	whole     bool // every part of it exists, so the engine's IDs of its parts are recorded
+	resumable bool // it stays as it is until a resume makes it READY again
 }
 
 // table has the states in the order in which a sandbox usually passes through them.
@@ -77,11 +77,11 @@ var table = []row{
 		isPauseRequested: {ready}, isPaused: {paused}, isStopRequested: {ready}, isStopped: {stopped},
 		isAccepted: {pending}, isFailed: {failed}, isDeleteRequested: {deleting},
 	}},
-	{paused, "frozen with its memory, or demoted: stopped with its files", traits{live: true, up: true, whole: true, rests: true}, []storev1.RunState{pause, stop}, map[Cause][]State{
+	{paused, "frozen with its memory, or demoted: stopped with its files", traits{live: true, up: true, whole: true, resumable: true}, []storev1.RunState{pause, stop}, map[Cause][]State{
 		isPaused: {paused}, isStopRequested: {paused}, isStopped: {stopped},
 		isAccepted: {pending}, isFailed: {failed}, isDeleteRequested: {deleting},
 	}},
-	{stopped, "stopped on request, by a deadline or when idle", traits{live: true, whole: true, rests: true}, []storev1.RunState{stop}, map[Cause][]State{
+	{stopped, "stopped on request, by a deadline or when idle", traits{live: true, whole: true, resumable: true}, []storev1.RunState{stop}, map[Cause][]State{
 		isAccepted: {pending}, isFailed: {failed}, isDeleteRequested: {deleting},
 	}},
 	{failed, "ended by an error that retrying cannot fix", traits{live: true}, []storev1.RunState{run, stop, pause}, map[Cause][]State{

@@ -161,7 +161,7 @@ func TestAgentEventsEndWithTheDaemon(t *testing.T) {
 		f.must(err)
 		s := f.subscribeAgent(f.getAgent("agent-1").GetLastEventSequence())
 		if reason == "DRAINING" {
-			_, err := f.store.BeginDrain(t.Context(), store.DrainOptions{Mode: agboxv1.DrainMode_DRAIN_MODE_PARK, Reason: "reboot"})
+			_, err := f.store.StartDrain(t.Context(), store.DrainOptions{Mode: agboxv1.DrainMode_DRAIN_MODE_PARK, Reason: "reboot"})
 			f.must(err)
 		}
 		f.must(f.shutdown(context.Background()))

@@ -130,7 +130,7 @@ func TestParkedIsSaidOfWhatIsDownOnly(t *testing.T) {
 	_, err := f.createAgent("agent-1", "")
 	f.must(err)
 	f.startAgent("agent-1")
-	_, err = f.store.BeginDrain(t.Context(), store.DrainOptions{Mode: agboxv1.DrainMode_DRAIN_MODE_PARK})
+	_, err = f.store.StartDrain(t.Context(), store.DrainOptions{Mode: agboxv1.DrainMode_DRAIN_MODE_PARK})
 	f.must(err)
 	if h := f.getAgent("agent-1"); h.GetParked() {
 		t.Errorf("it lives: %v", h)

@@ -51,7 +51,7 @@ func (f *feeder) observe() {
 		err = unix.Fstat(f.inbox, &st)
 	}
 	if err != nil {
-		say("exec %s: look at its inbox: %v", f.id, err)
+		say("exec %s: read its inbox: %v", f.id, err)
 		return
 	}
 	f.size, f.closed = max(f.size, st.Size), closed

@@ -37,7 +37,7 @@ func TestKilledAtEveryFailpoint(t *testing.T) {
 		"CreateAgent", "QueuePrompt", "ClaimPrompt", "TransitionAgent", "Ingest", "RequestInterrupt", "RequestAgentStop", "RequestAgentRun",
 		"RequestMove", "MoveAgent", "RequestAgentDelete", "RemoveAgent", "AdoptAgent", "RequestDeleteKeepingAgents",
 	}, m.agentsLife)
-	m.rehearse("drains", []string{"BeginDrain", "SetDrainPhase", "EndDrain", "RequestNudge", "RequestInterruptToSave"}, m.drains)
+	m.rehearse("drains", []string{"StartDrain", "SetDrainPhase", "WithdrawDrain", "RequestNudge", "RequestInterruptToSave"}, m.drains)
 	m.rehearse("rebuild", []string{"RecordRebuilt", "RebuildDone", "RememberInstances"}, m.rebuilds)
 	m.again(func() {
 		m.conf += "cleanup_ttl = \"1s\"\nevent_retention_ttl = \"1s\"\n[pause]\nfreeze_duration = \"1s\"\nstopped_gc_after = \"1s\"\n"

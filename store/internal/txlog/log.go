@@ -96,7 +96,7 @@ func (l *Log) removeUnfinished() error {
 func (l *Log) resume() (whole bool, err error) {
 	info, err := os.Stat(filepath.Join(l.o.Dir, snapshotName(l.number)))
 	if err != nil {
-		return false, fmt.Errorf("look at the snapshot: %w: %w", err, errdefs.ErrUnavailable)
+		return false, fmt.Errorf("stat the snapshot: %w: %w", err, errdefs.ErrUnavailable)
 	}
 	f, err := os.OpenFile(filepath.Join(l.o.Dir, segmentName(l.number)), os.O_RDWR|syscall.O_NOFOLLOW, 0)
 	if err != nil {
