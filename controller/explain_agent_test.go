@@ -59,7 +59,7 @@ func TestWhatAnAgentWaitsForIsExplained(t *testing.T) {
 		{name: "a back-off", spec: &agboxv1.AgentSpec{Command: []string{"agent", "die=7"}}, state: "FAILED",
 			waiting: "it is started again in ", observed: "process ada.2: ended with exit code 7", deadline: "back-off", action: "start"},
 		{name: "gave up", spec: &agboxv1.AgentSpec{Command: []string{"agent", "die=7"}}, happens: func(*testing.T, *player, string) { pass(time.Hour) },
-			state: "FAILED", waiting: "5 attempts in a row came to nothing", differs: "it needs attention: its process ended with code 7"},
+			state: "FAILED", waiting: "it failed to start 5 times in a row", differs: "it needs attention: its process ended with code 7"},
 		{name: "its policy starts nothing", spec: &agboxv1.AgentSpec{Command: []string{"agent", "die=1"}, RestartPolicy: "never"},
 			state: "FAILED", waiting: "its process has ended, and its restart_policy (never) does not start it again"},
 		{name: "a drain", happens: func(t *testing.T, p *player, _ string) { p.drain(t, drainFor(time.Minute)); pass(time.Second) },

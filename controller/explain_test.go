@@ -216,7 +216,7 @@ func TestWithoutTheEngineWhatIsOnRecordIsExplained(t *testing.T) {
 			if since := e.GetEngineProblemSince().AsTime(); since.Before(down.Add(-time.Second)) || since.After(down) {
 				t.Errorf("since %s, want %s", since, down)
 			}
-			wantLine(t, "observed", e.GetObserved(), "not looked at; on record it has been READY since 2000-")
+			wantLine(t, "observed", e.GetObserved(), "not observed; recorded as READY since 2000-")
 			if len(e.GetDifferences())+len(e.GetNextSteps()) > 0 {
 				t.Errorf("a verdict without the engine: %v", e)
 			}

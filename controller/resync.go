@@ -74,7 +74,7 @@ func (c *Controller) resyncLoop(ctx context.Context) {
 			c.log.Warn("history that is due is not purged yet", "err", err)
 		}
 		if err := c.resync(ctx); err != nil && ctx.Err() == nil {
-			c.log.Warn("resync is cut off and starts over soon", "err", err)
+			c.log.Warn("resync failed; retrying", "err", err)
 			retry = time.After(resyncRetry)
 		}
 	}

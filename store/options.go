@@ -96,7 +96,7 @@ func (o Options) withDefaults() Options {
 
 func exitOnFatal(log *slog.Logger) func(error) {
 	return func(err error) {
-		log.Error("store cannot go on", "err", err)
+		log.Error("the store failed", "err", err)
 		os.Exit(exitSoftware) //nolint:forbidigo // nobody may go on after an fsync that failed
 	}
 }

@@ -182,7 +182,7 @@ func TestAPausedSandboxKeepsItsNameAndPorts(t *testing.T) {
 	s = reopen(t, s)
 	refusedFor(t, s.CheckCreate(ctx, "next", "web", spec(), ""), "SANDBOX_NAME_ALREADY_EXISTS", errdefs.ErrAlreadyExists, "sandbox name web already exists")
 	refusedFor(t, s.CheckCreate(ctx, "next", "", portSpec(8080, ""), ""), "SANDBOX_PORT_ALREADY_IN_USE", errdefs.ErrAlreadyExists,
-		"host port 8080/tcp is taken by sandbox web")
+		"host port 8080/tcp is already published by sandbox web; choose another host port or delete that sandbox")
 }
 
 func TestAnIntentOfALaterVersionIsNotGuessedAt(t *testing.T) {

@@ -48,7 +48,9 @@ func (t *txn) checkPorts(sb *Sandbox, without string) error {
 		if holder, taken := holders[c.port]; taken && holder != without {
 			return &Refusal{
 				Reason: "SANDBOX_PORT_ALREADY_IN_USE", Metadata: map[string]string{"sandbox_id": sb.ID, "field": c.field},
-				Message: fmt.Sprintf("host port %s is taken by sandbox %s", c.port, cmp.Or(t.live(holder).Name, holder)), Class: errdefs.ErrAlreadyExists,
+				Message: fmt.Sprintf("host port %s is already published by sandbox %s; choose another host port or delete that sandbox",
+					c.port, cmp.Or(t.live(holder).Name, holder)),
+				Class: errdefs.ErrAlreadyExists,
 			}
 		}
 	}

@@ -18,8 +18,10 @@ import (
 
 // Recovery describes the content of a lost database's log.
 type Recovery struct {
-	// Sandboxes is the number of live sandboxes, and Agents that of agents.
-	Sandboxes, Agents int
+	// Sandboxes is the number of live sandboxes.
+	Sandboxes int
+	// Agents is the number of agents.
+	Agents int
 	// Missing says why the newest transactions may be missing; "": none is, and the database is complete. Otherwise the live sandboxes are
 	// hidden until the daemon has observed the engine: see Store.Unproven.
 	Missing string

@@ -334,7 +334,7 @@ func (d *daemon) awaitRebuild(ctx context.Context, done <-chan struct{}) {
 	case <-done:
 	case <-ctx.Done():
 	case <-timer.C:
-		d.log.Warn("the engine can't be listed yet; what is not on record is answered with UNAVAILABLE until it is")
+		d.log.Warn("the engine can't be listed yet; lookups of unknown objects return UNAVAILABLE until the engine can be listed")
 	}
 }
 
@@ -427,7 +427,7 @@ func (d *daemon) shutdownAPI() {
 
 func (d *daemon) notifySystemd(state string) {
 	if err := sdnotify.Notify(state); err != nil {
-		d.log.Warn("the service manager was not told", "state", state, "err", err)
+		d.log.Warn("the service manager was not notified", "state", state, "err", err)
 	}
 }
 

@@ -46,14 +46,14 @@ func (d *daemon) beforeExit(ctx context.Context) {
 		select {
 		case <-d.drained:
 		case <-limit.C:
-			d.log.Error("the drain takes too long; what is left works on and is adopted by the next start")
+			d.log.Error("the drain timed out; the remaining agents keep running and the next agboxd adopts them")
 			return
 		case <-signals:
 			if hurried {
 				d.log.Warn("agboxd ends at once")
 				return
 			}
-			d.log.Warn("what still works is saved now; another signal ends agboxd at once")
+			d.log.Warn("saving the work of busy agents now; another signal ends agboxd at once")
 			if err := d.ctl.SaveNow(ctx); err != nil {
 				d.log.Error("it can't be recorded that agents save their work now", "err", err)
 			}

@@ -39,7 +39,7 @@ type rebuilder struct {
 // sentence returns the message for callers while records may be missing; empty if none are.
 func (r *rebuilder) sentence() string {
 	if r.store.RebuildPending() {
-		return "the database was lost and its records are being rebuilt: what is not found may still be there; try again later"
+		return "the database was lost and its records are being rebuilt: an object that is not found may still exist; try again later"
 	}
 	return ""
 }
@@ -87,7 +87,7 @@ func (r *rebuilder) finish(ctx context.Context) {
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		r.log.Warn("the records are not rebuilt yet; it is tried again", "err", err)
+		r.log.Warn("rebuilding the records failed; retrying", "err", err)
 		if wait.For(ctx, rebuildPause) != nil {
 			return
 		}
@@ -139,7 +139,7 @@ func (r *rebuilder) record(ctx context.Context, in recovery.Input) (unread int, 
 	}
 	recorded, err := r.store.RecordRebuilt(ctx, out.Rebuilt())
 	if errdefs.IsInvalidArgument(err) { // all valid records were stored
-		r.log.Error("records can't be taken; they are left as they are", "err", err)
+		r.log.Error("invalid rebuilt records were skipped", "err", err)
 		err = nil
 	}
 	r.logRebuilt(ctx, out.Sandboxes, recorded)
@@ -178,7 +178,7 @@ func (r *rebuilder) logSkipped(ctx context.Context, list []recovery.Skipped) (un
 		r.log.Log(ctx, level, "left alone by the rebuild", "kind", s.Kind, "object_id", s.ID, "sandbox_id", s.SandboxID, "reason", s.Reason)
 	}
 	if others > 0 {
-		r.log.Info("objects that are not ours are left alone; agboxd rehydrate --dry-run lists them", "count", others)
+		r.log.Info("skipped Docker objects of other instances; agboxd rehydrate --dry-run lists them", "count", others)
 	}
 	return unread
 }

@@ -165,7 +165,7 @@ func (d *Drainer) enterPhase(ctx context.Context, rec *storev1.DrainRecord, next
 	}
 	d.queue.Add(DrainKey)
 	if changed {
-		d.agents.cfg.Logger.Info("drain goes on", "phase", next.String(), "mode", rec.GetMode().String())
+		d.agents.cfg.Logger.Info("drain entered phase", "phase", next.String(), "mode", rec.GetMode().String())
 		d.agents.cfg.Metrics.Drained(next.String())
 	}
 	return nil

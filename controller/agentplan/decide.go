@@ -182,7 +182,7 @@ func idle(r Record, w World) Plan {
 		if w.TurnEnds {
 			next = min(next, w.TurnLeft)
 		}
-		return Plan{Kind: Wait, Next: next, Waiting: "it may still finish what it was told"}
+		return Plan{Kind: Wait, Next: next, Waiting: "waiting for it to finish its turn"}
 	case r.Queued && w.Draining:
 		return wait("draining; prompts wait")
 	case r.Queued && !w.SandboxUp:
@@ -204,7 +204,7 @@ func bringBack(r Record, w World, now time.Time) Plan {
 	case w.SandboxGone:
 		return wait(w.SandboxWaits)
 	case r.NeedsAttention:
-		return wait(fmt.Sprintf("%d attempts in a row came to nothing; `agbox agent start` tries again", MaxAttempts))
+		return wait(fmt.Sprintf("it failed to start %d times in a row; `agbox agent start` tries again", MaxAttempts))
 	case !ok:
 		return wait("")
 	case w.Draining:

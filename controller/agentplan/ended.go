@@ -90,7 +90,7 @@ func (r Record) crashed(why string, now time.Time) Plan {
 func (r Record) attention(p Plan, now time.Time) Plan {
 	if r.Restart != plan.RestartNever && r.attempts(now) >= MaxAttempts {
 		p.NeedsAttention = true
-		p.Reason += fmt.Sprintf("; %d attempts in a row came to nothing, it is not started again by itself", MaxAttempts)
+		p.Reason += fmt.Sprintf("; it failed to start %d times in a row and is not restarted automatically", MaxAttempts)
 	}
 	return p
 }

@@ -21,7 +21,7 @@ func TestTheReasonOfAnEnd(t *testing.T) {
 			"its process ended with code 137 before it was ready: killed: out of memory: loading"},
 		{Record{State: idle, Attempts: 1}, World{Words: "bye"}, "its process ended with code 0"},
 		{Record{State: idle, Attempts: MaxAttempts}, World{ExitCode: 1, Words: "no key"},
-			"its process ended with code 1: no key; 5 attempts in a row came to nothing, it is not started again by itself"},
+			"its process ended with code 1: no key; it failed to start 5 times in a row and is not restarted automatically"},
 		{Record{State: idle}, World{Cancelled: true}, "it ended with its sandbox, or for a drain"},
 		{Record{State: idle}, World{Cancelled: true, Destination: "there"}, "it ended to move to another sandbox"},
 		{Record{State: idle}, World{Cancelled: true, Destination: "there", Draining: true}, "it ended with its sandbox, or for a drain"},

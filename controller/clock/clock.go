@@ -112,7 +112,7 @@ func (c *Clock) drain() (clockjump.State, clockjump.Reading, []clockjump.Event) 
 	return c.state, c.last, events
 }
 
-// Watcher is what Watch works with.
+// Watcher holds the dependencies of Watch.
 type Watcher struct {
 	Store Recorder
 	// Changed is called after a jump, because timers that were set before it fire at the wrong moment, and again when deadlines wait no

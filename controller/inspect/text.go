@@ -23,7 +23,7 @@ func (e *explanation) observed(seen bool) []string {
 		}
 		lines := []string{"engine: " + why}
 		if e.rec.Standing == plan.Live {
-			lines = append(lines, fmt.Sprintf("not looked at; on record it has been %s since %s", enum.Word(e.rec.State), stamp(e.rec.StateChangedAt)))
+			lines = append(lines, fmt.Sprintf("not observed; recorded as %s since %s", enum.Word(e.rec.State), stamp(e.rec.StateChangedAt)))
 		}
 		return lines
 	}

@@ -1,4 +1,4 @@
-// Package message makes text for people of errors and of what programs print.
+// Package message turns errors and program output into text for users.
 package message
 
 import (

@@ -43,10 +43,10 @@ var forServices = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "NET_BIND_
 // recorded it, counts as hardened.
 func IsHardened(profile string) bool { return profile != "" && profile != Standard }
 
-// Primary is what the primary container of a profile gets.
+// Primary returns the security options of the primary container in a profile.
 func Primary(profile string) dockerx.Security { return security(profile, forInit) }
 
-// Service is what the container of a service of a profile gets.
+// Service returns the security options of service containers in a profile.
 func Service(profile string) dockerx.Security { return security(profile, forServices) }
 
 func security(profile string, hardened []string) dockerx.Security {

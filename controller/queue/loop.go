@@ -62,7 +62,7 @@ type Options struct {
 // Reconcile makes one pass over a key. It may be repeated, and may be the first after a crash.
 type Reconcile func(ctx context.Context, key string) (Result, error)
 
-// Watch calls a source of keys until ctx ends, and lost each time that the source has ended before; nil: there is no source.
+// Watch runs source until ctx ends. Whenever source returns early, Watch calls lost and runs it again. A nil source returns at once.
 func Watch(ctx context.Context, source func(ctx context.Context, notify func(sandboxID, execID string)) error,
 	notify func(sandboxID, execID string), lost func(err error)) {
 	for source != nil && ctx.Err() == nil {
@@ -160,7 +160,7 @@ func (l *Loop) settle(ctx context.Context, key string, res Result, err error) st
 		return metrics.ResultDone
 	case errors.As(err, &terminal):
 		l.queue.Forget(key)
-		l.o.Logger.Error("gave up", "loop", l.o.Name, "key", key, "reason", terminal.Code, "err", err)
+		l.o.Logger.Error("the key failed permanently", "loop", l.o.Name, "key", key, "reason", terminal.Code, "err", err)
 		return metrics.ResultTerminal
 	case ctx.Err() != nil:
 		return metrics.ResultError // shutting down; the first resync of the next daemon continues

@@ -38,7 +38,7 @@ func NewOperations[Kind comparable](done func(id string), remember func(Kind) bo
 // already running; its end then enqueues the ID. fn must have a deadline of its own.
 func (o *Operations[Kind]) Start(ctx context.Context, key Operation[Kind], d time.Duration, fn func(context.Context) error) (ended bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	if !o.begin(key, cancel) {
+	if !o.register(key, cancel) {
 		cancel()
 		return false, nil
 	}
@@ -67,8 +67,8 @@ func (o *Operations[Kind]) Start(ctx context.Context, key Operation[Kind], d tim
 	}
 }
 
-// begin registers an operation; false: it is under way.
-func (o *Operations[Kind]) begin(key Operation[Kind], cancel context.CancelFunc) bool {
+// register records an operation as running; false: it is under way.
+func (o *Operations[Kind]) register(key Operation[Kind], cancel context.CancelFunc) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.running[key] != nil {

@@ -24,7 +24,7 @@ type Files interface {
 	SetFull(sandboxID string, full bool) error
 }
 
-// Options are what a Watcher works with. All are required.
+// Options are the dependencies of a Watcher. All are required.
 type Options struct {
 	Store Store
 	Files Files
@@ -34,14 +34,15 @@ type Options struct {
 }
 
 const (
-	// quotaEvery is how often a sandbox with execs is measured that may soon use up its quota, quotaMost how often any other,
-	// and quotaPause what others get between two of them: a sandbox with 10,000 logs takes some 20 ms.
+	// quotaEvery is the measuring interval of a sandbox with execs that may soon exceed its quota.
 	quotaEvery = 2 * time.Second
-	quotaMost  = 30 * time.Second
+	// quotaMost is the measuring interval of all other sandboxes.
+	quotaMost = 30 * time.Second
+	// quotaPause is the pause between two measurements. Measuring a sandbox with 10,000 logs takes about 20 ms.
 	quotaPause = 10 * time.Millisecond
-	// quotaSpeed is how many bytes a second a sandbox is taken to store at most: what a fast disk takes.
+	// quotaSpeed is the assumed maximum write rate of a sandbox in bytes per second: that of a fast disk.
 	quotaSpeed = 1 << 30
-	// quotaBack is the share of the quota below which a sandbox that used it up may store output again.
+	// quotaBack is the share of the quota below which a sandbox that exceeded it may store output again.
 	quotaBack = 0.9
 )
 

@@ -109,7 +109,7 @@ func (p *pass) runHook(index int) error {
 		return fmt.Errorf("hook %d is not in the spec: %w", index, errdefs.ErrInternal)
 	}
 	now := p.o.Clock.Now()
-	p.scratch.Change(p.rec.ID, func(m *memory) { m.hook.begin(index, now) })
+	p.scratch.Change(p.rec.ID, func(m *memory) { m.hook.start(index, now) })
 	return p.o.Files.Start(p.rec.ID, execjournal.Request{
 		ExecID: execid.ForHook(index), Nonce: HookNonce(p.o.Store.InstanceID(), p.sb, index), Command: []string{"sh", "-c", hook.Line},
 		Env: hook.Service.GetEnvs(), LogLimitBytes: p.set.LogLimit, LogLimitAction: execjournal.LogLimitDrop,

@@ -94,7 +94,7 @@ func (r *Reader) examineContainers(ctx context.Context, v View, w *plan.World) (
 		}
 		d, err := r.o.Engine.InspectContainer(ctx, ct.ID)
 		if errdefs.IsNotFound(err) {
-			return nil, fmt.Errorf("container %s went while it was looked at: %w", ct.Name, errdefs.ErrUnavailable)
+			return nil, fmt.Errorf("container %s was removed during the observation: %w", ct.Name, errdefs.ErrUnavailable)
 		}
 		if err != nil {
 			return nil, err
@@ -129,7 +129,7 @@ func (r *Reader) examineDeath(ctx context.Context, w *plan.World) error {
 		return err
 	}
 	if run := r.o.Link.RunOf(info); !proto.Equal(run, w.Run) {
-		return fmt.Errorf("the engine was restarted while it was looked at: %w", errdefs.ErrUnavailable)
+		return fmt.Errorf("the engine restarted during the observation: %w", errdefs.ErrUnavailable)
 	}
 	for _, ct := range w.Containers {
 		if !ct.Ended() {
@@ -140,7 +140,7 @@ func (r *Reader) examineDeath(ctx context.Context, w *plan.World) error {
 			return err
 		}
 		if err != nil || owned.Container(d.Container).Alive() || !d.StartedAt.Equal(ct.StartedAt) {
-			return fmt.Errorf("two looks at container %s do not agree: %w", ct.Name, errdefs.ErrUnavailable)
+			return fmt.Errorf("two inspections of container %s disagree: %w", ct.Name, errdefs.ErrUnavailable)
 		}
 	}
 	return nil

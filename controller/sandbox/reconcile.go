@@ -63,7 +63,7 @@ func (r *Reconciler) mayJudge() (run *storev1.EngineRun, why string) {
 // remember keeps what later passes and readers need of an observation, even of one that failed.
 func (r *Reconciler) remember(id string, hook *plan.Hook, ports []*agboxv1.PublishedPort) {
 	if hook != nil && !hook.Since.IsZero() {
-		r.scratch.Change(id, func(m *memory) { m.hook.begin(hook.Index, hook.Since) })
+		r.scratch.Change(id, func(m *memory) { m.hook.start(hook.Index, hook.Since) })
 	}
 	if ports != nil {
 		r.scratch.setPorts(id, ports)

@@ -70,7 +70,7 @@ func (p *pass) checkMounted(ctx context.Context, id string) (swapped bool, err e
 		return false, err
 	}
 	if d.Pid <= 0 {
-		return false, fmt.Errorf("the container ended while its mounts were looked at: %w", errdefs.ErrUnavailable)
+		return false, fmt.Errorf("the container ended while its mounts were being checked: %w", errdefs.ErrUnavailable)
 	}
 	known := hostfiles.Mounted{Source: paths.Ctl, Target: execjournal.ContainerCtl}
 	seen, err := p.o.CheckMounted(d.Pid, known, mounts)
@@ -110,7 +110,7 @@ func (p *pass) proveRuntime(ctx context.Context, id string) error {
 		return fmt.Errorf("the container ended before its runtime was proven: %w", errdefs.ErrUnavailable)
 	}
 	now := time.Now()
-	p.scratch.Change(p.rec.ID, func(m *memory) { m.proof.begin(before.Pid, now) })
+	p.scratch.Change(p.rec.ID, func(m *memory) { m.proof.start(before.Pid, now) })
 	proof, err := p.o.Files.Prove(p.rec.ID, execjournal.Container{ID: before.ID, Pid: before.Pid, NeedsNames: len(p.rec.Wanted.Services) > 0, HasFile: func(path string) (bool, error) {
 		_, err := p.o.Engine.StatPath(ctx, before.ID, path)
 		if errdefs.IsNotFound(err) {

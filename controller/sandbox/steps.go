@@ -128,7 +128,7 @@ func prefixBits(services int) int {
 // nameTaken returns the error for a name that belongs to an object which is not known to be ours. Either our own create made it and the
 // reply was lost; then the next pass finds it by its labels. Or it belongs to others; then it is not touched.
 func nameTaken(what, name string) error {
-	return fmt.Errorf("the name %s is taken by a %s that is not of this sandbox: %w", name, what, errdefs.ErrUnavailable)
+	return fmt.Errorf("the name %s is in use by a %s that is not of this sandbox: %w", name, what, errdefs.ErrUnavailable)
 }
 
 func (p *pass) createContainer(ctx context.Context, s plan.Step) error {

@@ -43,7 +43,7 @@ func (a *app) describeAgent(ctx context.Context, one *agboxv1.AgentHandle) error
 
 func (a *app) describeAgentFacts(one *agboxv1.AgentHandle, sandboxes map[string]string) {
 	sandbox := cmp.Or(namedSandbox(one.GetSandboxId(), sandboxes), one.GetSandboxId()+" "+noSandbox)
-	state := agentState(one) + textIf(one.GetUnverified(), ", not looked at since the daemon started")
+	state := agentState(one) + textIf(one.GetUnverified(), ", not observed since the daemon started")
 	a.fact("Name", one.GetName())
 	a.fact("ID", one.GetAgentId())
 	a.fact("Sandbox", sandbox)

@@ -48,7 +48,7 @@ again on each change, until ^C or until all named ones are deleted.`,
 	o.output = outputFlag(cmd, "wide", "yaml", "json", "name")
 	cmd.Flags().StringSliceVarP(&o.labels, "selector", "l", nil, "only those with these labels: key=value,...")
 	cmd.Flags().BoolVar(&o.all, "all", false, "also deleted ones, while their history is kept")
-	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on, and print what changes")
+	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "keep running and print changes")
 	onFlag(cmd, "selector", a.completeLabels)
 	return cmd
 }

@@ -205,7 +205,7 @@ func TestCreateStoresTheNormalizedSpecAndItsTools(t *testing.T) {
 	_, err = f.CreateSandbox(t.Context(), &agboxv1.CreateSandboxRequest{SandboxId: "other", CreateSpec: &agboxv1.CreateSpec{
 		Image: "x", Ports: []*agboxv1.PortSpec{{ContainerPort: 1, HostPort: 8080, Protocol: "tcp"}},
 	}})
-	refused(t, err, codes.AlreadyExists, "SANDBOX_PORT_ALREADY_IN_USE", "host port 8080/tcp is taken by sandbox abcd", map[string]string{"sandbox_id": "other", "field": "ports[0].host_port"})
+	refused(t, err, codes.AlreadyExists, "SANDBOX_PORT_ALREADY_IN_USE", "host port 8080/tcp is already published by sandbox abcd; choose another host port or delete that sandbox", map[string]string{"sandbox_id": "other", "field": "ports[0].host_port"})
 }
 
 func TestHandleShowsWhatTheRunHasComeTo(t *testing.T) {

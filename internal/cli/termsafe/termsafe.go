@@ -12,7 +12,7 @@ import (
 // maxColour bounds a colour sequence in bytes; a longer one is escaped.
 const maxColour = 64
 
-// Mode says what passes beside text, line feeds, tabs, and carriage returns in front of a line feed.
+// Mode selects the control sequences that are not escaped, besides line feeds, tabs, and carriage returns before a line feed.
 type Mode int
 
 const (

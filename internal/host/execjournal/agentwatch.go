@@ -18,7 +18,7 @@ import (
 // contain the logs of all execs.
 const agentPause = 2 * time.Millisecond
 
-// WatchAgents calls notify, from one goroutine, whenever the stdout log, the outbox or the acknowledged offset of an exec
+// WatchAgents calls notify, from one goroutine, whenever the stdout log or the outbox of an exec
 // registered with AddAgentWatch has changed, until ctx ends; it then returns nil. Both IDs empty mean any exec: once at the
 // start, and after an overflow. A notification only means that ReadLines should be called. notify must not block. Errors: as
 // for Watch. At most one WatchAgents may run.

@@ -194,7 +194,7 @@ func TestASecondSignalSavesAndAThirdEnds(t *testing.T) {
 			c.signal(syscall.SIGTERM)
 			c.logged("agboxd ends once its agents are parked")
 			c.signal(syscall.SIGTERM)
-			c.logged("what still works is saved now")
+			c.logged("saving the work of busy agents now")
 			if signals == 3 {
 				c.signal(syscall.SIGTERM)
 				c.logged("agboxd ends at once")

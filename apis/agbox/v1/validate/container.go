@@ -154,7 +154,7 @@ func checkHostPorts(errs *Errors, spec *agboxv1.CreateSpec) {
 			at := fmt.Sprintf("%sports[%d]", prefix, i)
 			key := port{p.GetHostPort(), p.GetProtocol()}
 			if other, twice := first[key]; twice && key.number != 0 {
-				errs.add(at+".host_port", "%d/%s is taken by %s already", key.number, key.protocol, other)
+				errs.add(at+".host_port", "%d/%s is already published by %s", key.number, key.protocol, other)
 				continue
 			}
 			first[key] = at

@@ -38,7 +38,7 @@ func TestContainerSettings(t *testing.T) {
 		}, "ports[1].container_port: 80/tcp is published by ports[0] already"},
 		{"a host port twice", func(s *agboxv1.CreateSpec) {
 			s.Ports = []*agboxv1.PortSpec{{ContainerPort: 1, HostPort: 9}, {ContainerPort: 2, HostPort: 9}, {ContainerPort: 3, HostPort: 9, Protocol: "udp"}}
-		}, "ports[1].host_port: 9/tcp is taken by ports[0] already"},
+		}, "ports[1].host_port: 9/tcp is already published by ports[0]"},
 		{"too many ports", func(s *agboxv1.CreateSpec) { s.Ports = make([]*agboxv1.PortSpec, 129) }, "ports: limit is 128"},
 		{"too little of everything", func(s *agboxv1.CreateSpec) {
 			s.CpuLimit, s.MemoryLimit, s.DiskLimit, s.PidsLimit = 0.001, "1m", "0", 63

@@ -76,7 +76,7 @@ func checkServiceName(errs *Errors, s service, first map[string]string) {
 	case slices.Contains(hostNames, name):
 		errs.add(field, "%s stands for the container itself in every container", short(name))
 	case addressPattern.MatchString(name):
-		errs.add(field, "%s would be taken for an IP address: put a letter in", short(name))
+		errs.add(field, "%s looks like an IP address: add a letter", short(name))
 	case twice:
 		errs.add(field, "%s is the name of %s already", short(name), other)
 	default:

@@ -59,7 +59,7 @@ func TestServices(t *testing.T) {
 			db.Ports = []*agboxv1.PortSpec{{ContainerPort: 80, HostPort: 8080}, {ContainerPort: 81}}
 			s.Ports = []*agboxv1.PortSpec{{ContainerPort: 80, HostPort: 8080, Protocol: "tcp"}, {ContainerPort: 81}}
 			s.OptionalServices = []*agboxv1.ServiceSpec{db}
-		}, "optional_services[db].ports[0].host_port: 8080/tcp is taken by ports[0] already"},
+		}, "optional_services[db].ports[0].host_port: 8080/tcp is already published by ports[0]"},
 		{"hooks", func(s *agboxv1.CreateSpec) {
 			db, more, opt := healthy("db"), healthy("more"), healthy("opt")
 			db.PostStartOnPrimary = []string{"true", " ", "a\x00", strings.Repeat("x", 128<<10)}
