@@ -167,7 +167,7 @@ func TestWaitsOutliveTheDaemon(t *testing.T) {
 }
 
 // Whoever waits for a delete need not be faster than the retention.
-func TestWaitTakesAPurgeForADelete(t *testing.T) {
+func TestWaitDeletedSucceedsAfterAPurge(t *testing.T) {
 	d, c := newDaemon(t)
 	d.stop()
 	read := make(chan struct{}, 10)
@@ -310,7 +310,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-func TestNobodyListens(t *testing.T) {
+func TestDialWithoutAServer(t *testing.T) {
 	dir := t.TempDir()
 	plain := filepath.Join(dir, "plain")
 	if err := os.WriteFile(plain, nil, 0o600); err != nil {

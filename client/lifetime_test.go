@@ -106,7 +106,7 @@ func TestSetSandboxTimeoutSaysExactlyOneTime(t *testing.T) {
 	}
 }
 
-func TestRefusedPauseIsToldByItsReason(t *testing.T) {
+func TestRefusedPauseHasItsReason(t *testing.T) {
 	_, c := serveLifetimes(t)
 	err := c.PauseSandbox(t.Context(), "abcd")
 	if !client.IsAlreadyPaused(err) || !client.IsFailedPrecondition(err) {

@@ -26,7 +26,7 @@ func TestDefaultIsValid(t *testing.T) {
 
 var update = flag.Bool("update", false, "write the files that are made from the table of keys")
 
-func TestWhatIsWrittenFromTheTableIsUpToDate(t *testing.T) {
+func TestGeneratedConfigurationFilesAreUpToDate(t *testing.T) {
 	for file, table := range map[string]string{
 		"examples/agboxd.toml": example(), "../docs/configuration.md": reference(),
 	} {
@@ -80,7 +80,7 @@ func TestTheTableHasEveryFieldInOrder(t *testing.T) {
 	}
 }
 
-func TestReloadTakesOverWhatItCan(t *testing.T) {
+func TestReloadAppliesReloadableKeys(t *testing.T) {
 	old, next := Default(), Default()
 	next.Runtime.IdleTTL, next.Log.Level = time.Hour, "debug"
 	next.Runtime.Workers, next.HTTP.Listen = 3, "off"

@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// TestTheUnitLeavesAloneWhatWasToldToEnd: an exit with 0 is only ever asked for, as by "agbox drain --exit" before a reboot; a
+// TestSystemdDoesNotRestartADrainedDaemon: an exit with 0 is only ever asked for, as by "agbox drain --exit" before a reboot; a
 // restart then would bring the parked agents back. systemd counts a SIGPIPE as clean, and a Go program dies of it when its stderr
 // is gone, which nobody asked for.
-func TestTheUnitLeavesAloneWhatWasToldToEnd(t *testing.T) {
+func TestSystemdDoesNotRestartADrainedDaemon(t *testing.T) {
 	unit, err := os.ReadFile("systemd/agboxd.service")
 	if err != nil {
 		t.Fatal(err)

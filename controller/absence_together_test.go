@@ -11,7 +11,7 @@ import (
 
 // The engine shows a container again between the last look at it and the list that says whether others vanished too: that list contradicts
 // the absence.
-func TestTheLastListMayShowWhatWasMissing(t *testing.T) {
+func TestALateListContradictsAnAbsence(t *testing.T) {
 	const slow = 3 * time.Second // duration of a list: the two lists of one pass are that far apart
 	verdictAfter := func(t *testing.T, shownAfter time.Duration) (took time.Duration) {
 		withDaemon(t, func(t *testing.T, p *player) {

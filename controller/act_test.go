@@ -42,7 +42,7 @@ func TestAPullIsSharedAndEndsWithTheLastDelete(t *testing.T) {
 	})
 }
 
-func TestAPullEndsWhenNobodyWantsItAnyMore(t *testing.T) {
+func TestADeleteCancelsThePull(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		pulling(p)
 		p.must(t, act{"create", 0})
@@ -139,7 +139,7 @@ func TestOrphansStayInADryRun(t *testing.T) {
 	}
 }
 
-func TestWhatTheStoreNeverKnewIsLeftAlone(t *testing.T) {
+func TestUnknownContainersAreNotRemoved(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		p.readyBox(t)
 		spec, _ := p.engine.Spec(p.container(0))
@@ -185,7 +185,7 @@ func TestAContainerOfSomebodyElseFailsNothing(t *testing.T) {
 }
 
 // After a reboot the file system of a mount may appear later than the engine.
-func TestARestartAfterADeathWaitsForWhatIsNotThereYet(t *testing.T) {
+func TestARestartAfterARebootWaitsForItsMounts(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		p.must(t, act{"create", 0})
 		pass(time.Second)
@@ -270,7 +270,7 @@ func TestADeleteEndsACopyThatHangs(t *testing.T) {
 }
 
 // A client that waits for READY reads the ports next.
-func TestPortsAreKnownWhenReadyIsToldOf(t *testing.T) {
+func TestPortsAreKnownWhenReadyIsCommitted(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		told := false
 		p.store.OnCommit(func(change store.Change) {

@@ -8,9 +8,9 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// TestWhoIsDeletedIsToldNothingMore: a deleted agent whose process cannot end, because it is frozen or ignores TERM, still exists when its
+// TestADeletedAgentGetsNoMoreLines: a deleted agent whose process cannot end, because it is frozen or ignores TERM, still exists when its
 // sandbox is stopped.
-func TestWhoIsDeletedIsToldNothingMore(t *testing.T) {
+func TestADeletedAgentGetsNoMoreLines(t *testing.T) {
 	for _, frozen := range []bool{false, true} {
 		withAgent(t, &agboxv1.AgentSpec{Nudge: "finish"}, func(t *testing.T, p *player, box, id string) {
 			p.prompt(t, id, "deaf")

@@ -40,7 +40,7 @@ func TestADrainThatWasUndoneSaysNothingOfTheNextOne(t *testing.T) {
 	})
 }
 
-func TestADrainThatWasUndoneEndsNobodyAnyMore(t *testing.T) {
+func TestAnUndrainedDaemonEndsNoAgents(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		undoneWhileSaving(t, p)
 		pass(time.Minute)

@@ -146,7 +146,7 @@ func TestWhoSaysNothingOfSavingIsSavedByGit(t *testing.T) {
 	})
 }
 
-func TestAnUndrainTakesEverythingBack(t *testing.T) {
+func TestAnUndrainRestoresAllAgents(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		crew(t, p)
 		p.drain(t, store.DrainOptions{})
@@ -168,7 +168,7 @@ func TestAnUndrainTakesEverythingBack(t *testing.T) {
 	})
 }
 
-func TestANudgeIsToldOnceInATurn(t *testing.T) {
+func TestANudgeIsDeliveredOncePerTurn(t *testing.T) {
 	withAgent(t, &agboxv1.AgentSpec{Nudge: "finish"}, func(t *testing.T, p *player, _, id string) {
 		p.prompt(t, id, "deaf")
 		pass(time.Second)

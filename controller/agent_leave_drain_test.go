@@ -136,8 +136,8 @@ func TestAnAgentIsStoppedOrDeletedWhileItsWorkIsSaved(t *testing.T) {
 	}
 }
 
-// TestASaveThatIsFrozenGoesOn: the drain does not wait for it, and it goes on after a resume.
-func TestASaveThatIsFrozenGoesOn(t *testing.T) {
+// TestAFrozenSaveContinuesAfterAResume: the drain does not wait for it, and it goes on after a resume.
+func TestAFrozenSaveContinuesAfterAResume(t *testing.T) {
 	withAgent(t, &agboxv1.AgentSpec{SaveCommand: []string{"sleep", "3000", "0"}}, func(t *testing.T, p *player, box, id string) {
 		p.prompt(t, id, "deaf")
 		pass(100 * time.Millisecond)

@@ -19,8 +19,8 @@ func (s *lateStore) MoveAgent(ctx context.Context, id string, version uint64) er
 	return s.Store.MoveAgent(ctx, id, version)
 }
 
-// TestADestinationThatGoesInTheLastMomentKeepsNobodyFromComingBack: the agent restarts without waiting for a resync.
-func TestADestinationThatGoesInTheLastMomentKeepsNobodyFromComingBack(t *testing.T) {
+// TestAnAgentRestartsWhenItsDestinationIsDeleted: the agent restarts without waiting for a resync.
+func TestAnAgentRestartsWhenItsDestinationIsDeleted(t *testing.T) {
 	late := &lateStore{before: func() {}}
 	withDaemon(t, func(t *testing.T, p *player) {
 		here, there := p.readyBox(t), p.readyBox(t)

@@ -66,7 +66,7 @@ func TestANudgeWithoutAnEndIsBounded(t *testing.T) {
 	})
 }
 
-func TestWhatIsSaidUnaskedIsNoPartOfTheNextAnswer(t *testing.T) {
+func TestUnpromptedOutputIsNotPartOfTheNextAnswer(t *testing.T) {
 	withAgent(t, nil, func(t *testing.T, p *player, _, id string) {
 		p.prompt(t, id, "say 1000")
 		pass(3 * time.Second)

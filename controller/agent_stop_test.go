@@ -155,8 +155,8 @@ func TestAnAgentThatIsDeletedItselfGoesAtOnce(t *testing.T) {
 	})
 }
 
-// TestAFrozenTurnGoesOn: a pause leaves it BUSY; a stop of the paused sandbox thaws it for the rest of its time.
-func TestAFrozenTurnGoesOn(t *testing.T) {
+// TestAFrozenTurnStaysBusy: a pause leaves it BUSY; a stop of the paused sandbox thaws it for the rest of its time.
+func TestAFrozenTurnStaysBusy(t *testing.T) {
 	withAgent(t, &agboxv1.AgentSpec{Nudge: "finish"}, func(t *testing.T, p *player, box, id string) {
 		p.prompt(t, id, "until-nudged")
 		pass(50 * time.Millisecond)

@@ -8,8 +8,8 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// TestASummaryTakesTheDigestsPlace: the older turns pass through the spec's command before the first prompt of another process.
-func TestASummaryTakesTheDigestsPlace(t *testing.T) {
+// TestASummaryReplacesTheOlderTurns: the older turns pass through the spec's command before the first prompt of another process.
+func TestASummaryReplacesTheOlderTurns(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		command []string
@@ -51,8 +51,8 @@ func TestASummaryTakesTheDigestsPlace(t *testing.T) {
 	}
 }
 
-// TestARedeliveryTellsTheSameSummary: a redelivery contains the claimed summary, even if the command would now give another one.
-func TestARedeliveryTellsTheSameSummary(t *testing.T) {
+// TestARedeliveryContainsTheSameSummary: a redelivery contains the claimed summary, even if the command would now give another one.
+func TestARedeliveryContainsTheSameSummary(t *testing.T) {
 	spec := &agboxv1.AgentSpec{Context: &agboxv1.AgentContextPolicy{MaxTurns: 1, SummaryCommand: []string{"summarize", "100"}}}
 	withAgent(t, spec, func(t *testing.T, p *player, _, id string) {
 		p.prompt(t, id, "turn 1")

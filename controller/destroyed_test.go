@@ -27,7 +27,7 @@ func (r *relay) Info(ctx context.Context) (dockerx.Info, error) {
 
 // Two sandboxes that vanish together are judged without an operator only by the engine's report of their removal: an event of the engine's
 // present life, live or replayed from its memory.
-func TestOnlyTheWordOfThePresentEngineJudgesWhatVanishedTogether(t *testing.T) {
+func TestOnlyRemovalsReportedInThisEngineLifeCount(t *testing.T) {
 	down := func(t *testing.T, p *player, d time.Duration) {
 		p.engine.Down(true)
 		pass(d)

@@ -34,7 +34,7 @@ func TestALostConnectionIsMadeAgainAtOnce(t *testing.T) {
 
 // Current engines disconnect an ending container before they send its end. During a stop or a delete that is not a lost connection, and
 // costs no call.
-func TestTheDisconnectOfAContainerThatStopsIsNoLostConnection(t *testing.T) {
+func TestADisconnectDuringAStopIsIgnored(t *testing.T) {
 	for _, verb := range []string{"stop", "delete", "pause"} {
 		t.Run(verb, func(t *testing.T) {
 			withDaemon(t, func(t *testing.T, p *player) {

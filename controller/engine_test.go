@@ -226,7 +226,7 @@ func (e *staleInspector) InspectContainer(ctx context.Context, id string) (docke
 }
 
 // One inspection from before the present run says that the container has ended.
-func TestAStaleInspectionIsNoEnd(t *testing.T) {
+func TestAStaleInspectionDoesNotEndASandbox(t *testing.T) {
 	e := &staleInspector{old: map[string]dockerx.ContainerDetail{}}
 	withDaemon(t, func(t *testing.T, p *player) {
 		id := p.readyBox(t)
@@ -302,7 +302,7 @@ func TestAnEngineThatFlapsIsFollowed(t *testing.T) {
 }
 
 // The engine is asked for one list of each kind, for any number of sandboxes.
-func TestAResyncOfWhatIsAsWantedMakesTwoCalls(t *testing.T) {
+func TestAResyncOfConvergedSandboxesMakesTwoCalls(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		for range 200 {
 			p.must(t, act{"create", 0})
@@ -334,7 +334,7 @@ func (w *world) calls() map[string]int {
 	return calls
 }
 
-func TestWhatIsDangerousAboutTheEngineIsSaid(t *testing.T) {
+func TestEngineWarningWithoutLiveRestore(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		if s := p.daemon.EngineWarning(); s != "" {
 			t.Error(s)

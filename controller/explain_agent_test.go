@@ -36,8 +36,8 @@ func TestAnAgentThatIsAsWantedIsExplainedSo(t *testing.T) {
 	})
 }
 
-// TestWhatAnAgentWaitsForIsExplained has a row for each reason why nothing happens, or not yet.
-func TestWhatAnAgentWaitsForIsExplained(t *testing.T) {
+// TestExplainOfAWaitingAgent has a row for each reason why nothing happens, or not yet.
+func TestExplainOfAWaitingAgent(t *testing.T) {
 	for _, row := range []struct {
 		name                              string
 		spec                              *agboxv1.AgentSpec

@@ -15,7 +15,7 @@ import (
 
 // What explain lists is what a resume then does: the steps, after which the sandbox is READY; or a refusal, and a resume that is accepted
 // anyway fails for that reason. Neither creates a container.
-func TestWhatAResumeWouldDoIsExplained(t *testing.T) {
+func TestExplainShowsTheStepsOfAResume(t *testing.T) {
 	const network, primary, service = "agbox-net-box-0", "agbox-primary-box-0", "agbox-svc-box-0-db"
 	start := "start-container " + service + " (resume)"
 	connected := []string{

@@ -92,7 +92,7 @@ func TestASandboxThatIsAsWantedIsExplainedSo(t *testing.T) {
 	}, lasting)
 }
 
-func TestWhatDiffersIsNamedWithTheNextStep(t *testing.T) {
+func TestExplainNamesDifferencesAndNextStep(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		happens     func(p *player)
@@ -201,7 +201,7 @@ func TestALongOperationIsExplained(t *testing.T) {
 	})
 }
 
-func TestWithoutTheEngineWhatIsOnRecordIsExplained(t *testing.T) {
+func TestExplainWithoutTheEngine(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		id := p.readyBox(t)
 		pass(time.Minute)
@@ -246,7 +246,7 @@ func TestAnEngineThatHangsIsWaitedForTenSeconds(t *testing.T) {
 	})
 }
 
-func TestWhatIsNoMoreIsExplainedToo(t *testing.T) {
+func TestExplainOfADeletedSandbox(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		id := p.readyBox(t)
 		p.must(t, act{"delete", 0})

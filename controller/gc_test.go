@@ -88,7 +88,7 @@ func (p *player) files(t *testing.T, id string) {
 	}
 }
 
-func TestWhatIsLeftOfADeletedSandboxIsRemovedOnRequest(t *testing.T) {
+func TestGCRemovesLeftoversOfDeletedSandboxes(t *testing.T) {
 	var log auditLog
 	withDaemon(t, func(t *testing.T, p *player) {
 		id, live := p.gone(t), p.readyBox(t)
@@ -120,7 +120,7 @@ func TestWhatIsLeftOfADeletedSandboxIsRemovedOnRequest(t *testing.T) {
 	}, keepOrphans, func(c *controller.Config) { c.Logger = slog.New(slog.NewJSONHandler(&log, nil)) })
 }
 
-func TestWhatTheStoreNeverKnewIsRemovedOnlyIfToldSo(t *testing.T) {
+func TestGCRemovesUnknownObjectsOnlyOnRequest(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		leftover(t, p, "stranger")
 		p.files(t, "stranger")
@@ -148,7 +148,7 @@ func TestWhatTheStoreNeverKnewIsRemovedOnlyIfToldSo(t *testing.T) {
 	})
 }
 
-func TestWhatALiveSandboxHasIsNoGarbage(t *testing.T) {
+func TestGCSkipsObjectsOfLiveSandboxes(t *testing.T) {
 	broken := &damaged{}
 	withDaemon(t, func(t *testing.T, p *player) {
 		p.readyBox(t)
@@ -183,7 +183,7 @@ func (e *lateExecs) Dirs() ([]execjournal.SandboxDir, error) {
 	return e.Execs.Dirs()
 }
 
-func TestASandboxThatIsAcceptedMeanwhileIsNoGarbage(t *testing.T) {
+func TestGCSkipsASandboxAcceptedMeanwhile(t *testing.T) {
 	e := &lateExecs{}
 	withDaemon(t, func(t *testing.T, p *player) {
 		e.before = func() {
@@ -242,7 +242,7 @@ func (e *lateLists) ListContainers(ctx context.Context, labels map[string]string
 	return e.Engine.ListContainers(ctx, labels)
 }
 
-func TestWhatIsAnotherDaemonsIsNeverListed(t *testing.T) {
+func TestGCNeverListsObjectsOfOtherDaemons(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		labels := map[string]string{naming.Instance: "somebody-else", naming.SandboxID: "theirs"}
 		if _, err := p.engine.CreateOutside(dockerx.ContainerSpec{Name: "theirs", Image: image, Labels: labels}); err != nil {
@@ -276,7 +276,7 @@ func TestADirectoryStaysWhileAContainerMayUseIt(t *testing.T) {
 	}, keepOrphans)
 }
 
-func TestWhatALiveSpecDoesNotHaveIsListed(t *testing.T) {
+func TestGCListsContainersOutsideTheSpec(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		id := p.readyBox(t)
 		p.engine.Fail(dockerx.OpRemoveContainer, 1000, nil, false)

@@ -177,7 +177,7 @@ func (s *refusingStore) ForgetGivenUp(ctx context.Context, id string) error {
 	return s.Store.ForgetGivenUp(ctx, id)
 }
 
-func TestAConfirmationThatIsNotRecordedIsNone(t *testing.T) {
+func TestAnUnrecordedConfirmationGivesUpNothing(t *testing.T) {
 	s := &refusingStore{giveUp: errdefs.ErrUnavailable}
 	withDaemon(t, func(t *testing.T, p *player) {
 		boxes := p.twoHeld(t)
@@ -331,7 +331,7 @@ func TestAConfirmationGivesUpOnlyWhatHadVanished(t *testing.T) {
 	})
 }
 
-func TestAConfirmationTellsWhatIsUndecided(t *testing.T) {
+func TestAConfirmationReportsUndecidedSandboxes(t *testing.T) {
 	for name, confuse := range map[string]func(*player){
 		"an exec runs in it":       func(*player) {},
 		"the lists are empty only": func(p *player) { p.vanish(false); p.engine.EmptyLists(dockerx.OpListContainers) },

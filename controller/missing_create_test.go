@@ -14,7 +14,7 @@ import (
 
 // A create whose primary the engine denies after the first hook goes on when it is shown again: with its services, which were stopped
 // meanwhile, and with the hooks that are left. A resume would skip those.
-func TestACreateGoesOnWhenItsPrimaryIsShownAgain(t *testing.T) {
+func TestACreateContinuesWhenItsPrimaryReappears(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		id := p.create(t, &agboxv1.CreateSpec{RequiredServices: []*agboxv1.ServiceSpec{checked(p, "db", "sleep 1000 0", "sleep 30000 0")}})
 		for range 1000 {

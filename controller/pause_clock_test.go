@@ -45,7 +45,7 @@ func (p *player) restarted(t *testing.T, after time.Duration) {
 }
 
 // A deadline is a time of the wall clock, whatever happens to that clock.
-func TestADeadlineIsKeptToTheSecondWhateverTheClockDoes(t *testing.T) {
+func TestClockJumpsDoNotMoveADeadline(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		steps []clockStep

@@ -9,10 +9,10 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// TestWhateverHappensToAPausedSandboxHasOneOutcome plays each event in each situation: with a running daemon, without one, and with one
+// TestEventsOnAPausedSandboxHaveOneOutcome plays each event in each situation: with a running daemon, without one, and with one
 // that dies after each of its first side effects. The outcome and the events of the sandbox are the same each time. With -short it plays
 // half of the situations, each with a death after one side effect, which varies from case to case.
-func TestWhateverHappensToAPausedSandboxHasOneOutcome(t *testing.T) {
+func TestEventsOnAPausedSandboxHaveOneOutcome(t *testing.T) {
 	for i, e := range happeningsWhilePaused {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()

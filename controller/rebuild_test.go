@@ -157,7 +157,7 @@ func TestNothingIsMissingOrGoneWhileRecordsAreRebuilt(t *testing.T) {
 }
 
 // The engine's events were subscribed to before it was known that there are objects of a former instance.
-func TestEventsOfWhatIsRebuiltLaterAreFollowed(t *testing.T) {
+func TestEventsOfLaterRebuiltSandboxesAreFollowed(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		id := p.readyBox(t)
 		record := p.copyOf(t, id)

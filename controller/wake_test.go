@@ -32,7 +32,7 @@ func (p *player) wantEnded(t *testing.T, id string, want bool) {
 	}
 }
 
-func TestAStopGoesOnWhenTheLastExecHasEnded(t *testing.T) {
+func TestAnExecEndContinuesAStop(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		id := p.readyBox(t)
 		p.run(t, "exec-long", "3600000")
@@ -44,7 +44,7 @@ func TestAStopGoesOnWhenTheLastExecHasEnded(t *testing.T) {
 	}, seldom)
 }
 
-func TestADeleteGoesOnWhenTheLastExecHasEnded(t *testing.T) {
+func TestAnExecEndContinuesADelete(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		id := p.readyBox(t)
 		p.run(t, "exec-long", "3600000")
@@ -55,7 +55,7 @@ func TestADeleteGoesOnWhenTheLastExecHasEnded(t *testing.T) {
 	}, seldom)
 }
 
-func TestACreateGoesOnWhenItsPullHasEnded(t *testing.T) {
+func TestAPullEndContinuesACreate(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		pulling(p)
 		p.must(t, act{"create", 0})
@@ -64,7 +64,7 @@ func TestACreateGoesOnWhenItsPullHasEnded(t *testing.T) {
 	}, seldom)
 }
 
-func TestAResyncFindsTheEndsThatNoWatchTold(t *testing.T) {
+func TestAResyncObservesUnwatchedExecEnds(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		p.readyBox(t)
 		p.run(t, "exec-short", "100")

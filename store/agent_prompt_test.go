@@ -47,8 +47,8 @@ func TestARetriedPromptIsHarmless(t *testing.T) {
 	}
 }
 
-// TestWhatBecomesOfAPromptWhoseTurnIsCutOff: it is delivered again, and held after the second turn in which the process ended by itself.
-func TestWhatBecomesOfAPromptWhoseTurnIsCutOff(t *testing.T) {
+// TestAPromptOfACutOffTurnIsRedelivered: it is delivered again, and held after the second turn in which the process ended by itself.
+func TestAPromptOfACutOffTurnIsRedelivered(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		policy    string

@@ -19,9 +19,9 @@ func withBusy(t *testing.T, nudge string) *Store {
 	return s
 }
 
-// TestWhatTheDaemonInterruptsIsGivenAgain: an interrupt requested by a client ends the prompt, one for saving work does not. Work is saved
+// TestATurnInterruptedToSaveIsRedelivered: an interrupt requested by a client ends the prompt, one for saving work does not. Work is saved
 // after the latter, also if the turn completed.
-func TestWhatTheDaemonInterruptsIsGivenAgain(t *testing.T) {
+func TestATurnInterruptedToSaveIsRedelivered(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		ask     func(*Store) error

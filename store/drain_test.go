@@ -147,7 +147,7 @@ func TestPhasesOfADrainGoForward(t *testing.T) {
 	}
 }
 
-func TestADetachMarksNobody(t *testing.T) {
+func TestADetachMarksNoAgent(t *testing.T) {
 	s := open(t, testOptions(t))
 	withAgent(t, s, "agent")
 	makeIdle(t, s, "agent")

@@ -57,7 +57,7 @@ func TestAnchorOutsideOfHistory(t *testing.T) {
 	refusedFor(t, err, "SANDBOX_NOT_FOUND", errdefs.ErrNotFound, "sandbox nobody was not found")
 }
 
-func TestWatchersAreToldAfterTheCommit(t *testing.T) {
+func TestWatchersAreNotifiedAfterTheCommit(t *testing.T) {
 	s := open(t, testOptions(t))
 	create(t, s, "box")
 	changed, stop := s.Watch("box")
@@ -86,7 +86,7 @@ func TestWatchersAreToldAfterTheCommit(t *testing.T) {
 	stop()
 }
 
-func TestHooksAreToldInOrderAndMayRead(t *testing.T) {
+func TestCommitHooksRunInOrderAndMayRead(t *testing.T) {
 	s := open(t, testOptions(t))
 	var got []string
 	s.OnCommit(func(c Change) {

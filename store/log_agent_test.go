@@ -43,8 +43,8 @@ func TestAnAgentComesBackAsItWas(t *testing.T) {
 	}
 }
 
-// TestAnAgentGoesOnBehindAProcessThatItsRecordsDoNotKnow: the log has lost its end, but the execs of its sandbox include the process.
-func TestAnAgentGoesOnBehindAProcessThatItsRecordsDoNotKnow(t *testing.T) {
+// TestAnAgentNumbersItsProcessAfterAnUnrecordedOne: the log has lost its end, but the execs of its sandbox include the process.
+func TestAnAgentNumbersItsProcessAfterAnUnrecordedOne(t *testing.T) {
 	for _, lives := range []bool{false, true} {
 		s := open(t, testOptions(t))
 		awaitLog(t, s)

@@ -280,8 +280,8 @@ func tamper(r *rand.Rand, b []byte) []byte {
 	return b
 }
 
-// TestADamagedLogIsNeverTakenForComplete: the recovered state is an earlier one, and all its live sandboxes are hidden.
-func TestADamagedLogIsNeverTakenForComplete(t *testing.T) {
+// TestADamagedLogIsReportedAsIncomplete: the recovered state is an earlier one, and all its live sandboxes are hidden.
+func TestADamagedLogIsReportedAsIncomplete(t *testing.T) {
 	s := open(t, testOptions(t))
 	awaitLog(t, s)
 	for i := range 4 {
@@ -315,7 +315,7 @@ func TestADamagedLogIsNeverTakenForComplete(t *testing.T) {
 	}
 }
 
-// TestAHiddenSandboxIsRecordedOnce: once, with the facts from its caller, also after a restart in between.
+// TestAHiddenSandboxIsRecordedOnce, with the facts from its caller, also after a restart in between.
 func TestAHiddenSandboxIsRecordedOnce(t *testing.T) {
 	s := open(t, testOptions(t))
 	awaitLog(t, s)

@@ -58,7 +58,7 @@ func walk(t *testing.T, s *Store) map[string]int {
 	return got
 }
 
-func TestPurgeOfMuchHistoryGoesOnAfterACut(t *testing.T) {
+func TestAnInterruptedPurgeIsContinued(t *testing.T) {
 	s := open(t, testOptions(t))
 	makeReady(t, s, "box")
 	many := make([]*agboxv1.SandboxEvent, 2*purgeBatch+500)

@@ -17,7 +17,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-func TestWhatIsThereIsNeverClobbered(t *testing.T) {
+func TestRecordRebuiltKeepsExistingRecords(t *testing.T) {
 	s := open(t, newClock().options(testOptions(t)))
 	_, err := s.CreateSandbox(ctx, "live", "web", spec(), nil)
 	must(t, err)

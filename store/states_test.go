@@ -191,7 +191,7 @@ func TestAnUnknownSandboxHasNoLifetime(t *testing.T) {
 	}
 }
 
-func TestAPausedOneIsToldFromOneThatIsNotReady(t *testing.T) {
+func TestRefusalsDistinguishPausedFromNotReady(t *testing.T) {
 	s := open(t, testOptions(t))
 	makePaused(t, s, "box")
 	_, err := s.RequestPause(ctx, "box", "again")

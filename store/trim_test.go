@@ -140,7 +140,7 @@ func TestOtherEventsStayWhateverTheLimit(t *testing.T) {
 	}
 }
 
-func TestAReaderIsToldThatItMissedEvents(t *testing.T) {
+func TestAReaderOfTrimmedEventsGetsOutOfRange(t *testing.T) {
 	s := limited(t, 10)
 	runExecs(t, s, 10)
 	newest := get1(t, s, "box").LastSequence

@@ -26,8 +26,8 @@ func wakeable(t testing.TB, s *Store, id string) {
 	}
 }
 
-// TestAnExecWakesWhatMayBeWoken: each row has the events that the exec adds, or the refusal.
-func TestAnExecWakesWhatMayBeWoken(t *testing.T) {
+// TestExecsAndAutoResumeByState: each row has the events that the exec adds, or the refusal.
+func TestExecsAndAutoResumeByState(t *testing.T) {
 	const (
 		refused = "sandbox %s is not ready"
 		taken   = "EXEC_STARTED"

@@ -68,7 +68,7 @@ func TestQueuedWritesShareOneCommit(t *testing.T) {
 	}
 }
 
-func TestARefusalSpoilsNobodyElsesWrite(t *testing.T) {
+func TestARefusedWriteDoesNotFailItsGroup(t *testing.T) {
 	o, g := gated(testOptions(t))
 	s := open(t, o)
 	var wg sync.WaitGroup
@@ -153,7 +153,7 @@ func TestATakenRequestIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestNobodyReadsWhatIsNotYetDurable(t *testing.T) {
+func TestUnsyncedWritesAreNotReadable(t *testing.T) {
 	o := testOptions(t)
 	visible, leave := make(chan struct{}), make(chan struct{})
 	o.commit = func(tx *bolt.Tx) error {

@@ -52,8 +52,8 @@ func (s *site) serving() (*daemon, agboxv1.SandboxServiceClient) {
 	return d, agboxv1.NewSandboxServiceClient(conn)
 }
 
-// TestWhatMayBeThereIsUnavailableUntilTheRebuildIsDone: known objects are served meanwhile.
-func TestWhatMayBeThereIsUnavailableUntilTheRebuildIsDone(t *testing.T) {
+// TestUnknownObjectsAreUnavailableDuringARebuild: known objects are served meanwhile.
+func TestUnknownObjectsAreUnavailableDuringARebuild(t *testing.T) {
 	s := newSite(t)
 	s.live()
 	s.cutLog()

@@ -12,7 +12,7 @@ import (
 )
 
 // agboxd's directories, the engine's socket and its data root are configured through a symbolic link and protected at their real paths.
-func TestWhatIsConfiguredThroughALinkIsProtectedWhereItIs(t *testing.T) {
+func TestDirectoriesBehindLinksAreProtectedAtTheirRealPaths(t *testing.T) {
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

@@ -22,8 +22,8 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// TestAStartThatDiesAnywhereGoesOn: kills at each step of a replay, in any order, lose and duplicate no record.
-func TestAStartThatDiesAnywhereGoesOn(t *testing.T) {
+// TestAKilledReplayIsRepeatable: kills at each step of a replay, in any order, lose and duplicate no record.
+func TestAKilledReplayIsRepeatable(t *testing.T) {
 	steps := map[string]func(s *site){
 		"aside": func(s *site) { // the old file has its new name
 			_, err := store.SetAside(s.paths.Database, time.Now())
@@ -71,8 +71,8 @@ func TestAStartThatDiesAnywhereGoesOn(t *testing.T) {
 	}
 }
 
-// TestWhatAnIncompleteLogBringsBackIsHiddenUntilTheEngineWasListed: it is then rebuilt once, wherever the daemon dies.
-func TestWhatAnIncompleteLogBringsBackIsHiddenUntilTheEngineWasListed(t *testing.T) {
+// TestAnIncompleteLogHidesSandboxesUntilTheEngineIsListed: it is then rebuilt once, wherever the daemon dies.
+func TestAnIncompleteLogHidesSandboxesUntilTheEngineIsListed(t *testing.T) {
 	for _, deaths := range [][]string{{}, {"open"}, {"open", "some"}, {"some", "some", "some"}, {"some", "all"}, {"all", "all"}} {
 		s := newSite(t)
 		before := s.live()
@@ -135,8 +135,8 @@ func TestTheUUIDComesBackWithTheLog(t *testing.T) {
 	s.must(records.Close())
 }
 
-// TestWhatMayBeOursIsCountedAndTold: objects of other daemons cause no warnings, however many there are.
-func TestWhatMayBeOursIsCountedAndTold(t *testing.T) {
+// TestARebuildReportsUnreadableObjects: objects of other daemons cause no warnings, however many there are.
+func TestARebuildReportsUnreadableObjects(t *testing.T) {
 	s := newSite(t)
 	records := s.open()
 	fake := dockertest.NewFake()
@@ -234,7 +234,7 @@ func TestARebuildEndsOnceAnEngineThatIsOursWasListed(t *testing.T) {
 
 func canceled(ctx context.Context, cancel func()) context.Context { cancel(); return ctx }
 
-func TestTheLifeOfWhatRunsBeganWithHostOrEngine(t *testing.T) {
+func TestLifeStartsWithTheHostOrTheEngine(t *testing.T) {
 	boot := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for name, tc := range map[string]struct {
 		engine dockerx.Info

@@ -108,8 +108,8 @@ func (s *site) wantKept(what string, want []byte) {
 	}
 }
 
-// TestWhatIsNoDamageIsLeftAsItIs: only a restart or an operator can repair these faults.
-func TestWhatIsNoDamageIsLeftAsItIs(t *testing.T) {
+// TestFaultsOtherThanDamageChangeNoFile: only a restart or an operator can repair these faults.
+func TestFaultsOtherThanDamageChangeNoFile(t *testing.T) {
 	t.Parallel() // waits for locks
 	for name, tc := range map[string]struct {
 		harm  func(s *site) (undo func() error)

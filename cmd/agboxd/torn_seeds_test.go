@@ -113,8 +113,8 @@ func wantNoneUp(t testing.TB, what, id string, state agboxv1.SandboxState, want 
 	}
 }
 
-// TestAStoppedSandboxStaysDownWhateverIsLeftOfItsLog: the log is cut at each length, and each of its bytes is changed once.
-func TestAStoppedSandboxStaysDownWhateverIsLeftOfItsLog(t *testing.T) {
+// TestADamagedLogNeverStartsAStoppedSandbox: the log is cut at each length, and each of its bytes is changed once.
+func TestADamagedLogNeverStartsAStoppedSandbox(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	for _, id := range []string{"stopped-again", "running"} {
 		s, engine := newVillage(t, 3, id)

@@ -74,8 +74,8 @@ func (s *site) wantSame(when string, was upgrade.Answers) {
 	}
 }
 
-// TestWhatAnEarlierVersionAnsweredThisOneAnswers: after any number of starts, and after the database is lost.
-func TestWhatAnEarlierVersionAnsweredThisOneAnswers(t *testing.T) {
+// TestAnUpgradeKeepsAllAnswers: after any number of starts, and after the database is lost.
+func TestAnUpgradeKeepsAllAnswers(t *testing.T) {
 	for _, name := range fixtures {
 		t.Run(name, func(t *testing.T) {
 			s, was := fixture(t, name)

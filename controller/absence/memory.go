@@ -128,7 +128,7 @@ func (a *memory) missedApart(one, other string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	first, ok := a.first[one]
-	return ok && first.at.Sub(a.first[other].at).Abs() > looksApart
+	return ok && first.at.Sub(a.first[other].at).Abs() > observationsApart
 }
 
 // isDestroyed reports whether an event reported the removal of one of the objects.

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestGitSaveTellsNothingToSaveFromNotSaved runs the default save command itself: a work tree that git cannot open holds unsaved work,
+// TestGitSaveDistinguishesNoWorkTreeFromFailure runs the default save command itself: a work tree that git cannot open holds unsaved work,
 // unlike a directory without a work tree.
-func TestGitSaveTellsNothingToSaveFromNotSaved(t *testing.T) {
+func TestGitSaveDistinguishesNoWorkTreeFromFailure(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(t *testing.T, dir string)
 		path    string // of programs; empty: the test's own

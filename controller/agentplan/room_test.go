@@ -6,7 +6,7 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 )
 
-func TestWhatWaitsForRoomOnTheDisk(t *testing.T) {
+func TestStepsThatWaitForDiskSpace(t *testing.T) {
 	run := Record{Run: storev1.AgentRun_AGENT_RUN_RUN}
 	for _, c := range []struct {
 		name string

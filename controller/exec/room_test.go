@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestRoomIsMadeOnlyForWhatFoundNone(t *testing.T) {
+func TestMakeRoomOnlyAfterENOSPCOrEDQUOT(t *testing.T) {
 	rooms := 0
 	r := New(Options{MakeRoom: func() bool { rooms++; return true }})
 	for _, step := range []struct {

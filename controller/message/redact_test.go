@@ -10,7 +10,7 @@ func TestRedact(t *testing.T) {
 	}
 }
 
-func TestRedactWhatIsNotWhole(t *testing.T) {
+func TestRedactTruncatedSecrets(t *testing.T) {
 	env := map[string]string{"KEY": "first\r\nsecond", "TOKEN": "0123456789"}
 	for text, want := range map[string]string{
 		"456789 is no token":               "[redacted] is no token", // the end of more

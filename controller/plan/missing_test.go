@@ -272,7 +272,7 @@ func TestAVerdictOfAbsenceIsMarked(t *testing.T) {
 }
 
 // A restart after the engine's death lacks a service whose failure has its event: the verdict is not withdrawn and made again.
-func TestAVerdictThatWouldBeMadeAgainIsNotWithdrawn(t *testing.T) {
+func TestARecurringVerdictIsNotWithdrawn(t *testing.T) {
 	s := served()
 	s.r.Objects = &storev1.Objects{PrimaryId: "c1"}
 	s.without("db")

@@ -21,7 +21,7 @@ func deadAgain(s *scene) {
 	}
 }
 
-func TestADeathAfterAThawWaitsForTheHealthOfWhatStartsAnew(t *testing.T) {
+func TestARestartAfterAThawWaitsForHealth(t *testing.T) {
 	for name, state := range map[string]func(*scene){
 		"ready": func(*scene) {}, "being resumed": func(s *scene) { s.r.State, s.r.Attempt = pend, again },
 	} {
@@ -45,7 +45,7 @@ func TestADeathAfterAThawWaitsForTheHealthOfWhatStartsAnew(t *testing.T) {
 	}
 }
 
-func TestATimeoutNeverBecomesMoreThanWhatTheSpecSays(t *testing.T) {
+func TestAFailingTimeoutPauseNeverBecomesAStop(t *testing.T) {
 	s := healthy()
 	asked(&s)
 	s.r.Reason, s.r.Tries = "timeout", 100*freezeTries
@@ -54,7 +54,7 @@ func TestATimeoutNeverBecomesMoreThanWhatTheSpecSays(t *testing.T) {
 	}
 }
 
-func TestAPauseAmidTheBackOffOfARestartPolicyIsNoFailure(t *testing.T) {
+func TestAPauseDuringRestartBackoffDoesNotFail(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		mutate func(*scene)

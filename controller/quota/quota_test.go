@@ -45,7 +45,7 @@ func TestASandboxIsMeasuredBeforeItCanUseUpItsQuota(t *testing.T) {
 	}
 }
 
-func TestALogHasWhatIsLeftOfTheQuota(t *testing.T) {
+func TestLogLimitIsTheRemainingQuota(t *testing.T) {
 	for _, c := range []struct{ configured, quota, used, want int64 }{
 		{100, 0, 1000, 100}, {0, 0, 1000, 0}, {100, 1000, 0, 100}, {100, 1000, 950, 50}, {0, 1000, 950, 50}, {100, 1000, 2000, 1},
 	} {
@@ -55,7 +55,7 @@ func TestALogHasWhatIsLeftOfTheQuota(t *testing.T) {
 	}
 }
 
-func TestQuotasForgetWhatIsGone(t *testing.T) {
+func TestWatcherForgetsDeletedSandboxes(t *testing.T) {
 	q := New(Options{})
 	if full, changed := q.note("a", execjournal.Usage{Bytes: 10}, 5); !full || !changed {
 		t.Error("it is used up")

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestAPromiseIsBrokenFromItsBoundOn(t *testing.T) {
+func TestAPromiseFailsAtItsBound(t *testing.T) {
 	for got, broken := range map[time.Duration]bool{0: false, 19999 * time.Microsecond: false, 20 * time.Millisecond: true, time.Second: true} {
 		if err := below("a prompt", got, 20*time.Millisecond); (err != nil) != broken {
 			t.Errorf("%s: %v", got, err)

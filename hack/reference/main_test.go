@@ -19,7 +19,7 @@ import (
 
 const root = "../.."
 
-func TestThePageIsWhatTheCodeSays(t *testing.T) {
+func TestReferencePageIsUpToDate(t *testing.T) {
 	var want bytes.Buffer
 	if err := write(&want, root); err != nil {
 		t.Fatal(err)
@@ -34,7 +34,7 @@ func TestThePageIsWhatTheCodeSays(t *testing.T) {
 }
 
 // The page also has metrics that another function registers.
-func TestThePageHasEveryMetric(t *testing.T) {
+func TestReferencePageHasEveryMetric(t *testing.T) {
 	list := allMetrics()
 	for _, text := range literals(t, root+"/internal/metrics") {
 		if strings.HasPrefix(text, "agboxd_") && !slices.ContainsFunc(list, func(m metrics.Info) bool { return m.Name == text }) {
@@ -49,7 +49,7 @@ func TestThePageHasEveryMetric(t *testing.T) {
 }
 
 // The tables contain exactly the codes of the packages that create them.
-func TestThePageHasEveryCode(t *testing.T) {
+func TestReferencePageHasEveryCode(t *testing.T) {
 	var listed, said []string
 	for _, c := range slices.Concat(errorReasons, failureCodes) {
 		listed = append(listed, c.Name)

@@ -24,7 +24,7 @@ const (
 )
 
 // S1: an accepted sandbox or exec that is not on record is reported.
-func TestWhatIsNotOnRecordIsReported(t *testing.T) {
+func TestTheStormReportsUnrecordedObjects(t *testing.T) {
 	for name, row := range map[string]struct {
 		sandboxes []*agboxv1.SandboxHandle
 		execs     []string
@@ -47,7 +47,7 @@ func TestWhatIsNotOnRecordIsReported(t *testing.T) {
 }
 
 // S5: a sandbox or exec that does not settle within three minutes is reported.
-func TestWhatDoesNotComeToRestIsReported(t *testing.T) {
+func TestTheStormReportsObjectsThatDoNotConverge(t *testing.T) {
 	type box = agboxv1.SandboxHandle
 	for name, row := range map[string]struct {
 		box   *box
@@ -125,7 +125,7 @@ func TestSettleWaitsThreeMinutes(t *testing.T) {
 }
 
 // S8: files that a sandbox leaves on the disk are reported.
-func TestWhatIsLeftIsReported(t *testing.T) {
+func TestTheStormReportsLeftoverFiles(t *testing.T) {
 	for left, want := range map[string]string{"": "", "exec-logs/box": "exec-logs/box is left", "s/0123456789abcdef": "s/0123456789abcdef is left"} {
 		s := &storm{book: newBook(), site: &site{home: t.TempDir()}}
 		for _, dir := range []string{"exec-logs", "s", left} {

@@ -161,7 +161,7 @@ func TestDamageIsAlwaysFound(t *testing.T) {
 	reopened(t, whole)
 }
 
-func TestOtherFilesAreTold(t *testing.T) {
+func TestInvalidBackupFilesAreClassified(t *testing.T) {
 	whole := maker(t, records{database: []byte("db")}).made(t, false)
 	newer := bytes.Replace(whole, []byte(`{"format":2`), []byte(`{"format":3`), 1)
 	unsummed := slices.Clone(whole[:len(whole)-trailerBytes])

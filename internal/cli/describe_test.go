@@ -12,7 +12,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-func TestDescribeTellsHowFarAPauseHasCome(t *testing.T) {
+func TestDescribeOfAPausedSandbox(t *testing.T) {
 	ago := timestamppb.New(time.Now().Add(-3 * time.Hour))
 	var out bytes.Buffer
 	a := &app{Streams: Streams{Out: &out}}

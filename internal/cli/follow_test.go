@@ -102,7 +102,7 @@ func TestFollowFindsALogWhoseDirectoryIsMadeLater(t *testing.T) {
 }
 
 // The sandbox can write in the directory of its logs, and the reader may be root.
-func TestFollowRefusesWhatIsNoLog(t *testing.T) {
+func TestFollowRefusesIrregularFiles(t *testing.T) {
 	dir := t.TempDir()
 	secret := filepath.Join(dir, "secret")
 	if err := os.WriteFile(secret, []byte("secret"), 0o600); err != nil {

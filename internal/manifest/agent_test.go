@@ -60,7 +60,7 @@ func TestSandboxesAndAgentsShareAFile(t *testing.T) {
 	}
 }
 
-func TestMistakesInAgentsAreTold(t *testing.T) {
+func TestMistakesInAgentManifestsAreReported(t *testing.T) {
 	for text, want := range map[string]string{
 		agentHead + "spec: {image: x}":                                     "line 5: spec.image: unknown key; known here: sandbox_id, command",
 		agentHead + "spec: {context: inject}":                              "spec.context: must be a mapping, such as {mode: inject, max_turns: 20}",

@@ -8,7 +8,7 @@ import (
 	"github.com/agbox/agbox/internal/manifest"
 )
 
-func TestAllMistakesAreToldAtOnce(t *testing.T) {
+func TestAllMistakesAreReportedAtOnce(t *testing.T) {
 	text := head + `  labels: {a: 1}
 spec:
   image: x
@@ -38,12 +38,12 @@ spec:
 	wantMistakes(t, err, want...)
 }
 
-func TestMistakesOfAllDocumentsAreTold(t *testing.T) {
+func TestMistakesOfAllDocumentsAreReported(t *testing.T) {
 	_, err := manifest.Parse([]byte(head+"spec: {image: 1}\n---\n"+head+"spec: {user: 0}\n---\nkind: X\n"), "/h")
 	wantMistakes(t, err, "line 5: spec.image", "line 11: spec.user", "line 13: apiVersion")
 }
 
-func TestContradictoryLabelsAreToldByLine(t *testing.T) {
+func TestContradictoryLabelsAreReportedByLine(t *testing.T) {
 	_, err := manifest.Parse([]byte(head+"  labels:\n    b: x\n    a: x\nspec: {labels: {a: y, b: y}}\n"), "/h")
 	wantMistakes(t, err, "line 6: metadata.labels.b: differs", "line 7: metadata.labels.a: differs")
 }

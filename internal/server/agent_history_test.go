@@ -184,7 +184,7 @@ func (c cutting) AgentEvents(ctx context.Context, id string, after uint64, limit
 	return c.Store.AgentEvents(ctx, id, after, limit)
 }
 
-func TestWhatIsDroppedInTheMiddleOfAReadSpoilsNothing(t *testing.T) {
+func TestAConversationReadSurvivesConcurrentTrims(t *testing.T) {
 	cuts := 0
 	f := newAgents(t, func(d *server.Deps) { d.Store = cutting{d.Store.(*store.Store), &cuts} })
 	talked(t, f)

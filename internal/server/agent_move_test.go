@@ -102,7 +102,7 @@ func TestADeletedSandboxLeavesAgentsThatMoveElsewhere(t *testing.T) {
 	}
 }
 
-func TestAnAdoptedProcessIsToldAsSuchAndItsSuccessorIsNot(t *testing.T) {
+func TestOnlyTheAdoptedProcessIsReportedAsAdopted(t *testing.T) {
 	f := newAgents(t)
 	_, err := f.createAgent("agent-1", "bot")
 	f.must(err)

@@ -100,7 +100,7 @@ func TestAgentsAreListedWithoutSpecs(t *testing.T) {
 	}
 }
 
-func TestAgentHandleTellsWhatIsGoingOn(t *testing.T) {
+func TestAgentHandleShowsStateAndActivity(t *testing.T) {
 	line, unverified := "", true
 	f := newAgents(t, func(d *server.Deps) {
 		d.AgentStatus = func(string) (string, bool) { return line, unverified }
@@ -125,7 +125,7 @@ func TestAgentHandleTellsWhatIsGoingOn(t *testing.T) {
 	}
 }
 
-func TestParkedIsSaidOfWhatIsDownOnly(t *testing.T) {
+func TestOnlyAnAgentWithoutAProcessIsParked(t *testing.T) {
 	f := newAgents(t)
 	_, err := f.createAgent("agent-1", "")
 	f.must(err)

@@ -81,7 +81,7 @@ func TestSubscribeOverTrimmedHistory(t *testing.T) {
 }
 
 // A stream never hides that events were dropped before they were sent.
-func TestASubscriberThatIsTooSlowIsTold(t *testing.T) {
+func TestASlowSubscriberGetsOutOfRange(t *testing.T) {
 	f := newFixture(t)
 	f.store.SetEventHistoryLimit(100)
 	f.create("abcd", ready)

@@ -18,7 +18,7 @@ func rebuilt(t *testing.T, why *string) *fixture {
 	return newFixture(t, func(d *server.Deps) { d.Rebuilding = func() string { return *why } })
 }
 
-func TestWhatCantBeKnownDuringARebuildIsUnavailable(t *testing.T) {
+func TestUnknownObjectsAreUnavailableDuringARebuild(t *testing.T) {
 	var why string
 	f := rebuilt(t, &why)
 	ctx := t.Context()
@@ -61,7 +61,7 @@ func TestWhatCantBeKnownDuringARebuildIsUnavailable(t *testing.T) {
 	}
 }
 
-func TestWhatIsKnownDuringARebuildIsServed(t *testing.T) {
+func TestKnownObjectsAreServedDuringARebuild(t *testing.T) {
 	var why string
 	f := rebuilt(t, &why)
 	f.create("known", ready)
@@ -82,7 +82,7 @@ func TestWhatIsKnownDuringARebuildIsServed(t *testing.T) {
 
 // A record may come in while a call looks for it: what the call did not find is not known to be absent, even if the rebuild
 // ends before its answer is made.
-func TestALookupThatBeganDuringARebuildIsNoProof(t *testing.T) {
+func TestALookupStartedDuringARebuildIsUnavailable(t *testing.T) {
 	const sentence = "the records are being rebuilt"
 	why := sentence
 	f := newFixture(t, func(d *server.Deps) {

@@ -10,7 +10,7 @@ import (
 	"github.com/agbox/agbox/internal/server"
 )
 
-func TestWithoutRoomNothingNewBeginsAndAllElseGoesOn(t *testing.T) {
+func TestALowDiskRefusesOnlyNewWork(t *testing.T) {
 	var why string
 	f := newAgents(t, func(d *server.Deps) { d.NoRoom = func() string { return why } })
 	ctx := t.Context()

@@ -157,7 +157,7 @@ func TestInboxIsNotForOrphans(t *testing.T) {
 	b.until("nothing to be left", func() bool { return b.remnants() == 0 })
 }
 
-func TestInboxOfADeadSupervisorIsReadByNobody(t *testing.T) {
+func TestInboxOfADeadSupervisorIsNotRead(t *testing.T) {
 	t.Parallel()
 	b := newBox(t).boot()
 	r := b.start(b.agent("cat"))

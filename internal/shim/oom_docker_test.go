@@ -181,8 +181,8 @@ func bounded(limit int) []string {
 	return options
 }
 
-// TestContainerTellsOfKilledChildren: the end of an exec that was not killed itself has the number of processes that the kernel killed.
-func TestContainerTellsOfKilledChildren(t *testing.T) {
+// TestContainerReportsKilledChildren: the end of an exec that was not killed itself has the number of processes that the kernel killed.
+func TestContainerReportsKilledChildren(t *testing.T) {
 	c := newContainer(t, "--memory", "48m", "--memory-swap", "48m")
 	for script, code := range map[string]int{"tail /dev/zero; exit 0": 0, "tail /dev/zero; exit $?": 137, "tail /dev/zero || exit 1": 1} {
 		j, _ := c.do(c.sh(script))

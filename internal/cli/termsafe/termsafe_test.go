@@ -24,7 +24,7 @@ func filtered(t testing.TB, mode termsafe.Mode, parts ...[]byte) string {
 	return out.String()
 }
 
-func TestWhatATerminalWouldObeyIsShown(t *testing.T) {
+func TestControlSequencesAreEscaped(t *testing.T) {
 	for in, want := range map[string]struct{ plain, live string }{
 		"plain text, ünïcode 日本\n\tx\r\n":          {"plain text, ünïcode 日本\n\tx\r\n", "plain text, ünïcode 日本\n\tx\r\n"},
 		"\x1b[31mred\x1b[0m\n":                     {"^[[31mred^[[0m\n", "\x1b[31mred\x1b[0m\n"},

@@ -10,7 +10,7 @@ import (
 	"github.com/agbox/agbox/internal/fault/faultlist"
 )
 
-func TestTheListHoldsWhatWritesAndNothingElse(t *testing.T) {
+func TestCommitsListsOnlyWritingMethods(t *testing.T) {
 	list, err := faultlist.Commits("../../../store")
 	if err != nil {
 		t.Fatal(err)

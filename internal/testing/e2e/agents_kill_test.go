@@ -70,8 +70,8 @@ func difference(a, b string) (string, string) {
 	return fmt.Sprint(len(as), " lines"), fmt.Sprint(len(bs), " lines")
 }
 
-// TestHostileOutputHarmsNobody: an agent does to its files what it likes. It can speak on, and so can its neighbour.
-func TestHostileOutputHarmsNobody(t *testing.T) {
+// TestHostileOutputHarmsNoOtherAgent: an agent does to its files what it likes. It can speak on, and so can its neighbour.
+func TestHostileOutputHarmsNoOtherAgent(t *testing.T) {
 	c := patient(t)
 	c.hireAll()
 	c.hire("neighbour", "native", "native")

@@ -157,9 +157,9 @@ func TestAgentsMoveBetweenSandboxesIdleAndBusy(t *testing.T) {
 	c.remove(c.box)
 }
 
-// TestADeleteThatKeepsAgentsSavesWhatTheyWorkOn, as a stop does: one turn ends for the nudge, the other is cut off, saved, and given
+// TestADeleteThatKeepsAgentsSavesTheirWork, as a stop does: one turn ends for the nudge, the other is cut off, saved, and given
 // again in the next sandbox of the name.
-func TestADeleteThatKeepsAgentsSavesWhatTheyWorkOn(t *testing.T) {
+func TestADeleteThatKeepsAgentsSavesTheirWork(t *testing.T) {
 	t.Parallel()
 	c := &crew{daemon: newDaemon(t, "", "")}
 	shared := t.TempDir()

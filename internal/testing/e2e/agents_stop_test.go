@@ -14,9 +14,9 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// TestAStopOfASandboxSavesWhatItsAgentsWorkOn: one turn ends for the nudge, the other is cut off and its work is saved while the
+// TestAStopOfASandboxSavesItsAgentsWork: one turn ends for the nudge, the other is cut off and its work is saved while the
 // container lives.
-func TestAStopOfASandboxSavesWhatItsAgentsWorkOn(t *testing.T) {
+func TestAStopOfASandboxSavesItsAgentsWork(t *testing.T) {
 	c := patient(t)
 	save := func(spec *agboxv1.AgentSpec) {
 		spec.SaveCommand = []string{"sh", "-c", "echo $AGBOX_AGENT_ID >>/workspace/saved"}
@@ -42,8 +42,8 @@ func TestAStopOfASandboxSavesWhatItsAgentsWorkOn(t *testing.T) {
 	c.awaitAgent("ignores", agentBusy) // once more
 }
 
-// TestASummaryIsToldToTheNextProcess: the command reads the older turns on its standard input.
-func TestASummaryIsToldToTheNextProcess(t *testing.T) {
+// TestTheNextProcessGetsTheSummary: the command reads the older turns on its standard input.
+func TestTheNextProcessGetsTheSummary(t *testing.T) {
 	c := patient(t)
 	id := c.hire("worker", "native", "native", func(spec *agboxv1.AgentSpec) {
 		spec.Context = &agboxv1.AgentContextPolicy{MaxTurns: 1, SummaryCommand: []string{"sh", "-c", "cat >/workspace/older; echo remember a summary"}}
@@ -59,9 +59,9 @@ func TestASummaryIsToldToTheNextProcess(t *testing.T) {
 	}
 }
 
-// TestADeleteOfASandboxSavesWhatItsAgentsWorkOn: what a save command brings out of the sandbox is there when the sandbox is gone, for
+// TestADeleteOfASandboxSavesItsAgentsWork: what a save command brings out of the sandbox is there when the sandbox is gone, for
 // a turn that heeds the interrupt and for one that does not.
-func TestADeleteOfASandboxSavesWhatItsAgentsWorkOn(t *testing.T) {
+func TestADeleteOfASandboxSavesItsAgentsWork(t *testing.T) {
 	outside := t.TempDir()
 	if err := os.Chmod(outside, 0o777); err != nil { // for the sandbox's user
 		t.Fatal(err)

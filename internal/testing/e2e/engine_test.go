@@ -37,7 +37,7 @@ func loadImage(t testing.TB, e *dockerd.Engine, image string) {
 	}
 }
 
-func TestTheEnginesDeathWithoutLiveRestoreRestartsWhatRan(t *testing.T) {
+func TestTheEnginesDeathWithoutLiveRestoreRestartsSandboxes(t *testing.T) {
 	e := newEngine(t)
 	d := newDaemon(t, e.Host(), "")
 	id := d.create(nil)

@@ -301,8 +301,8 @@ func (m *mortal) collected(round string) {
 	}
 }
 
-// TestWhatIsNotReachedExists: a reason for an operation that is no more would hide the next one of that name.
-func TestWhatIsNotReachedExists(t *testing.T) {
+// TestUnreachedFailpointsExist: a reason for an operation that is no more would hide the next one of that name.
+func TestUnreachedFailpointsExist(t *testing.T) {
 	all := allPoints(t)
 	for op := range unreached {
 		if !slices.Contains(all, op+"."+fault.Before) {

@@ -16,9 +16,9 @@ import (
 
 const outOfMemory = "killed: out of memory (limit 48MiB)"
 
-// TestOutOfMemoryIsToldOfExecsAndSandboxes: whose process was killed says so, the sandbox stays READY, and one whose PID 1 dies
+// TestOutOfMemoryIsReportedForExecsAndSandboxes: whose process was killed says so, the sandbox stays READY, and one whose PID 1 dies
 // of it never says "exited with code 137".
-func TestOutOfMemoryIsToldOfExecsAndSandboxes(t *testing.T) {
+func TestOutOfMemoryIsReportedForExecsAndSandboxes(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "", "")
 	doomed, killed := d.create(&agboxv1.CreateSpec{MemoryLimit: "48MiB"}), d.create(&agboxv1.CreateSpec{MemoryLimit: "48MiB"})

@@ -20,7 +20,7 @@ func (d *daemon) errorCode(id string) string {
 }
 
 // What happens while nobody listens is found by the first resync.
-func TestDeathsThatNoEventTellsAreFound(t *testing.T) {
+func TestAResyncFindsDeathsWithoutEvents(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "", "[runtime]\nresync_interval = \"1h\"\n") // no later resync helps
 	died, missing := d.create(nil), d.create(nil)

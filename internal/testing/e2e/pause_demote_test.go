@@ -13,7 +13,7 @@ import (
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
-func TestWhatIsPausedForLongIsStoppedAndThenDeleted(t *testing.T) {
+func TestLongPausedSandboxesAreStoppedThenDeleted(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "", "[pause]\nfreeze_duration = \"2s\"\nstopped_gc_after = \"4s\"\n")
 	id, back := d.create(nil), d.create(nil)

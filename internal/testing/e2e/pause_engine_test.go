@@ -12,7 +12,7 @@ import (
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
-func TestTheEnginesDeathStopsWhatWasFrozen(t *testing.T) {
+func TestTheEnginesDeathStopsFrozenSandboxes(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)
 	d := newDaemon(t, e.Host(), "[pause]\nmax_frozen = 2\n")

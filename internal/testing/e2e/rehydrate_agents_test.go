@@ -13,9 +13,9 @@ import (
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
-// TestATurnGoesOnWithoutTheDatabase: what was said, what is being worked on and what waits are there again, and nothing is told
+// TestATurnContinuesAfterALostDatabase: what was said, what is being worked on and what waits are there again, and nothing is told
 // or taken in twice.
-func TestATurnGoesOnWithoutTheDatabase(t *testing.T) {
+func TestATurnContinuesAfterALostDatabase(t *testing.T) {
 	c := patient(t)
 	c.remember()
 	before := map[string][]*agboxv1.AgentEvent{}

@@ -61,8 +61,8 @@ func TestALostDatabaseComesBackFromItsLog(t *testing.T) {
 	v.removeAll()
 }
 
-// TestWhatTheEngineShowsComesBackWithoutAnyRecord: the database is lost and its log too, and then the file with the UUID too.
-func TestWhatTheEngineShowsComesBackWithoutAnyRecord(t *testing.T) {
+// TestSandboxesAreRebuiltFromLabelsAlone: the database is lost and its log too, and then the file with the UUID too.
+func TestSandboxesAreRebuiltFromLabelsAlone(t *testing.T) {
 	t.Parallel()
 	v, other := newVillage(t), newDaemon(t, "", "")
 	neighbour := other.create(nil)

@@ -105,8 +105,8 @@ func TestARebuildWaitsForTheEngine(t *testing.T) {
 	d.remove(unfiled)
 }
 
-// TestARebuildKilledAnywhereGoesOn: mostly the database is lost again, and sometimes the end of its log too.
-func TestARebuildKilledAnywhereGoesOn(t *testing.T) {
+// TestAKilledRebuildIsRepeatable: mostly the database is lost again, and sometimes the end of its log too.
+func TestAKilledRebuildIsRepeatable(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "", "")
 	ids := map[string]view{}

@@ -41,9 +41,9 @@ func hostileTree(t *testing.T, logs string) (release func()) {
 	return release
 }
 
-// TestEightHostileTreesDelayNobody: the files of eight sandboxes are being removed and the removals can't end, and a ninth is created and
+// TestHostileTreesDelayNoOtherSandbox: the files of eight sandboxes are being removed and the removals can't end, and a ninth is created and
 // runs a command meanwhile. It is judged by this order and by no time.
-func TestEightHostileTreesDelayNobody(t *testing.T) {
+func TestHostileTreesDelayNoOtherSandbox(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("a mount point, which can't be removed, needs root")
 	}

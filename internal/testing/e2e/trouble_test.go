@@ -78,7 +78,7 @@ func (d *daemon) refuses(code int, words string, args ...string) {
 	}
 }
 
-func TestOneDamagedRecordHarmsNobodyElse(t *testing.T) {
+func TestADamagedRecordHarmsNoOtherSandbox(t *testing.T) {
 	t.Parallel()
 	d := prepared(t, must(os.MkdirTemp("", "agbox-e2e-"))(t))
 	d.http = freeAddress(t)
@@ -242,7 +242,7 @@ func TestARunningExecCostsTheEngineNothing(t *testing.T) {
 	d.remove(id)
 }
 
-func TestTheServiceManagerIsTold(t *testing.T) {
+func TestTheServiceManagerIsNotified(t *testing.T) {
 	t.Parallel()
 	d := prepared(t, must(os.MkdirTemp("", "agbox-e2e-"))(t))
 	sock := filepath.Join(d.home, "notify")

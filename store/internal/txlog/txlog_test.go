@@ -160,7 +160,7 @@ func (d *database) wantPast(what string) (missing string) {
 	return r.Missing
 }
 
-func TestALogGoesOnThroughClosesKillsAndSnapshots(t *testing.T) {
+func TestALogSurvivesClosesKillsAndSnapshots(t *testing.T) {
 	d := newDatabase(t)
 	d.want("empty")
 	for round := range 3 {
@@ -191,8 +191,8 @@ func TestALogGoesOnThroughClosesKillsAndSnapshots(t *testing.T) {
 	}
 }
 
-// TestALogThatWasCutAnywhereIsAStateOfThePast truncates each file at each length, and flips each byte once.
-func TestALogThatWasCutAnywhereIsAStateOfThePast(t *testing.T) {
+// TestATruncatedLogReplaysAnEarlierState truncates each file at each length, and flips each byte once.
+func TestATruncatedLogReplaysAnEarlierState(t *testing.T) {
 	d := newDatabase(t)
 	d.some(5)
 	n, err := d.log.Rotate()
