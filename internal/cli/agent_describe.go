@@ -114,9 +114,9 @@ func (a *app) agentSpecFacts(spec *agboxv1.AgentSpec) {
 // interruptedText describes on_interrupted.
 func interruptedText(policy string) string {
 	if policy == "hold" {
-		return "a prompt whose turn is cut off is not given again"
+		return "a cut-off prompt is held"
 	}
-	return "a prompt whose turn is cut off is given again, until the process has died in its turn twice"
+	return "a cut-off prompt is given again; after two crashes it is held"
 }
 
 func contextText(c *agboxv1.AgentContextPolicy) string {
