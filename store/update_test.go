@@ -245,7 +245,7 @@ func TestACreateIsCheckedWithoutBeingMade(t *testing.T) {
 	refusedFor(t, s.CheckCreate(ctx, "next", "name", portSpec(0, ""), ""), "SANDBOX_NAME_ALREADY_EXISTS", errdefs.ErrAlreadyExists,
 		"sandbox name name already exists")
 	refusedFor(t, s.CheckCreate(ctx, "next", "", portSpec(8080, ""), "another"), "SANDBOX_PORT_ALREADY_IN_USE", errdefs.ErrAlreadyExists,
-		"host port 8080/tcp is already published by sandbox box; choose another host port or delete that sandbox")
+		"host port 8080/tcp is already published by sandbox name; choose another host port or delete that sandbox")
 	refusedFor(t, s.CheckCreate(ctx, "box", "", portSpec(0, ""), ""), "SANDBOX_ID_ALREADY_EXISTS", errdefs.ErrAlreadyExists,
 		"sandbox_id box already exists")
 	if reserved, err := s.Reserved(ctx, "next"); err != nil || reserved {
