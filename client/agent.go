@@ -65,12 +65,12 @@ func (c *Client) PromptAgent(ctx context.Context, req *agboxv1.PromptAgentReques
 
 // RedeliverPrompt returns a held prompt to the agent's queue.
 func (c *Client) RedeliverPrompt(ctx context.Context, agentID, promptID string) error {
-	return request(ctx, c, c.agents.RedeliverPrompt, &agboxv1.AgentPromptRequest{AgentId: agentID, PromptId: promptID})
+	return request(ctx, c, c.agents.RedeliverPrompt, &agboxv1.RedeliverPromptRequest{AgentId: agentID, PromptId: promptID})
 }
 
 // WithdrawPrompt removes a prompt that waits or is held.
 func (c *Client) WithdrawPrompt(ctx context.Context, agentID, promptID string) error {
-	return request(ctx, c, c.agents.WithdrawPrompt, &agboxv1.AgentPromptRequest{AgentId: agentID, PromptId: promptID})
+	return request(ctx, c, c.agents.WithdrawPrompt, &agboxv1.WithdrawPromptRequest{AgentId: agentID, PromptId: promptID})
 }
 
 // InterruptAgent asks a BUSY agent to end its turn.

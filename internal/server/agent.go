@@ -152,23 +152,23 @@ func (s *Server) PromptAgent(ctx context.Context, req *agboxv1.PromptAgentReques
 }
 
 // RedeliverPrompt implements agbox.v1.AgentService.
-func (s *Server) RedeliverPrompt(ctx context.Context, req *agboxv1.AgentPromptRequest) (*agboxv1.AcceptedResponse, error) {
-	return requestOfPrompt(ctx, req, s.deps.Store.RequestRedelivery)
+func (s *Server) RedeliverPrompt(ctx context.Context, req *agboxv1.RedeliverPromptRequest) (*agboxv1.AcceptedResponse, error) {
+	return requestOfPrompt(ctx, req.GetAgentId(), req.GetPromptId(), s.deps.Store.RequestRedelivery)
 }
 
 // WithdrawPrompt implements agbox.v1.AgentService.
-func (s *Server) WithdrawPrompt(ctx context.Context, req *agboxv1.AgentPromptRequest) (*agboxv1.AcceptedResponse, error) {
-	return requestOfPrompt(ctx, req, s.deps.Store.WithdrawPrompt)
+func (s *Server) WithdrawPrompt(ctx context.Context, req *agboxv1.WithdrawPromptRequest) (*agboxv1.AcceptedResponse, error) {
+	return requestOfPrompt(ctx, req.GetAgentId(), req.GetPromptId(), s.deps.Store.WithdrawPrompt)
 }
 
 // requestOfPrompt makes a request about one prompt of an agent.
-func requestOfPrompt(ctx context.Context, req *agboxv1.AgentPromptRequest, method func(context.Context, string, string) (bool, error)) (*agboxv1.AcceptedResponse, error) {
-	if err := required("prompt_id", req.GetPromptId()); err != nil {
+func requestOfPrompt(
+	ctx context.Context, agentID, promptID string, method func(ctx context.Context, agentID, promptID string) (bool, error),
+) (*agboxv1.AcceptedResponse, error) {
+	if err := required("prompt_id", promptID); err != nil {
 		return nil, err
 	}
-	return requestOf(ctx, "agent_id", req.GetAgentId(), func(ctx context.Context, id string) (bool, error) {
-		return method(ctx, id, req.GetPromptId())
-	})
+	return requestOf(ctx, "agent_id", agentID, func(ctx context.Context, id string) (bool, error) { return method(ctx, id, promptID) })
 }
 
 // ListAgentTransitions implements agbox.v1.AgentService.

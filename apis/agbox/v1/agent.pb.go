@@ -1558,7 +1558,7 @@ func (x *PromptAgentResponse) GetLastEventSequence() uint64 {
 	return 0
 }
 
-type AgentPromptRequest struct {
+type RedeliverPromptRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	AgentId       string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	PromptId      string                 `protobuf:"bytes,2,opt,name=prompt_id,json=promptId,proto3" json:"prompt_id,omitempty"`
@@ -1566,20 +1566,20 @@ type AgentPromptRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *AgentPromptRequest) Reset() {
-	*x = AgentPromptRequest{}
+func (x *RedeliverPromptRequest) Reset() {
+	*x = RedeliverPromptRequest{}
 	mi := &file_agbox_v1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *AgentPromptRequest) String() string {
+func (x *RedeliverPromptRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*AgentPromptRequest) ProtoMessage() {}
+func (*RedeliverPromptRequest) ProtoMessage() {}
 
-func (x *AgentPromptRequest) ProtoReflect() protoreflect.Message {
+func (x *RedeliverPromptRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_agbox_v1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1591,19 +1591,71 @@ func (x *AgentPromptRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use AgentPromptRequest.ProtoReflect.Descriptor instead.
-func (*AgentPromptRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use RedeliverPromptRequest.ProtoReflect.Descriptor instead.
+func (*RedeliverPromptRequest) Descriptor() ([]byte, []int) {
 	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
-func (x *AgentPromptRequest) GetAgentId() string {
+func (x *RedeliverPromptRequest) GetAgentId() string {
 	if x != nil {
 		return x.AgentId
 	}
 	return ""
 }
 
-func (x *AgentPromptRequest) GetPromptId() string {
+func (x *RedeliverPromptRequest) GetPromptId() string {
+	if x != nil {
+		return x.PromptId
+	}
+	return ""
+}
+
+type WithdrawPromptRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AgentId       string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	PromptId      string                 `protobuf:"bytes,2,opt,name=prompt_id,json=promptId,proto3" json:"prompt_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WithdrawPromptRequest) Reset() {
+	*x = WithdrawPromptRequest{}
+	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WithdrawPromptRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WithdrawPromptRequest) ProtoMessage() {}
+
+func (x *WithdrawPromptRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WithdrawPromptRequest.ProtoReflect.Descriptor instead.
+func (*WithdrawPromptRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *WithdrawPromptRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *WithdrawPromptRequest) GetPromptId() string {
 	if x != nil {
 		return x.PromptId
 	}
@@ -1619,7 +1671,7 @@ type InterruptAgentRequest struct {
 
 func (x *InterruptAgentRequest) Reset() {
 	*x = InterruptAgentRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1631,7 +1683,7 @@ func (x *InterruptAgentRequest) String() string {
 func (*InterruptAgentRequest) ProtoMessage() {}
 
 func (x *InterruptAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1644,7 +1696,7 @@ func (x *InterruptAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptAgentRequest.ProtoReflect.Descriptor instead.
 func (*InterruptAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *InterruptAgentRequest) GetAgentId() string {
@@ -1669,7 +1721,7 @@ type GetAgentConversationRequest struct {
 
 func (x *GetAgentConversationRequest) Reset() {
 	*x = GetAgentConversationRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1681,7 +1733,7 @@ func (x *GetAgentConversationRequest) String() string {
 func (*GetAgentConversationRequest) ProtoMessage() {}
 
 func (x *GetAgentConversationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1694,7 +1746,7 @@ func (x *GetAgentConversationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentConversationRequest.ProtoReflect.Descriptor instead.
 func (*GetAgentConversationRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetAgentConversationRequest) GetAgentId() string {
@@ -1739,7 +1791,7 @@ type GetAgentConversationResponse struct {
 
 func (x *GetAgentConversationResponse) Reset() {
 	*x = GetAgentConversationResponse{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1751,7 +1803,7 @@ func (x *GetAgentConversationResponse) String() string {
 func (*GetAgentConversationResponse) ProtoMessage() {}
 
 func (x *GetAgentConversationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1764,7 +1816,7 @@ func (x *GetAgentConversationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentConversationResponse.ProtoReflect.Descriptor instead.
 func (*GetAgentConversationResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetAgentConversationResponse) GetTurns() []*ConversationTurn {
@@ -1812,7 +1864,7 @@ type ConversationTurn struct {
 
 func (x *ConversationTurn) Reset() {
 	*x = ConversationTurn{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[20]
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1824,7 +1876,7 @@ func (x *ConversationTurn) String() string {
 func (*ConversationTurn) ProtoMessage() {}
 
 func (x *ConversationTurn) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[20]
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1837,7 +1889,7 @@ func (x *ConversationTurn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationTurn.ProtoReflect.Descriptor instead.
 func (*ConversationTurn) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{20}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ConversationTurn) GetRole() string {
@@ -1895,7 +1947,7 @@ type ListAgentTransitionsRequest struct {
 
 func (x *ListAgentTransitionsRequest) Reset() {
 	*x = ListAgentTransitionsRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1907,7 +1959,7 @@ func (x *ListAgentTransitionsRequest) String() string {
 func (*ListAgentTransitionsRequest) ProtoMessage() {}
 
 func (x *ListAgentTransitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1920,7 +1972,7 @@ func (x *ListAgentTransitionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentTransitionsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentTransitionsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListAgentTransitionsRequest) GetAgentId() string {
@@ -1953,7 +2005,7 @@ type ListAgentTransitionsResponse struct {
 
 func (x *ListAgentTransitionsResponse) Reset() {
 	*x = ListAgentTransitionsResponse{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	mi := &file_agbox_v1_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1965,7 +2017,7 @@ func (x *ListAgentTransitionsResponse) String() string {
 func (*ListAgentTransitionsResponse) ProtoMessage() {}
 
 func (x *ListAgentTransitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	mi := &file_agbox_v1_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1978,7 +2030,7 @@ func (x *ListAgentTransitionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentTransitionsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentTransitionsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{22}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListAgentTransitionsResponse) GetTransitions() []*AgentTransition {
@@ -2009,7 +2061,7 @@ type AgentTransition struct {
 
 func (x *AgentTransition) Reset() {
 	*x = AgentTransition{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[23]
+	mi := &file_agbox_v1_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2021,7 +2073,7 @@ func (x *AgentTransition) String() string {
 func (*AgentTransition) ProtoMessage() {}
 
 func (x *AgentTransition) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[23]
+	mi := &file_agbox_v1_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2034,7 +2086,7 @@ func (x *AgentTransition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentTransition.ProtoReflect.Descriptor instead.
 func (*AgentTransition) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{23}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AgentTransition) GetNumber() uint64 {
@@ -2125,7 +2177,7 @@ type SubscribeAgentEventsRequest struct {
 
 func (x *SubscribeAgentEventsRequest) Reset() {
 	*x = SubscribeAgentEventsRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[24]
+	mi := &file_agbox_v1_agent_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2137,7 +2189,7 @@ func (x *SubscribeAgentEventsRequest) String() string {
 func (*SubscribeAgentEventsRequest) ProtoMessage() {}
 
 func (x *SubscribeAgentEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[24]
+	mi := &file_agbox_v1_agent_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2150,7 +2202,7 @@ func (x *SubscribeAgentEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscribeAgentEventsRequest.ProtoReflect.Descriptor instead.
 func (*SubscribeAgentEventsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{24}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SubscribeAgentEventsRequest) GetAgentId() string {
@@ -2193,7 +2245,7 @@ type AgentEvent struct {
 
 func (x *AgentEvent) Reset() {
 	*x = AgentEvent{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[25]
+	mi := &file_agbox_v1_agent_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2205,7 +2257,7 @@ func (x *AgentEvent) String() string {
 func (*AgentEvent) ProtoMessage() {}
 
 func (x *AgentEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[25]
+	mi := &file_agbox_v1_agent_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2218,7 +2270,7 @@ func (x *AgentEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentEvent.ProtoReflect.Descriptor instead.
 func (*AgentEvent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{25}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AgentEvent) GetSequence() uint64 {
@@ -2407,7 +2459,7 @@ type AgentMessage struct {
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[26]
+	mi := &file_agbox_v1_agent_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2419,7 +2471,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[26]
+	mi := &file_agbox_v1_agent_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2432,7 +2484,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{26}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AgentMessage) GetMessageId() string {
@@ -2476,7 +2528,7 @@ type AgentMessagePart struct {
 
 func (x *AgentMessagePart) Reset() {
 	*x = AgentMessagePart{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[27]
+	mi := &file_agbox_v1_agent_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2488,7 +2540,7 @@ func (x *AgentMessagePart) String() string {
 func (*AgentMessagePart) ProtoMessage() {}
 
 func (x *AgentMessagePart) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[27]
+	mi := &file_agbox_v1_agent_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2501,7 +2553,7 @@ func (x *AgentMessagePart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessagePart.ProtoReflect.Descriptor instead.
 func (*AgentMessagePart) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{27}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AgentMessagePart) GetMessageId() string {
@@ -2567,7 +2619,7 @@ type AgentResult struct {
 
 func (x *AgentResult) Reset() {
 	*x = AgentResult{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[28]
+	mi := &file_agbox_v1_agent_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2579,7 +2631,7 @@ func (x *AgentResult) String() string {
 func (*AgentResult) ProtoMessage() {}
 
 func (x *AgentResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[28]
+	mi := &file_agbox_v1_agent_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2592,7 +2644,7 @@ func (x *AgentResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentResult.ProtoReflect.Descriptor instead.
 func (*AgentResult) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{28}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AgentResult) GetPromptId() string {
@@ -2633,7 +2685,7 @@ type AgentCheckpoint struct {
 
 func (x *AgentCheckpoint) Reset() {
 	*x = AgentCheckpoint{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[29]
+	mi := &file_agbox_v1_agent_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2645,7 +2697,7 @@ func (x *AgentCheckpoint) String() string {
 func (*AgentCheckpoint) ProtoMessage() {}
 
 func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[29]
+	mi := &file_agbox_v1_agent_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2658,7 +2710,7 @@ func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentCheckpoint.ProtoReflect.Descriptor instead.
 func (*AgentCheckpoint) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{29}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AgentCheckpoint) GetText() string {
@@ -2681,7 +2733,7 @@ type AgentTruncation struct {
 
 func (x *AgentTruncation) Reset() {
 	*x = AgentTruncation{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[30]
+	mi := &file_agbox_v1_agent_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2693,7 +2745,7 @@ func (x *AgentTruncation) String() string {
 func (*AgentTruncation) ProtoMessage() {}
 
 func (x *AgentTruncation) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[30]
+	mi := &file_agbox_v1_agent_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2706,7 +2758,7 @@ func (x *AgentTruncation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentTruncation.ProtoReflect.Descriptor instead.
 func (*AgentTruncation) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{30}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AgentTruncation) GetThroughSequence() uint64 {
@@ -2747,7 +2799,7 @@ type AgentMove struct {
 
 func (x *AgentMove) Reset() {
 	*x = AgentMove{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[31]
+	mi := &file_agbox_v1_agent_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2759,7 +2811,7 @@ func (x *AgentMove) String() string {
 func (*AgentMove) ProtoMessage() {}
 
 func (x *AgentMove) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[31]
+	mi := &file_agbox_v1_agent_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2772,7 +2824,7 @@ func (x *AgentMove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMove.ProtoReflect.Descriptor instead.
 func (*AgentMove) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{31}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AgentMove) GetFromSandboxId() string {
@@ -2802,7 +2854,7 @@ type AgentDrain struct {
 
 func (x *AgentDrain) Reset() {
 	*x = AgentDrain{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[32]
+	mi := &file_agbox_v1_agent_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2814,7 +2866,7 @@ func (x *AgentDrain) String() string {
 func (*AgentDrain) ProtoMessage() {}
 
 func (x *AgentDrain) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[32]
+	mi := &file_agbox_v1_agent_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2827,7 +2879,7 @@ func (x *AgentDrain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentDrain.ProtoReflect.Descriptor instead.
 func (*AgentDrain) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{32}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AgentDrain) GetMode() DrainMode {
@@ -2970,8 +3022,11 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x13PromptAgentResponse\x12\x1b\n" +
 	"\tprompt_id\x18\x01 \x01(\tR\bpromptId\x12\x14\n" +
 	"\x05ahead\x18\x02 \x01(\rR\x05ahead\x12.\n" +
-	"\x13last_event_sequence\x18\x03 \x01(\x04R\x11lastEventSequence\"L\n" +
-	"\x12AgentPromptRequest\x12\x19\n" +
+	"\x13last_event_sequence\x18\x03 \x01(\x04R\x11lastEventSequence\"P\n" +
+	"\x16RedeliverPromptRequest\x12\x19\n" +
+	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x1b\n" +
+	"\tprompt_id\x18\x02 \x01(\tR\bpromptId\"O\n" +
+	"\x15WithdrawPromptRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x1b\n" +
 	"\tprompt_id\x18\x02 \x01(\tR\bpromptId\"2\n" +
 	"\x15InterruptAgentRequest\x12\x19\n" +
@@ -3120,7 +3175,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\vAGENT_MOVED\x10\t\x12\x15\n" +
 	"\x11AGENT_DRAIN_PHASE\x10\n" +
 	"\x12\x1a\n" +
-	"\x16AGENT_PROMPT_WITHDRAWN\x10\v2\xd9\b\n" +
+	"\x16AGENT_PROMPT_WITHDRAWN\x10\v2\xe0\b\n" +
 	"\fAgentService\x12J\n" +
 	"\vCreateAgent\x12\x1c.agbox.v1.CreateAgentRequest\x1a\x1d.agbox.v1.CreateAgentResponse\x12A\n" +
 	"\bGetAgent\x12\x19.agbox.v1.GetAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12G\n" +
@@ -3131,9 +3186,9 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\tStopAgent\x12\x1a.agbox.v1.StopAgentRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12G\n" +
 	"\vDeleteAgent\x12\x1c.agbox.v1.DeleteAgentRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12C\n" +
 	"\tMoveAgent\x12\x1a.agbox.v1.MoveAgentRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12J\n" +
-	"\vPromptAgent\x12\x1c.agbox.v1.PromptAgentRequest\x1a\x1d.agbox.v1.PromptAgentResponse\x12K\n" +
-	"\x0fRedeliverPrompt\x12\x1c.agbox.v1.AgentPromptRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12J\n" +
-	"\x0eWithdrawPrompt\x12\x1c.agbox.v1.AgentPromptRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12M\n" +
+	"\vPromptAgent\x12\x1c.agbox.v1.PromptAgentRequest\x1a\x1d.agbox.v1.PromptAgentResponse\x12O\n" +
+	"\x0fRedeliverPrompt\x12 .agbox.v1.RedeliverPromptRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12M\n" +
+	"\x0eWithdrawPrompt\x12\x1f.agbox.v1.WithdrawPromptRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12M\n" +
 	"\x0eInterruptAgent\x12\x1f.agbox.v1.InterruptAgentRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12e\n" +
 	"\x14GetAgentConversation\x12%.agbox.v1.GetAgentConversationRequest\x1a&.agbox.v1.GetAgentConversationResponse\x12e\n" +
 	"\x14ListAgentTransitions\x12%.agbox.v1.ListAgentTransitionsRequest\x1a&.agbox.v1.ListAgentTransitionsResponse\x12U\n" +
@@ -3152,7 +3207,7 @@ func file_agbox_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_agbox_v1_agent_proto_goTypes = []any{
 	(AgentState)(0),                      // 0: agbox.v1.AgentState
 	(AgentTrigger)(0),                    // 1: agbox.v1.AgentTrigger
@@ -3174,71 +3229,72 @@ var file_agbox_v1_agent_proto_goTypes = []any{
 	(*DeleteAgentRequest)(nil),           // 17: agbox.v1.DeleteAgentRequest
 	(*PromptAgentRequest)(nil),           // 18: agbox.v1.PromptAgentRequest
 	(*PromptAgentResponse)(nil),          // 19: agbox.v1.PromptAgentResponse
-	(*AgentPromptRequest)(nil),           // 20: agbox.v1.AgentPromptRequest
-	(*InterruptAgentRequest)(nil),        // 21: agbox.v1.InterruptAgentRequest
-	(*GetAgentConversationRequest)(nil),  // 22: agbox.v1.GetAgentConversationRequest
-	(*GetAgentConversationResponse)(nil), // 23: agbox.v1.GetAgentConversationResponse
-	(*ConversationTurn)(nil),             // 24: agbox.v1.ConversationTurn
-	(*ListAgentTransitionsRequest)(nil),  // 25: agbox.v1.ListAgentTransitionsRequest
-	(*ListAgentTransitionsResponse)(nil), // 26: agbox.v1.ListAgentTransitionsResponse
-	(*AgentTransition)(nil),              // 27: agbox.v1.AgentTransition
-	(*SubscribeAgentEventsRequest)(nil),  // 28: agbox.v1.SubscribeAgentEventsRequest
-	(*AgentEvent)(nil),                   // 29: agbox.v1.AgentEvent
-	(*AgentMessage)(nil),                 // 30: agbox.v1.AgentMessage
-	(*AgentMessagePart)(nil),             // 31: agbox.v1.AgentMessagePart
-	(*AgentResult)(nil),                  // 32: agbox.v1.AgentResult
-	(*AgentCheckpoint)(nil),              // 33: agbox.v1.AgentCheckpoint
-	(*AgentTruncation)(nil),              // 34: agbox.v1.AgentTruncation
-	(*AgentMove)(nil),                    // 35: agbox.v1.AgentMove
-	(*AgentDrain)(nil),                   // 36: agbox.v1.AgentDrain
-	nil,                                  // 37: agbox.v1.AgentSpec.EnvsEntry
-	nil,                                  // 38: agbox.v1.AgentSpec.LabelsEntry
-	nil,                                  // 39: agbox.v1.AgentHandle.LabelsEntry
-	nil,                                  // 40: agbox.v1.ListAgentsRequest.LabelSelectorEntry
-	(*durationpb.Duration)(nil),          // 41: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),        // 42: google.protobuf.Timestamp
-	(DrainMode)(0),                       // 43: agbox.v1.DrainMode
-	(DrainPhase)(0),                      // 44: agbox.v1.DrainPhase
-	(*AcceptedResponse)(nil),             // 45: agbox.v1.AcceptedResponse
+	(*RedeliverPromptRequest)(nil),       // 20: agbox.v1.RedeliverPromptRequest
+	(*WithdrawPromptRequest)(nil),        // 21: agbox.v1.WithdrawPromptRequest
+	(*InterruptAgentRequest)(nil),        // 22: agbox.v1.InterruptAgentRequest
+	(*GetAgentConversationRequest)(nil),  // 23: agbox.v1.GetAgentConversationRequest
+	(*GetAgentConversationResponse)(nil), // 24: agbox.v1.GetAgentConversationResponse
+	(*ConversationTurn)(nil),             // 25: agbox.v1.ConversationTurn
+	(*ListAgentTransitionsRequest)(nil),  // 26: agbox.v1.ListAgentTransitionsRequest
+	(*ListAgentTransitionsResponse)(nil), // 27: agbox.v1.ListAgentTransitionsResponse
+	(*AgentTransition)(nil),              // 28: agbox.v1.AgentTransition
+	(*SubscribeAgentEventsRequest)(nil),  // 29: agbox.v1.SubscribeAgentEventsRequest
+	(*AgentEvent)(nil),                   // 30: agbox.v1.AgentEvent
+	(*AgentMessage)(nil),                 // 31: agbox.v1.AgentMessage
+	(*AgentMessagePart)(nil),             // 32: agbox.v1.AgentMessagePart
+	(*AgentResult)(nil),                  // 33: agbox.v1.AgentResult
+	(*AgentCheckpoint)(nil),              // 34: agbox.v1.AgentCheckpoint
+	(*AgentTruncation)(nil),              // 35: agbox.v1.AgentTruncation
+	(*AgentMove)(nil),                    // 36: agbox.v1.AgentMove
+	(*AgentDrain)(nil),                   // 37: agbox.v1.AgentDrain
+	nil,                                  // 38: agbox.v1.AgentSpec.EnvsEntry
+	nil,                                  // 39: agbox.v1.AgentSpec.LabelsEntry
+	nil,                                  // 40: agbox.v1.AgentHandle.LabelsEntry
+	nil,                                  // 41: agbox.v1.ListAgentsRequest.LabelSelectorEntry
+	(*durationpb.Duration)(nil),          // 42: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),        // 43: google.protobuf.Timestamp
+	(DrainMode)(0),                       // 44: agbox.v1.DrainMode
+	(DrainPhase)(0),                      // 45: agbox.v1.DrainPhase
+	(*AcceptedResponse)(nil),             // 46: agbox.v1.AcceptedResponse
 }
 var file_agbox_v1_agent_proto_depIdxs = []int32{
-	37, // 0: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
-	41, // 1: agbox.v1.AgentSpec.start_timeout:type_name -> google.protobuf.Duration
+	38, // 0: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
+	42, // 1: agbox.v1.AgentSpec.start_timeout:type_name -> google.protobuf.Duration
 	5,  // 2: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextPolicy
-	38, // 3: agbox.v1.AgentSpec.labels:type_name -> agbox.v1.AgentSpec.LabelsEntry
+	39, // 3: agbox.v1.AgentSpec.labels:type_name -> agbox.v1.AgentSpec.LabelsEntry
 	0,  // 4: agbox.v1.AgentHandle.state:type_name -> agbox.v1.AgentState
-	42, // 5: agbox.v1.AgentHandle.state_changed_at:type_name -> google.protobuf.Timestamp
+	43, // 5: agbox.v1.AgentHandle.state_changed_at:type_name -> google.protobuf.Timestamp
 	2,  // 6: agbox.v1.AgentHandle.rung:type_name -> agbox.v1.AgentRung
-	42, // 7: agbox.v1.AgentHandle.created_at:type_name -> google.protobuf.Timestamp
-	39, // 8: agbox.v1.AgentHandle.labels:type_name -> agbox.v1.AgentHandle.LabelsEntry
+	43, // 7: agbox.v1.AgentHandle.created_at:type_name -> google.protobuf.Timestamp
+	40, // 8: agbox.v1.AgentHandle.labels:type_name -> agbox.v1.AgentHandle.LabelsEntry
 	4,  // 9: agbox.v1.AgentHandle.spec:type_name -> agbox.v1.AgentSpec
 	7,  // 10: agbox.v1.AgentHandle.queue:type_name -> agbox.v1.AgentQueuedPrompt
-	42, // 11: agbox.v1.AgentQueuedPrompt.queued_at:type_name -> google.protobuf.Timestamp
+	43, // 11: agbox.v1.AgentQueuedPrompt.queued_at:type_name -> google.protobuf.Timestamp
 	4,  // 12: agbox.v1.CreateAgentRequest.spec:type_name -> agbox.v1.AgentSpec
 	6,  // 13: agbox.v1.CreateAgentResponse.agent:type_name -> agbox.v1.AgentHandle
 	6,  // 14: agbox.v1.GetAgentResponse.agent:type_name -> agbox.v1.AgentHandle
-	40, // 15: agbox.v1.ListAgentsRequest.label_selector:type_name -> agbox.v1.ListAgentsRequest.LabelSelectorEntry
+	41, // 15: agbox.v1.ListAgentsRequest.label_selector:type_name -> agbox.v1.ListAgentsRequest.LabelSelectorEntry
 	6,  // 16: agbox.v1.ListAgentsResponse.agents:type_name -> agbox.v1.AgentHandle
-	24, // 17: agbox.v1.GetAgentConversationResponse.turns:type_name -> agbox.v1.ConversationTurn
-	42, // 18: agbox.v1.ConversationTurn.at:type_name -> google.protobuf.Timestamp
-	27, // 19: agbox.v1.ListAgentTransitionsResponse.transitions:type_name -> agbox.v1.AgentTransition
+	25, // 17: agbox.v1.GetAgentConversationResponse.turns:type_name -> agbox.v1.ConversationTurn
+	43, // 18: agbox.v1.ConversationTurn.at:type_name -> google.protobuf.Timestamp
+	28, // 19: agbox.v1.ListAgentTransitionsResponse.transitions:type_name -> agbox.v1.AgentTransition
 	0,  // 20: agbox.v1.AgentTransition.from:type_name -> agbox.v1.AgentState
 	0,  // 21: agbox.v1.AgentTransition.to:type_name -> agbox.v1.AgentState
 	1,  // 22: agbox.v1.AgentTransition.trigger:type_name -> agbox.v1.AgentTrigger
-	42, // 23: agbox.v1.AgentTransition.occurred_at:type_name -> google.protobuf.Timestamp
+	43, // 23: agbox.v1.AgentTransition.occurred_at:type_name -> google.protobuf.Timestamp
 	2,  // 24: agbox.v1.AgentTransition.rung:type_name -> agbox.v1.AgentRung
 	3,  // 25: agbox.v1.AgentEvent.event_type:type_name -> agbox.v1.AgentEventType
-	42, // 26: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
-	30, // 27: agbox.v1.AgentEvent.message:type_name -> agbox.v1.AgentMessage
-	31, // 28: agbox.v1.AgentEvent.part:type_name -> agbox.v1.AgentMessagePart
-	27, // 29: agbox.v1.AgentEvent.transition:type_name -> agbox.v1.AgentTransition
-	33, // 30: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	32, // 31: agbox.v1.AgentEvent.result:type_name -> agbox.v1.AgentResult
-	34, // 32: agbox.v1.AgentEvent.truncation:type_name -> agbox.v1.AgentTruncation
-	35, // 33: agbox.v1.AgentEvent.move:type_name -> agbox.v1.AgentMove
-	36, // 34: agbox.v1.AgentEvent.drain:type_name -> agbox.v1.AgentDrain
-	43, // 35: agbox.v1.AgentDrain.mode:type_name -> agbox.v1.DrainMode
-	44, // 36: agbox.v1.AgentDrain.phase:type_name -> agbox.v1.DrainPhase
+	43, // 26: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	31, // 27: agbox.v1.AgentEvent.message:type_name -> agbox.v1.AgentMessage
+	32, // 28: agbox.v1.AgentEvent.part:type_name -> agbox.v1.AgentMessagePart
+	28, // 29: agbox.v1.AgentEvent.transition:type_name -> agbox.v1.AgentTransition
+	34, // 30: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	33, // 31: agbox.v1.AgentEvent.result:type_name -> agbox.v1.AgentResult
+	35, // 32: agbox.v1.AgentEvent.truncation:type_name -> agbox.v1.AgentTruncation
+	36, // 33: agbox.v1.AgentEvent.move:type_name -> agbox.v1.AgentMove
+	37, // 34: agbox.v1.AgentEvent.drain:type_name -> agbox.v1.AgentDrain
+	44, // 35: agbox.v1.AgentDrain.mode:type_name -> agbox.v1.DrainMode
+	45, // 36: agbox.v1.AgentDrain.phase:type_name -> agbox.v1.DrainPhase
 	8,  // 37: agbox.v1.AgentService.CreateAgent:input_type -> agbox.v1.CreateAgentRequest
 	10, // 38: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
 	12, // 39: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
@@ -3247,26 +3303,26 @@ var file_agbox_v1_agent_proto_depIdxs = []int32{
 	17, // 42: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
 	16, // 43: agbox.v1.AgentService.MoveAgent:input_type -> agbox.v1.MoveAgentRequest
 	18, // 44: agbox.v1.AgentService.PromptAgent:input_type -> agbox.v1.PromptAgentRequest
-	20, // 45: agbox.v1.AgentService.RedeliverPrompt:input_type -> agbox.v1.AgentPromptRequest
-	20, // 46: agbox.v1.AgentService.WithdrawPrompt:input_type -> agbox.v1.AgentPromptRequest
-	21, // 47: agbox.v1.AgentService.InterruptAgent:input_type -> agbox.v1.InterruptAgentRequest
-	22, // 48: agbox.v1.AgentService.GetAgentConversation:input_type -> agbox.v1.GetAgentConversationRequest
-	25, // 49: agbox.v1.AgentService.ListAgentTransitions:input_type -> agbox.v1.ListAgentTransitionsRequest
-	28, // 50: agbox.v1.AgentService.SubscribeAgentEvents:input_type -> agbox.v1.SubscribeAgentEventsRequest
+	20, // 45: agbox.v1.AgentService.RedeliverPrompt:input_type -> agbox.v1.RedeliverPromptRequest
+	21, // 46: agbox.v1.AgentService.WithdrawPrompt:input_type -> agbox.v1.WithdrawPromptRequest
+	22, // 47: agbox.v1.AgentService.InterruptAgent:input_type -> agbox.v1.InterruptAgentRequest
+	23, // 48: agbox.v1.AgentService.GetAgentConversation:input_type -> agbox.v1.GetAgentConversationRequest
+	26, // 49: agbox.v1.AgentService.ListAgentTransitions:input_type -> agbox.v1.ListAgentTransitionsRequest
+	29, // 50: agbox.v1.AgentService.SubscribeAgentEvents:input_type -> agbox.v1.SubscribeAgentEventsRequest
 	9,  // 51: agbox.v1.AgentService.CreateAgent:output_type -> agbox.v1.CreateAgentResponse
 	11, // 52: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
 	13, // 53: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
-	45, // 54: agbox.v1.AgentService.StartAgent:output_type -> agbox.v1.AcceptedResponse
-	45, // 55: agbox.v1.AgentService.StopAgent:output_type -> agbox.v1.AcceptedResponse
-	45, // 56: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.AcceptedResponse
-	45, // 57: agbox.v1.AgentService.MoveAgent:output_type -> agbox.v1.AcceptedResponse
+	46, // 54: agbox.v1.AgentService.StartAgent:output_type -> agbox.v1.AcceptedResponse
+	46, // 55: agbox.v1.AgentService.StopAgent:output_type -> agbox.v1.AcceptedResponse
+	46, // 56: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.AcceptedResponse
+	46, // 57: agbox.v1.AgentService.MoveAgent:output_type -> agbox.v1.AcceptedResponse
 	19, // 58: agbox.v1.AgentService.PromptAgent:output_type -> agbox.v1.PromptAgentResponse
-	45, // 59: agbox.v1.AgentService.RedeliverPrompt:output_type -> agbox.v1.AcceptedResponse
-	45, // 60: agbox.v1.AgentService.WithdrawPrompt:output_type -> agbox.v1.AcceptedResponse
-	45, // 61: agbox.v1.AgentService.InterruptAgent:output_type -> agbox.v1.AcceptedResponse
-	23, // 62: agbox.v1.AgentService.GetAgentConversation:output_type -> agbox.v1.GetAgentConversationResponse
-	26, // 63: agbox.v1.AgentService.ListAgentTransitions:output_type -> agbox.v1.ListAgentTransitionsResponse
-	29, // 64: agbox.v1.AgentService.SubscribeAgentEvents:output_type -> agbox.v1.AgentEvent
+	46, // 59: agbox.v1.AgentService.RedeliverPrompt:output_type -> agbox.v1.AcceptedResponse
+	46, // 60: agbox.v1.AgentService.WithdrawPrompt:output_type -> agbox.v1.AcceptedResponse
+	46, // 61: agbox.v1.AgentService.InterruptAgent:output_type -> agbox.v1.AcceptedResponse
+	24, // 62: agbox.v1.AgentService.GetAgentConversation:output_type -> agbox.v1.GetAgentConversationResponse
+	27, // 63: agbox.v1.AgentService.ListAgentTransitions:output_type -> agbox.v1.ListAgentTransitionsResponse
+	30, // 64: agbox.v1.AgentService.SubscribeAgentEvents:output_type -> agbox.v1.AgentEvent
 	51, // [51:65] is the sub-list for method output_type
 	37, // [37:51] is the sub-list for method input_type
 	37, // [37:37] is the sub-list for extension type_name
@@ -3281,7 +3337,7 @@ func file_agbox_v1_agent_proto_init() {
 	}
 	file_agbox_v1_drain_proto_init()
 	file_agbox_v1_sandbox_proto_init()
-	file_agbox_v1_agent_proto_msgTypes[25].OneofWrappers = []any{
+	file_agbox_v1_agent_proto_msgTypes[26].OneofWrappers = []any{
 		(*AgentEvent_Message)(nil),
 		(*AgentEvent_Part)(nil),
 		(*AgentEvent_Transition)(nil),
@@ -3297,7 +3353,7 @@ func file_agbox_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agent_proto_rawDesc), len(file_agbox_v1_agent_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   37,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -79,10 +79,10 @@ type AgentServiceClient interface {
 	PromptAgent(ctx context.Context, in *PromptAgentRequest, opts ...grpc.CallOption) (*PromptAgentResponse, error)
 	// RedeliverPrompt returns a held prompt to the queue, before newer ones. A prompt that waits or is worked on already: OK. Errors:
 	// PROMPT_NOT_FOUND for an ID that was never queued; AGENT_INVALID_STATE for a prompt that was completed or withdrawn.
-	RedeliverPrompt(ctx context.Context, in *AgentPromptRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
+	RedeliverPrompt(ctx context.Context, in *RedeliverPromptRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
 	// WithdrawPrompt removes a prompt that waits or is held. One that was withdrawn before: OK. Errors: PROMPT_NOT_FOUND for an ID that was
 	// never queued; AGENT_INVALID_STATE for the prompt that the agent works on, and for a completed one.
-	WithdrawPrompt(ctx context.Context, in *AgentPromptRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
+	WithdrawPrompt(ctx context.Context, in *WithdrawPromptRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
 	// InterruptAgent asks a BUSY agent, by its protocol, to end the turn.
 	InterruptAgent(ctx context.Context, in *InterruptAgentRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
 	// GetAgentConversation reads the conversation as turns, or the context that a new incarnation would get.
@@ -182,7 +182,7 @@ func (c *agentServiceClient) PromptAgent(ctx context.Context, in *PromptAgentReq
 	return out, nil
 }
 
-func (c *agentServiceClient) RedeliverPrompt(ctx context.Context, in *AgentPromptRequest, opts ...grpc.CallOption) (*AcceptedResponse, error) {
+func (c *agentServiceClient) RedeliverPrompt(ctx context.Context, in *RedeliverPromptRequest, opts ...grpc.CallOption) (*AcceptedResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(AcceptedResponse)
 	err := c.cc.Invoke(ctx, AgentService_RedeliverPrompt_FullMethodName, in, out, cOpts...)
@@ -192,7 +192,7 @@ func (c *agentServiceClient) RedeliverPrompt(ctx context.Context, in *AgentPromp
 	return out, nil
 }
 
-func (c *agentServiceClient) WithdrawPrompt(ctx context.Context, in *AgentPromptRequest, opts ...grpc.CallOption) (*AcceptedResponse, error) {
+func (c *agentServiceClient) WithdrawPrompt(ctx context.Context, in *WithdrawPromptRequest, opts ...grpc.CallOption) (*AcceptedResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(AcceptedResponse)
 	err := c.cc.Invoke(ctx, AgentService_WithdrawPrompt_FullMethodName, in, out, cOpts...)
@@ -275,10 +275,10 @@ type AgentServiceServer interface {
 	PromptAgent(context.Context, *PromptAgentRequest) (*PromptAgentResponse, error)
 	// RedeliverPrompt returns a held prompt to the queue, before newer ones. A prompt that waits or is worked on already: OK. Errors:
 	// PROMPT_NOT_FOUND for an ID that was never queued; AGENT_INVALID_STATE for a prompt that was completed or withdrawn.
-	RedeliverPrompt(context.Context, *AgentPromptRequest) (*AcceptedResponse, error)
+	RedeliverPrompt(context.Context, *RedeliverPromptRequest) (*AcceptedResponse, error)
 	// WithdrawPrompt removes a prompt that waits or is held. One that was withdrawn before: OK. Errors: PROMPT_NOT_FOUND for an ID that was
 	// never queued; AGENT_INVALID_STATE for the prompt that the agent works on, and for a completed one.
-	WithdrawPrompt(context.Context, *AgentPromptRequest) (*AcceptedResponse, error)
+	WithdrawPrompt(context.Context, *WithdrawPromptRequest) (*AcceptedResponse, error)
 	// InterruptAgent asks a BUSY agent, by its protocol, to end the turn.
 	InterruptAgent(context.Context, *InterruptAgentRequest) (*AcceptedResponse, error)
 	// GetAgentConversation reads the conversation as turns, or the context that a new incarnation would get.
@@ -322,10 +322,10 @@ func (UnimplementedAgentServiceServer) MoveAgent(context.Context, *MoveAgentRequ
 func (UnimplementedAgentServiceServer) PromptAgent(context.Context, *PromptAgentRequest) (*PromptAgentResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PromptAgent not implemented")
 }
-func (UnimplementedAgentServiceServer) RedeliverPrompt(context.Context, *AgentPromptRequest) (*AcceptedResponse, error) {
+func (UnimplementedAgentServiceServer) RedeliverPrompt(context.Context, *RedeliverPromptRequest) (*AcceptedResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RedeliverPrompt not implemented")
 }
-func (UnimplementedAgentServiceServer) WithdrawPrompt(context.Context, *AgentPromptRequest) (*AcceptedResponse, error) {
+func (UnimplementedAgentServiceServer) WithdrawPrompt(context.Context, *WithdrawPromptRequest) (*AcceptedResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method WithdrawPrompt not implemented")
 }
 func (UnimplementedAgentServiceServer) InterruptAgent(context.Context, *InterruptAgentRequest) (*AcceptedResponse, error) {
@@ -506,7 +506,7 @@ func _AgentService_PromptAgent_Handler(srv interface{}, ctx context.Context, dec
 }
 
 func _AgentService_RedeliverPrompt_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(AgentPromptRequest)
+	in := new(RedeliverPromptRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -518,13 +518,13 @@ func _AgentService_RedeliverPrompt_Handler(srv interface{}, ctx context.Context,
 		FullMethod: AgentService_RedeliverPrompt_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(AgentServiceServer).RedeliverPrompt(ctx, req.(*AgentPromptRequest))
+		return srv.(AgentServiceServer).RedeliverPrompt(ctx, req.(*RedeliverPromptRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _AgentService_WithdrawPrompt_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(AgentPromptRequest)
+	in := new(WithdrawPromptRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -536,7 +536,7 @@ func _AgentService_WithdrawPrompt_Handler(srv interface{}, ctx context.Context, 
 		FullMethod: AgentService_WithdrawPrompt_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(AgentServiceServer).WithdrawPrompt(ctx, req.(*AgentPromptRequest))
+		return srv.(AgentServiceServer).WithdrawPrompt(ctx, req.(*WithdrawPromptRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
