@@ -84,7 +84,7 @@ func TestANameThatIsTakenIsSaidAndNotTouched(t *testing.T) {
 		}
 		p.must(t, act{"create", 0})
 		pass(time.Minute)
-		if s := p.daemon.Status("box-0"); !strings.Contains(s, naming.Network("box-0")+" is taken") {
+		if s := p.daemon.Status("box-0"); !strings.Contains(s, naming.Network("box-0")+" is in use") {
 			t.Errorf("the status is %q", s)
 		}
 		if len(p.engine.Networks()) != 1 {
@@ -175,7 +175,7 @@ func TestAContainerOfSomebodyElseFailsNothing(t *testing.T) {
 		}
 		p.must(t, act{"create", 0})
 		pass(10 * time.Minute)
-		if s := p.daemon.Status("box-0"); !strings.Contains(s, naming.Primary("box-0")+" is taken") {
+		if s := p.daemon.Status("box-0"); !strings.Contains(s, naming.Primary("box-0")+" is in use") {
 			t.Errorf("the status is %q", s)
 		}
 		p.engine.RemoveContainerOutside(id)
