@@ -35,7 +35,7 @@ func TestKilledAtEveryFailpoint(t *testing.T) {
 	m.rehearse("vanish", []string{"GiveUp", "ForgetGivenUp"}, m.vanishes)
 	m.rehearse("agents", []string{
 		"CreateAgent", "QueuePrompt", "ClaimPrompt", "TransitionAgent", "Ingest", "RequestInterrupt", "RequestAgentStop", "RequestAgentRun",
-		"RequestMove", "MoveAgent", "RequestAgentDelete", "RemoveAgent", "AdoptAgent", "RequestDeleteKeepingAgents",
+		"RequestMove", "MoveAgent", "RequestAgentDelete", "RemoveAgent", "AdoptAgent", "RequestDeleteKeepingAgents", "RequestRedelivery", "WithdrawPrompt",
 	}, m.agentsLife)
 	m.rehearse("drains", []string{"StartDrain", "SetDrainPhase", "WithdrawDrain", "RequestNudge", "RequestInterruptToSave"}, m.drains)
 	m.rehearse("rebuild", []string{"RecordRebuilt", "RebuildDone", "RememberInstances"}, m.rebuilds)
@@ -209,6 +209,7 @@ func (m *mortal) agentsLife(round string) {
 			m.Errorf("%s says %q", id, turn.GetContent())
 		}
 	}
+	c.holds(round)
 	must(c.agents().DeleteAgent(c.ctx(), &agboxv1.DeleteAgentRequest{AgentId: id}))(m)
 	m.eventually(id+" is gone", func() error {
 		resp, err := c.agents().ListAgents(c.ctx(), &agboxv1.ListAgentsRequest{})
@@ -218,6 +219,28 @@ func (m *mortal) agentsLife(round string) {
 		return err
 	})
 	m.gone(c.box)
+}
+
+// holds has a prompt held, given back to the queue, and withdrawn.
+func (c *crew) holds(round string) {
+	c.Helper()
+	id, prompt := c.hire(round+"-holds", "native", "native", func(s *agboxv1.AgentSpec) { s.OnInterrupted = "hold" }), round+"-held"
+	c.awaitAgent(id, agentIdle)
+	c.tell(id, prompt, "sleep 1000")
+	c.awaitAgent(id, agentBusy)
+	must(c.agents().StopAgent(c.ctx(), &agboxv1.StopAgentRequest{AgentId: id}))(c)
+	c.agentIs(id, "stopped with a held prompt", func(a *agboxv1.AgentHandle) bool {
+		return a.GetState() == agentStopped && a.GetHeldPrompts() == 1 && a.GetHeldReason() != ""
+	})
+	must(c.agents().RedeliverPrompt(c.ctx(), &agboxv1.RedeliverPromptRequest{AgentId: id, PromptId: prompt}))(c)
+	if a := c.agent(id); a.GetHeldPrompts() != 0 || a.GetQueuedPrompts() != 1 {
+		c.Errorf("%d prompts are held, %d wait", a.GetHeldPrompts(), a.GetQueuedPrompts())
+	}
+	must(c.agents().WithdrawPrompt(c.ctx(), &agboxv1.WithdrawPromptRequest{AgentId: id, PromptId: prompt}))(c)
+	if a := c.agent(id); a.GetHeldPrompts() != 0 || a.GetQueuedPrompts() != 0 {
+		c.Errorf("%d prompts are held, %d wait", a.GetHeldPrompts(), a.GetQueuedPrompts())
+	}
+	must(c.agents().DeleteAgent(c.ctx(), &agboxv1.DeleteAgentRequest{AgentId: id}))(c)
 }
 
 // restartNow kills the daemon between two points.
