@@ -12,7 +12,7 @@ import (
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
-// A create whose primary the engine denies after the first hook goes on when it is shown again: with its services, which were stopped
+// A create whose primary the engine denies after the first hook continues when the engine shows it: with its services, which were stopped
 // meanwhile, and with the hooks that are left. A resume would skip those.
 func TestACreateContinuesWhenItsPrimaryReappears(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {

@@ -316,7 +316,7 @@ func (w *witness) vanishes(sb store.Sandbox, kept map[string]dockertest.Kept) {
 	}
 }
 
-// mayBeGone reports whether an event or an operator may have told agboxd that the primary of a sandbox is gone.
+// mayBeGone reports whether an event or an operator may have reported that the primary of a sandbox is gone.
 func (w *witness) mayBeGone(sb store.Sandbox) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -82,7 +82,7 @@ func (s *Store) requestResume(ctx context.Context, id string, repairs bool) (cha
 		case sb.isResuming() && (!repairs || sb.Desired.GetRecover()):
 			return false, nil
 		case repairs && sb.isCreateWithoutPrimary():
-			return false, createGoesOn(id)
+			return false, createUnfinished(id)
 		case !sb.isResumable(repairs):
 			return false, notStopped(id)
 		}
@@ -91,7 +91,7 @@ func (s *Store) requestResume(ctx context.Context, id string, repairs bool) (cha
 	})
 }
 
-// isCreateWithoutPrimary reports that the create failed because the engine denied the primary. The create goes on when the engine shows it
+// isCreateWithoutPrimary reports that the create failed because the engine denied the primary. The create continues when the engine shows it
 // again; a resume would skip the rest of the create, such as its hooks.
 func (sb *Sandbox) isCreateWithoutPrimary() bool {
 	return sb.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED && sb.Desired.GetAttempt() == storev1.Attempt_ATTEMPT_CREATE &&

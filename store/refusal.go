@@ -39,7 +39,7 @@ var (
 	sandboxNotFound   = refusal("sandbox_id", "SANDBOX_NOT_FOUND", errdefs.ErrNotFound, "sandbox %s was not found")
 	sandboxExists     = refusal("sandbox_id", "SANDBOX_ID_ALREADY_EXISTS", errdefs.ErrAlreadyExists, "sandbox_id %s already exists")
 	notStopped        = refusal("sandbox_id", "SANDBOX_INVALID_STATE", errdefs.ErrFailedPrecondition, "sandbox %s is not stopped")
-	createGoesOn      = refusal("sandbox_id", "SANDBOX_INVALID_STATE", errdefs.ErrFailedPrecondition, "the create of sandbox %s is not over: it goes on once the engine shows its primary container; delete the sandbox if that is gone")
+	createUnfinished  = refusal("sandbox_id", "SANDBOX_INVALID_STATE", errdefs.ErrFailedPrecondition, "the create of sandbox %s has not ended: it continues when the engine shows the primary container; if that container is gone, delete the sandbox")
 	notReady          = refusal("sandbox_id", "SANDBOX_INVALID_STATE", errdefs.ErrFailedPrecondition, "sandbox %s is not ready")
 	alreadyPaused     = refusal("sandbox_id", "SANDBOX_ALREADY_PAUSED", errdefs.ErrFailedPrecondition, "sandbox %s is already paused")
 	notRunning        = refusal("sandbox_id", "SANDBOX_INVALID_STATE", errdefs.ErrFailedPrecondition, "sandbox %s is not running")

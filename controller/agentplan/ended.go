@@ -27,7 +27,7 @@ func ended(r Record, w World, now time.Time) Plan {
 	case w.Error != "":
 		return r.crashed("its process did not start: "+w.Error, now)
 	case w.Lost:
-		return r.crashed("nobody saw how its process ended: its supervisor or its container died", now)
+		return r.crashed("its supervisor or its container died, so the exit code of its process is unknown", now)
 	case w.ExitCode == 0 && !r.failsAt0():
 		return transition(agboxv1.AgentTrigger_AGENT_TRIGGER_PROCESS_EXITED, "its process ended with code 0")
 	case w.ExitCode == 0:

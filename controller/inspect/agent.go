@@ -161,7 +161,7 @@ func (e *agentExplanation) process() string {
 	case w.Error != "":
 		return text + "did not start: " + e.redact(w.Error)
 	case w.Lost:
-		return text + "nobody saw its end"
+		return text + "its end is unknown"
 	case w.Cancelled:
 		return text + fmt.Sprintf("ended on request, with exit code %d", w.ExitCode)
 	}

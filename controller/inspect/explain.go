@@ -237,7 +237,7 @@ func (e *explanation) afterResume() (steps []string, refusal string) {
 	case e.rec.ErrorCode == plan.CodeCreateFailed:
 		return nil, "its create failed, and its containers were removed; delete it, or apply it again with --replace"
 	case e.rec.Progress.GetMissingFrom() == agboxv1.SandboxState_SANDBOX_STATE_PENDING && e.rec.Attempt == storev1.Attempt_ATTEMPT_CREATE:
-		return nil, "its create goes on once the engine shows its primary container; if that is gone, delete the sandbox, or apply it again with --replace"
+		return nil, "its create continues when the engine shows its primary container; if that container is gone, delete the sandbox, or apply it again with --replace"
 	}
 	rec, w := e.rec, e.world
 	rec.State, rec.Desired, rec.Attempt = agboxv1.SandboxState_SANDBOX_STATE_PENDING, storev1.RunState_RUN_STATE_RUN, storev1.Attempt_ATTEMPT_RESUME

@@ -168,7 +168,7 @@ func (l *Loop) settle(ctx context.Context, key string, res Result, err error) st
 	l.failures.failed(key, err)
 	l.queue.AddRateLimited(key)
 	level, tries := slog.LevelWarn, l.Tries(key)
-	if tries&(tries-1) != 0 { // tries 1, 2, 4, 8, ... are enough to see that it goes on
+	if tries&(tries-1) != 0 { // tries 1, 2, 4, 8, ... suffice to show that it still fails
 		level = slog.LevelDebug
 	}
 	l.o.Logger.Log(ctx, level, "will retry", "loop", l.o.Name, "key", key, "tries", tries, "err", err)

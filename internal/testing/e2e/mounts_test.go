@@ -48,7 +48,7 @@ func TestAgboxsOwnIsCoveredInAMountThatHoldsIt(t *testing.T) {
 	check("after a resume")
 }
 
-// The kernel renames no mount point, so nobody inside a sandbox moves what is covered by moving a directory above it.
+// The kernel renames no mount point, so no process in a sandbox can move a cover with a directory above it.
 func TestNoDirectoryAboveAgboxsOwnCanBeMoved(t *testing.T) {
 	t.Parallel()
 	home := must(os.MkdirTemp("", "agbox-e2e-"))(t)
