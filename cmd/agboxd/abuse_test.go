@@ -197,12 +197,12 @@ func TestDescriptorsAreShared(t *testing.T) {
 // TestHalfAHeaderClosesTheConnection: the client sends a byte now and then, so the connection is never idle.
 func TestHalfAHeaderClosesTheConnection(t *testing.T) {
 	a := startAbused(t, "")
+	begun := time.Now() // before the daemon can accept: its timeout starts then, with the first byte or without it
 	conn, err := net.Dial("tcp", a.http)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	begun := time.Now()
 	if _, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: x"); err != nil {
 		t.Fatal(err)
 	}
