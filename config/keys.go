@@ -70,7 +70,7 @@ var table = []Key{
 	{"drain.on_sigterm", true, `What SIGTERM does: "park" lets agents save their work and ends them, "detach" ends only the daemon, and agents keep working. ` +
 		`"auto": park while an agent is busy, else detach.`, oneOf(OnSigtermAuto, OnSigtermPark, OnSigtermDetach)},
 
-	{"artifacts.exec_output_root", false, `The directory of the logs of execs, owned by the daemon's user. Empty: exec-logs in the data directory, ` +
+	{"artifacts.exec_output_root", false, `The directory of the logs of execs, owned by the daemon's user, not a symbolic link, and on no path that another user can lead elsewhere. Empty: exec-logs in the data directory, ` +
 		`$XDG_DATA_HOME/agents-sandbox (~/.local/share/agents-sandbox).`, directory},
 	{"artifacts.exec_log_max_bytes", true, `The largest size of each of the two logs of an exec, stdout and stderr. A new value applies to execs that start from then on.`, sizeOrNone},
 	{"artifacts.sandbox_max_bytes", true, `The most disk space for the logs of all execs of one sandbox and other files that it writes beside them; ` +

@@ -128,10 +128,11 @@ func subnetPool(value netip.Prefix) error {
 }
 
 func ownDirectory(value string) error {
-	if value == "" || filepath.IsAbs(value) && filepath.Clean(value) != "/" {
+	up := slices.Contains(strings.Split(value, "/"), "..") // behind a symbolic link it leads elsewhere than it reads
+	if value == "" || filepath.IsAbs(value) && filepath.Clean(value) != "/" && !up {
 		return nil
 	}
-	return fmt.Errorf(`%q is not an absolute path of a directory other than "/"; write one, or "" for the default`, value)
+	return fmt.Errorf(`%q is not an absolute path, without "..", of a directory other than "/"; write one, or "" for the default`, value)
 }
 
 // leastMemory enforces the lower bound of a spec's memory_limit.

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/config"
+	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
 const configFlagHelp = "configuration file (default: $XDG_CONFIG_HOME/agents-sandbox/config.toml if it exists)"
@@ -26,6 +28,8 @@ func configCommand() *cobra.Command {
 	cmd.AddCommand(
 		&cobra.Command{
 			Use: "check", Short: "Report every fault of a configuration file; exit with 2 if there is one", Args: usageArgs(noFile),
+			Long: "Check every key, and that the directories of sandboxes' files and of exec logs are safe: owned by this user, no symbolic\n" +
+				"link, and on no path that another user can lead elsewhere. agboxd refuses to start for the same reasons.",
 			RunE: func(cmd *cobra.Command, _ []string) error { return checkConfig(cmd, file) },
 		},
 		&cobra.Command{
@@ -37,8 +41,11 @@ func configCommand() *cobra.Command {
 }
 
 func checkConfig(cmd *cobra.Command, file string) error {
-	_, origin, paths, err := effective(file)
+	cfg, origin, paths, err := effective(file)
 	if err != nil {
+		return err
+	}
+	if err := checkRoots(cfg, paths); err != nil {
 		return err
 	}
 	verdict := "ok"
@@ -65,6 +72,22 @@ func effective(file string) (config.Config, config.Origin, config.Paths, error) 
 	}
 	cfg, origin, err := config.Load(file, paths)
 	return cfg, origin, paths, coded(exitUsage, err)
+}
+
+// checkRoots checks the directories below which sandboxes' containers write, without changing them: an unsafe one would leave every create
+// waiting.
+func checkRoots(cfg config.Config, paths config.Paths) error {
+	var errs []error
+	for _, root := range []struct{ name, path string }{
+		{"the data directory", resolve(paths.DataDir)}, // it may be a link to a larger disk
+		{"the directory of sandboxes' files", runRoot(paths)},
+		{"artifacts.exec_output_root", cfg.Artifacts.ExecOutputRoot},
+	} {
+		if err := execjournal.CheckRoot(root.path); err != nil {
+			errs = append(errs, fmt.Errorf("%s can't be used: %w", root.name, err))
+		}
+	}
+	return coded(exitUsage, errors.Join(errs...))
 }
 
 // resolved returns the paths of this user's daemon.

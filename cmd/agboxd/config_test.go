@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -74,6 +75,86 @@ func TestConfigCheck(t *testing.T) {
 	if code, _, errs := outcome("config", "check", "--config", other+"x"); code != exitUsage || !strings.Contains(errs, "no such file") {
 		t.Errorf("an absent file that was named: %d %q", code, errs)
 	}
+}
+
+// With such a root every create would wait for ever for its directories.
+func TestAnUnsafeRootFailsTheCheckAndTheStart(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		make func(t *testing.T, data string) (configuration string)
+		want string
+	}{
+		{"log root is a link", func(t *testing.T, data string) string {
+			link(t, data, filepath.Join(data, "exec-logs"))
+			return ""
+		}, "artifacts.exec_output_root can't be used: "},
+		{"configured log root is a link", func(t *testing.T, data string) string {
+			link(t, data, filepath.Join(data, "l"))
+			return "[artifacts]\nexec_output_root = \"" + filepath.Join(data, "l") + "\"\n"
+		}, "/l is a symbolic link; name the directory that it leads to"},
+		{"log root escapes", func(_ *testing.T, data string) string {
+			return "[artifacts]\nexec_output_root = \"" + data + "/../logs\"\n"
+		}, `artifacts.exec_output_root: "`},
+		{"log root is another user's", func(t *testing.T, data string) string {
+			return "[artifacts]\nexec_output_root = \"" + foreign(t, data, "logs") + "\"\n"
+		}, "belongs to user 12345, not to agboxd's user 0: change its owner or configure another directory"},
+		{"root of sandboxes' files is a link", func(t *testing.T, data string) string {
+			link(t, data, filepath.Join(data, "s"))
+			return ""
+		}, "the directory of sandboxes' files can't be used: "},
+		{"data directory is another user's", func(t *testing.T, data string) string {
+			if os.Geteuid() != 0 {
+				t.Skip("only root can give a directory away")
+			}
+			if err := os.Chown(data, 12345, 12345); err != nil {
+				t.Fatal(err)
+			}
+			return ""
+		}, "the data directory can't be used: "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			file := homed(t)
+			data := filepath.Join(os.Getenv("XDG_DATA_HOME"), "agents-sandbox")
+			if err := os.MkdirAll(data, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if text := c.make(t, data); text != "" {
+				writeConfig(t, file, text)
+			}
+			if code, _, errs := outcome("config", "check"); code != exitUsage || !strings.Contains(errs, c.want) {
+				t.Errorf("config check: %d %q", code, errs)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // ends a daemon that starts
+			defer cancel()
+			var errs bytes.Buffer
+			if code := run(ctx, nil, &errs, &errs); code != exitUsage || !strings.Contains(errs.String(), c.want) {
+				t.Errorf("start: %d %q", code, errs.String())
+			}
+			if _, err := os.Stat(filepath.Join(data, "ids.db")); err == nil {
+				t.Error("the refused start made a database")
+			}
+		})
+	}
+}
+
+func link(t *testing.T, data, at string) {
+	t.Helper()
+	target := filepath.Join(data, "real")
+	if err := errors.Join(os.Mkdir(target, 0o700), os.Symlink(target, at)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func foreign(t *testing.T, data, name string) string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give a directory away")
+	}
+	dir := filepath.Join(data, name)
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.Chown(dir, 12345, 12345)); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 func TestConfigShow(t *testing.T) {

@@ -128,6 +128,9 @@ type daemon struct {
 
 // assemble opens and connects all parts. It starts no loop and needs no engine.
 func assemble(ctx context.Context, cfg config.Config, paths config.Paths, o options, log *slog.Logger) (*daemon, error) {
+	if err := checkRoots(cfg, paths); err != nil {
+		return nil, err
+	}
 	// agboxd's own directories: one that is made later would be visible in a mount that contains it.
 	for _, dir := range []string{paths.DataDir, cfg.Artifacts.ExecOutputRoot, cfg.Backup.Dir} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
