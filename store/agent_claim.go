@@ -15,8 +15,8 @@ import (
 type Claim struct {
 	// InboxOffset is the prompt's offset in the inbox.
 	InboxOffset int64
-	// Past is the context delivered with the prompt; empty: none.
-	Past string
+	// Past is the context delivered with the prompt, and Again that of a prompt that was claimed before; empty: none.
+	Past, Again string
 }
 
 // ClaimPrompt makes an IDLE agent BUSY with its first waiting prompt, in one transaction with the user's message. Of several callers with
@@ -50,13 +50,17 @@ func (d *agentDraft) claim(version uint64, c Claim) (*storev1.AgentPrompt, error
 	if p == nil {
 		return nil, fmt.Errorf("agent %s: no prompt waits: %w", d.ID, errdefs.ErrNotFound)
 	}
-	p.Incarnation, p.InboxOffset, p.Past = st.GetIncarnation(), c.InboxOffset, valid(c.Past)
+	past := c.Past
+	if p.GetClaims() > 0 {
+		past = c.Again
+	}
+	p.Incarnation, p.InboxOffset, p.Past = st.GetIncarnation(), c.InboxOffset, valid(past)
 	p.Claims++
 	d.Queued--
 	tr.Reason = "prompt " + p.GetPromptId()
 	d.recordPrompt(n, p)
 	// An interrupt or nudge requested for the turn that was cut off does not apply to this one.
-	d.Desired.InterruptPromptId, d.Desired.InterruptToSave, d.Desired.NudgePromptId = "", false, ""
+	d.forgetTurn()
 	st.PromptId, st.Parked = p.GetPromptId(), false
 	d.transition(tr)
 	d.putNumbered(prefixAgentPrompts+d.ID, n, p)

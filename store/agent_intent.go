@@ -5,6 +5,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
 )
 
 // RequestAgentRun records the intent that an agent runs and resets its count of attempts; a STOPPED or FAILED agent restarts
@@ -64,8 +65,8 @@ func (d *agentDraft) interrupt(toSave bool) bool {
 	return true
 }
 
-// RequestNudge requests that a BUSY agent receives the nudge of its spec, at most once in a turn. changed is false when that was requested
-// already or the spec has no nudge. Errors: as RequestInterrupt.
+// RequestNudge requests that a BUSY agent receives its nudge, at most once in a turn. changed is false when that was requested already or
+// the agent has no nudge. A turn that gets the default nudge counts as cut off. Errors: as RequestInterrupt.
 func (s *Store) RequestNudge(ctx context.Context, id string) (changed bool, err error) {
 	return s.agentIntent(ctx, id, func(d *agentDraft) (bool, error) { return d.turnIntent(d.nudge) })
 }
@@ -73,11 +74,20 @@ func (s *Store) RequestNudge(ctx context.Context, id string) (changed bool, err 
 // nudge requests the nudge for the current turn. It returns false if there is no turn, no nudge, or an earlier request.
 func (d *agentDraft) nudge() bool {
 	prompt := d.Status.GetPromptId()
-	if prompt == "" || d.Desired.GetNudgePromptId() == prompt || d.Spec.GetNudge() == "" {
+	text := validate.Nudge(d.Spec)
+	if prompt == "" || d.Desired.GetNudgePromptId() == prompt || text == "" {
 		return false
+	}
+	if d.Spec.GetNudge() == "" {
+		d.Desired.DefaultNudge = text
 	}
 	d.Desired.NudgePromptId, d.Status.NudgedIncarnation = prompt, d.Status.GetIncarnation()
 	return true
+}
+
+// forgetTurn withdraws the requests that concern one turn.
+func (d *agentDraft) forgetTurn() {
+	d.Desired.InterruptPromptId, d.Desired.InterruptToSave, d.Desired.NudgePromptId, d.Desired.DefaultNudge = "", false, "", ""
 }
 
 // turnIntent changes the desired state of the current turn by fn. Errors: AGENT_INVALID_STATE when the agent

@@ -61,6 +61,64 @@ func TestATurnInterruptedToSaveIsRedelivered(t *testing.T) {
 	}
 }
 
+// TestATurnThatGotTheDefaultNudgeIsRedelivered: it finished early because it was asked to. A nudge of the spec decides for itself.
+func TestATurnThatGotTheDefaultNudgeIsRedelivered(t *testing.T) {
+	for _, row := range []struct {
+		name, format, nudge string
+		then                func(*Store) (bool, error)
+		given, again        bool
+	}{
+		{"the default", "acp", "", nil, true, true},
+		{"the spec's", "acp", "finish", nil, true, false},
+		{"turned off", "acp", "none", nil, false, false},
+		{"a format without a default", "native", "", nil, false, false},
+		{"the default, then somebody's interrupt", "acp", "", func(s *Store) (bool, error) { return s.RequestInterrupt(ctx, "agent") }, true, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := open(t, testOptions(t))
+			makeReady(t, s, "box")
+			spec := agentSpec("box")
+			spec.Format, spec.Nudge = row.format, row.nudge
+			_, err := s.CreateAgent(ctx, "agent", "", spec)
+			must(t, err)
+			makeIdle(t, s, "agent")
+			makeBusy(t, s, "agent", "p-1")
+			changed, err := s.RequestNudge(ctx, "agent")
+			must(t, err)
+			if changed != row.given {
+				t.Errorf("nudged: %t", changed)
+			}
+			if row.then != nil {
+				_, err := row.then(s)
+				must(t, err)
+			}
+			ingest(t, s, "agent", resultOutput("end_turn"))
+			if a := agent1(t, s, "agent"); a.Queued > 0 != row.again {
+				t.Errorf("%d wait", a.Queued)
+			}
+			makeBusy(t, s, "agent", "p-2")
+			if a := agent1(t, s, "agent"); a.Desired.GetNudgePromptId() != "" || a.Desired.GetDefaultNudge() != "" {
+				t.Errorf("the next turn has the nudge: %v", a.Desired)
+			}
+		})
+	}
+}
+
+func TestAPromptClaimedAgainHasAContextOfItsOwn(t *testing.T) {
+	s := withBusy(t, "")
+	trigger(t, s, "agent", crashed)
+	makeIdle(t, s, "agent")
+	for _, want := range []string{"again", "past"} {
+		_, p, err := s.ClaimPrompt(ctx, "agent", 0, Claim{Past: "past", Again: "again"})
+		must(t, err)
+		if p.GetPast() != want {
+			t.Errorf("%s came with %q", p.GetPromptId(), p.GetPast())
+		}
+		ingest(t, s, "agent", resultOutput("end_turn"))
+		prompt(t, s, "agent", "p-2")
+	}
+}
+
 // TestTheNextTurnIsNotInterrupted: an interrupt or nudge of the turn that was cut off does not apply to its repetition.
 func TestTheNextTurnIsNotInterrupted(t *testing.T) {
 	s := withBusy(t, "finish")

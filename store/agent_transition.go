@@ -173,7 +173,7 @@ func (d *agentDraft) spawn(tr Transition) error {
 	st.Attempts, st.LastStartAt, st.ReadyAt = tr.Attempts, d.now.UnixNano(), 0
 	st.Parked, st.Saved, st.NeedsAttention = false, "", false
 	// An interrupt or nudge requested for the previous process does not apply to this one.
-	d.Desired.InterruptPromptId, d.Desired.InterruptToSave, d.Desired.NudgePromptId = "", false, ""
+	d.forgetTurn()
 	req := proto.CloneOf(tr.Spawn)
 	req.SandboxId, req.ExecId = d.SandboxID, execid.ForAgent(d.ID, st.GetIncarnation())
 	e := newExec(req)

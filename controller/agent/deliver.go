@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -30,6 +31,7 @@ func (p *pass) claim(ctx context.Context) error {
 			return err
 		}
 	}
+	claim.Again = conversation.Again(claim.Past)
 	_, _, err = p.r.cfg.Store.ClaimPrompt(ctx, p.a.ID, p.a.Status.GetVersion(), claim)
 	return err
 }
@@ -90,7 +92,7 @@ func (p *pass) deliverPrompt() error {
 		return err
 	}
 	end := p.prompt.GetInboxOffset() + int64(len(line))
-	nudge := dialect.Prompt(format(p.a.Spec), nudgePromptID, p.a.Spec.GetNudge())
+	nudge := dialect.Prompt(format(p.a.Spec), nudgePromptID, cmp.Or(p.a.Desired.GetDefaultNudge(), p.a.Spec.GetNudge()))
 	interrupt := dialect.Interrupt(format(p.a.Spec))
 	if nudged(p.a) {
 		if err := p.writeAfter(end, nudge, interrupt); err != nil {

@@ -6,6 +6,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/controller/agentplan"
 	"github.com/agbox/agbox/controller/clock"
 	"github.com/agbox/agbox/controller/plan"
@@ -33,9 +34,10 @@ func (o *Observer) works(ctx context.Context, a store.Agent, at clock.Reading) b
 	return a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY || isInterruptedToSave(a) || o.settles(ctx, a, at) > 0
 }
 
-// isInterruptedToSave reports whether the last turn of an agent was interrupted to save its work.
+// isInterruptedToSave reports whether the last turn of an agent was interrupted to save its work, or got the default nudge.
 func isInterruptedToSave(a store.Agent) bool {
-	return a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_IDLE && a.Desired.GetInterruptToSave()
+	early := a.Desired.GetInterruptToSave() || a.Desired.GetDefaultNudge() != ""
+	return a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_IDLE && early
 }
 
 // turnLeft returns how long the turn of an agent may still run although its sandbox is ending; 0: no longer.
@@ -120,8 +122,12 @@ func (v *Observation) observePark(ctx context.Context) {
 		v.World.Draining = true
 		v.World.Parking = d.GetMode() == agboxv1.DrainMode_DRAIN_MODE_PARK && !isAsleep(rec.Desired, rec.State)
 		waits = waits || v.World.Parking && d.GetPhase() == agboxv1.DrainPhase_DRAIN_PHASE_WAITING
-		if v.World.Parking && d.GetPhase() >= agboxv1.DrainPhase_DRAIN_PHASE_SAVING { // also DONE: its process may have been frozen meanwhile
+		switch {
+		case !v.World.Parking:
+		case d.GetPhase() >= agboxv1.DrainPhase_DRAIN_PHASE_SAVING: // also DONE: its process may have been frozen meanwhile
 			v.cutOff = v.cutOff || v.o.works(ctx, v.a, v.at)
+		default:
+			v.cutOff = v.cutOff || isInterruptedToSave(v.a)
 		}
 		if v.savesFor(d) {
 			left := max(agentplan.InterruptGrace-sinceSaving(d, v.at), 0)
@@ -131,7 +137,7 @@ func (v *Observation) observePark(ctx context.Context) {
 			v.World.TurnEnds, v.World.TurnLeft = true, left
 		}
 	}
-	told := v.a.Spec.GetNudge() == "" || nudged(v.a) || v.a.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_DELETE // a delete accepts no requests
+	told := validate.Nudge(v.a.Spec) == "" || nudged(v.a) || v.a.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_DELETE // a delete accepts no requests
 	v.World.Nudge = waits && !told && v.a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY
 }
 

@@ -51,7 +51,7 @@ Fields without a flag, such as save_command and context, are set in a manifest: 
 	flags.StringVarP(&o.spec.WorkingDir, "workdir", "w", "", "directory to run in (default the sandbox's)")
 	flags.StringVar(&o.spec.RestartPolicy, "restart", "", "on-failure (default), never or always")
 	flags.StringVar(&o.spec.InitialPrompt, "prompt", "", "its first prompt")
-	flags.StringVar(&o.spec.Nudge, "nudge", "", "the prompt that a busy agent gets when the daemon drains")
+	flags.StringVar(&o.spec.Nudge, "nudge", "", "the prompt that a busy agent gets when the daemon drains; none: it gets none (default: by --format)")
 	flags.StringVar(&o.spec.OnInterrupted, "on-interrupted", "", "a prompt whose turn was cut off: retry (default), given again; hold, not")
 	flags.DurationVar(&o.startTimeout, "start-timeout", 0, "from the start to ready (default 1m)")
 	flags.StringArrayVarP(&o.env, "env", "e", nil, "KEY=VALUE for the command; repeatable")

@@ -350,7 +350,9 @@ type AgentSpec struct {
 	StartTimeout *durationpb.Duration `protobuf:"bytes,9,opt,name=start_timeout,json=startTimeout,proto3" json:"start_timeout,omitempty"`
 	// Its first prompt, given once. Empty: none.
 	InitialPrompt string `protobuf:"bytes,10,opt,name=initial_prompt,json=initialPrompt,proto3" json:"initial_prompt,omitempty"`
-	// The prompt that a busy agent gets at a drain, such as "commit, push, finish". Empty: none.
+	// The prompt that a busy agent gets at a drain, such as "commit, push, finish". "none": it gets none. Empty: the default of the format.
+	// That of claude-stream-json and acp asks the agent to commit or save its work and to finish early; its prompt is given again later.
+	// native has none, because its programs need not read stdin during a turn.
 	Nudge string `protobuf:"bytes,11,opt,name=nudge,proto3" json:"nudge,omitempty"`
 	// The command that saves, in the sandbox, the work of an agent that could not finish at a drain. Empty: in a git work tree, add,
 	// commit and push; elsewhere nothing.

@@ -16,7 +16,8 @@ const (
 	defaultCharacters = 40_000
 	minCharacters     = 1_000
 
-	frameHead = "<agbox-context>\nThis is the record of this conversation up to now. The program that held it has ended and you " +
+	frameOpen = "<agbox-context>\n"
+	frameHead = frameOpen + "This is the record of this conversation up to now. The program that held it has ended and you " +
 		"go on in its place. What is quoted was said before; the message to answer follows behind the record.\n"
 	frameFoot = "</agbox-context>\n"
 
@@ -24,6 +25,10 @@ const (
 	checkpointFoot = "\n</agbox-checkpoint>\n"
 	earlierFoot    = "</agbox-earlier>\n"
 	turnFoot       = "\n</agbox-turn>\n"
+
+	// againNotice is the notice of Again.
+	againNotice = "<agbox-interrupted>\nThe message behind this frame was given before, and the turn that worked on it was interrupted. It may be " +
+		"half done, or done. Look at what exists before you repeat anything.\n</agbox-interrupted>\n"
 )
 
 // Context returns the record of the conversation for a new process: the newest checkpoint, a digest of the older turns, and
@@ -46,8 +51,17 @@ func Older(turns []Turn, checkpoint string, p *agboxv1.AgentContextPolicy) []Tur
 	return older
 }
 
-// WithContext returns the first prompt of an incarnation, preceded by the context if there is one. It escapes the prompt, which
-// cannot be taken for a part of the frame.
+// Again returns the context, which may be empty, with a notice at its end that the prompt behind it was given before and its turn was
+// interrupted. The notice is not counted in the budget.
+func Again(context string) string {
+	if context == "" {
+		return frameOpen + againNotice + frameFoot
+	}
+	return strings.TrimSuffix(context, frameFoot) + againNotice + frameFoot
+}
+
+// WithContext returns a prompt preceded by the context if there is one. It escapes the prompt, which cannot be taken for a part of the
+// frame.
 func WithContext(context, prompt string) string {
 	if context == "" {
 		return prompt

@@ -91,12 +91,15 @@ type AgentDesired struct {
 	InterruptPromptId string `protobuf:"bytes,6,opt,name=interrupt_prompt_id,json=interruptPromptId,proto3" json:"interrupt_prompt_id,omitempty"`
 	// The daemon requested that interrupt, to save work: the turn counts as cut off, and the prompt is given again.
 	InterruptToSave bool `protobuf:"varint,7,opt,name=interrupt_to_save,json=interruptToSave,proto3" json:"interrupt_to_save,omitempty"`
-	// The prompt whose turn gets the spec's nudge; empty: none.
+	// The prompt whose turn gets a nudge; empty: none.
 	NudgePromptId string `protobuf:"bytes,8,opt,name=nudge_prompt_id,json=nudgePromptId,proto3" json:"nudge_prompt_id,omitempty"`
 	// ID of the sandbox to which it moves; empty: none.
 	MoveTo string `protobuf:"bytes,9,opt,name=move_to,json=moveTo,proto3" json:"move_to,omitempty"`
 	// Set if its sandbox is or will be deleted without it: the name of the next sandbox, which may never be created.
-	Home          string `protobuf:"bytes,10,opt,name=home,proto3" json:"home,omitempty"`
+	Home string `protobuf:"bytes,10,opt,name=home,proto3" json:"home,omitempty"`
+	// The default nudge of the agent's format, if its spec has none: the text that the turn of nudge_prompt_id gets. A repeated delivery must
+	// write the same bytes, also by a later daemon. Empty: the nudge is the spec's.
+	DefaultNudge  string `protobuf:"bytes,11,opt,name=default_nudge,json=defaultNudge,proto3" json:"default_nudge,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -197,6 +200,13 @@ func (x *AgentDesired) GetMoveTo() string {
 func (x *AgentDesired) GetHome() string {
 	if x != nil {
 		return x.Home
+	}
+	return ""
+}
+
+func (x *AgentDesired) GetDefaultNudge() string {
+	if x != nil {
+		return x.DefaultNudge
 	}
 	return ""
 }
@@ -890,7 +900,7 @@ var File_agbox_store_v1_agent_proto protoreflect.FileDescriptor
 
 const file_agbox_store_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x1aagbox/store/v1/agent.proto\x12\x0eagbox.store.v1\x1a\x14agbox/v1/agent.proto\x1a\x14agbox/v1/drain.proto\"\xe1\x02\n" +
+	"\x1aagbox/store/v1/agent.proto\x12\x0eagbox.store.v1\x1a\x14agbox/v1/agent.proto\x1a\x14agbox/v1/drain.proto\"\x86\x03\n" +
 	"\fAgentDesired\x12*\n" +
 	"\x03run\x18\x01 \x01(\x0e2\x18.agbox.store.v1.AgentRunR\x03run\x12\x1e\n" +
 	"\n" +
@@ -905,7 +915,8 @@ const file_agbox_store_v1_agent_proto_rawDesc = "" +
 	"\x0fnudge_prompt_id\x18\b \x01(\tR\rnudgePromptId\x12\x17\n" +
 	"\amove_to\x18\t \x01(\tR\x06moveTo\x12\x12\n" +
 	"\x04home\x18\n" +
-	" \x01(\tR\x04home\"\xf4\x06\n" +
+	" \x01(\tR\x04home\x12#\n" +
+	"\rdefault_nudge\x18\v \x01(\tR\fdefaultNudge\"\xf4\x06\n" +
 	"\vAgentStatus\x12*\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x14.agbox.v1.AgentStateR\x05state\x12(\n" +
 	"\x10state_changed_at\x18\x02 \x01(\x03R\x0estateChangedAt\x12\x18\n" +

@@ -79,6 +79,28 @@ func checkContext(errs *Errors, c *agboxv1.AgentContextPolicy) {
 	checkOptional(errs, "context.summary_command", c.GetSummaryCommand())
 }
 
+const (
+	// nudgeNone turns the nudge of an agent off.
+	nudgeNone = "none"
+	// earlyEnd is the default nudge of the formats whose programs are coding agents.
+	earlyEnd = "Your process will be ended soon. Stop at the next safe point and save your work now: commit it if you are in a git " +
+		"work tree, otherwise write down in a file what is done and what is not. Then finish this turn; start nothing new. You will be " +
+		"asked to go on later."
+)
+
+// Nudge returns the prompt that a busy agent gets at a drain; "": none. A program that speaks native need not read its stdin
+// during a turn, so native has no default.
+func Nudge(spec *agboxv1.AgentSpec) string {
+	switch text := spec.GetNudge(); {
+	case text == nudgeNone:
+		return ""
+	case text == "" && (spec.GetFormat() == "claude-stream-json" || spec.GetFormat() == "acp"):
+		return earlyEnd
+	default:
+		return text
+	}
+}
+
 // NormalizeAgent returns a copy of spec in the one form that is stored and compared, as Normalize. nil gives nil.
 func NormalizeAgent(spec *agboxv1.AgentSpec) *agboxv1.AgentSpec {
 	out := proto.CloneOf(spec)
@@ -100,6 +122,7 @@ func AgentDefaults(spec *agboxv1.AgentSpec) *agboxv1.AgentSpec {
 	out.DesiredState = cmp.Or(out.DesiredState, "running")
 	out.RestartPolicy = cmp.Or(out.RestartPolicy, "on-failure")
 	out.OnInterrupted = cmp.Or(out.OnInterrupted, "retry")
+	out.Nudge = cmp.Or(Nudge(out), nudgeNone)
 	if out.StartTimeout == nil {
 		out.StartTimeout = durationpb.New(time.Minute)
 	}

@@ -105,6 +105,7 @@ func TestAgentDefaultsMakeSpecsThatMeanTheSameEqual(t *testing.T) {
 	short := agent(func(s *agboxv1.AgentSpec) { s.WorkingDir = "/x/" })
 	long := agent(func(s *agboxv1.AgentSpec) {
 		s.WorkingDir, s.Format, s.Ready, s.DesiredState, s.RestartPolicy, s.OnInterrupted = "/x", "native", "protocol", "running", "on-failure", "retry"
+		s.Nudge = "none"
 		s.StartTimeout = durationpb.New(time.Minute)
 		s.Context = &agboxv1.AgentContextPolicy{Mode: "auto", MaxTurns: 50, MaxCharacters: 40_000}
 	})
@@ -120,6 +121,19 @@ func TestAgentDefaultsMakeSpecsThatMeanTheSameEqual(t *testing.T) {
 	}
 }
 
+func TestTheNudgeOfASpec(t *testing.T) {
+	for _, c := range []struct{ format, nudge, want string }{
+		{"", "", ""}, {"native", "", ""}, {"native", "finish", "finish"}, {"native", "none", ""},
+		{"acp", "finish", "finish"}, {"acp", "none", ""}, {"claude-stream-json", "none", ""},
+		{"acp", "", "commit"}, {"claude-stream-json", "", "commit"},
+	} {
+		got := validate.Nudge(agent(func(s *agboxv1.AgentSpec) { s.Format, s.Nudge = c.format, c.nudge }))
+		if !strings.Contains(got, c.want) || c.want == "" && got != "" {
+			t.Errorf("%s, %q: %q", c.format, c.nudge, got)
+		}
+	}
+}
+
 func TestDiffAgentNamesFieldsAndHidesEnvs(t *testing.T) {
 	before := agent(func(s *agboxv1.AgentSpec) { s.Envs = map[string]string{"A": "secret"} })
 	after := agent(func(s *agboxv1.AgentSpec) {
@@ -130,7 +144,7 @@ func TestDiffAgentNamesFieldsAndHidesEnvs(t *testing.T) {
 	for _, c := range validate.DiffAgent(before, after) {
 		got = append(got, c.Path+": "+c.Old+" -> "+c.New)
 	}
-	want := `command: ["bot"] -> ["bot", "-v"]|envs[A]: (set) -> (changed)|nudge:  -> stop|` +
+	want := `command: ["bot"] -> ["bot", "-v"]|envs[A]: (set) -> (changed)|nudge: none -> stop|` +
 		`context: {mode: auto, max_turns: 50, max_characters: 40000} -> {mode: auto, max_turns: 7, max_characters: 40000}`
 	if strings.Join(got, "|") != want {
 		t.Errorf("got  %q\nwant %q", strings.Join(got, "|"), want)
