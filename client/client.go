@@ -77,8 +77,9 @@ func DialWith(socket string, o Options) (*Client, error) {
 	return c, nil
 }
 
-// New returns a client on a connection that stays the caller's.
+// New returns a client on a connection that stays the caller's. Its calls declare the contract of this module, see agboxv1.Declare.
 func New(conn grpc.ClientConnInterface) *Client {
+	conn = agboxv1.Declare(conn)
 	return &Client{
 		sandboxes: agboxv1.NewSandboxServiceClient(conn),
 		agents:    agboxv1.NewAgentServiceClient(conn),

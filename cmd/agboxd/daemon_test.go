@@ -49,7 +49,7 @@ func (s *site) serving() (*daemon, agboxv1.SandboxServiceClient) {
 	ended := make(chan error, 1)
 	go func() { ended <- d.run(ctx, nil) }()
 	s.Cleanup(func() { cancel(); s.must(errors.Join(conn.Close(), <-ended)) })
-	return d, agboxv1.NewSandboxServiceClient(conn)
+	return d, agboxv1.NewSandboxServiceClient(agboxv1.Declare(conn))
 }
 
 // TestUnknownObjectsAreUnavailableDuringARebuild: known objects are served meanwhile.

@@ -29,6 +29,8 @@ type fixture struct {
 	agboxv1.SandboxServiceClient
 	admin    agboxv1.AdminServiceClient
 	agents   agboxv1.AgentServiceClient
+	older    grpc.ClientConnInterface // declares no contract
+	declared grpc.ClientConnInterface
 	t        testing.TB
 	store    *store.Store
 	server   *server.Server
@@ -63,8 +65,9 @@ func newFixture(t testing.TB, change ...func(*server.Deps)) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.SandboxServiceClient, f.admin = agboxv1.NewSandboxServiceClient(conn), agboxv1.NewAdminServiceClient(conn)
-	f.agents = agboxv1.NewAgentServiceClient(conn)
+	f.older, f.declared = conn, agboxv1.Declare(conn)
+	f.SandboxServiceClient, f.admin = agboxv1.NewSandboxServiceClient(f.declared), agboxv1.NewAdminServiceClient(f.declared)
+	f.agents = agboxv1.NewAgentServiceClient(f.declared)
 	f.shutdown = f.server.Shutdown
 	t.Cleanup(func() {
 		_ = conn.Close()

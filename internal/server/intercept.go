@@ -22,7 +22,8 @@ import (
 // unaryDeadline bounds a handler. Handlers wait for one commit at most, so this is reached on a hung disk only.
 const unaryDeadline = 30 * time.Second
 
-// interceptUnary runs one handler. gRPC drops the response that a handler returns beside an error.
+// interceptUnary runs one handler and shows its response as the caller knows it. gRPC drops the response that a handler returns beside an
+// error.
 func (s *Server) interceptUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (resp any, err error) {
 	ctx, cancel := context.WithTimeout(ctx, unaryDeadline)
 	defer cancel()
@@ -30,11 +31,18 @@ func (s *Server) interceptUnary(ctx context.Context, req any, info *grpc.UnarySe
 		resp, err = next(ctx, req)
 		return err
 	})
+	if err == nil && isOlder(ctx) {
+		showOlder(resp)
+	}
 	return resp, err
 }
 
 func (s *Server) interceptStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-	return s.call(info.FullMethod, func() error { return next(srv, s.gate.Stream(stream, refusal)) })
+	stream = s.gate.Stream(stream, refusal)
+	if isOlder(stream.Context()) {
+		stream = olderStream{stream}
+	}
+	return s.call(info.FullMethod, func() error { return next(srv, stream) })
 }
 
 // call runs one handler: panics become errors, errors become statuses, and every outcome is counted.

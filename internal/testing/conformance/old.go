@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
@@ -12,12 +13,10 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/dynamicpb"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
-
-// firstOfOurs is the first number of a field or an enum value that old clients do not know.
-const firstOfOurs = 100
 
 // oldMethods are the calls of old clients; a method has no number to tell it by.
 var oldMethods = []string{
@@ -37,10 +36,10 @@ func OldFile() (protoreflect.FileDescriptor, error) {
 		}
 	}
 	for _, m := range file.MessageType {
-		m.Field = slices.DeleteFunc(m.Field, func(f *descriptorpb.FieldDescriptorProto) bool { return f.GetNumber() >= firstOfOurs })
+		m.Field = slices.DeleteFunc(m.Field, func(f *descriptorpb.FieldDescriptorProto) bool { return f.GetNumber() >= agboxv1.FirstAddition })
 	}
 	for _, e := range file.EnumType {
-		e.Value = slices.DeleteFunc(e.Value, func(v *descriptorpb.EnumValueDescriptorProto) bool { return v.GetNumber() >= firstOfOurs })
+		e.Value = slices.DeleteFunc(e.Value, func(v *descriptorpb.EnumValueDescriptorProto) bool { return v.GetNumber() >= agboxv1.FirstAddition })
 	}
 	reach(file, needed)
 	file.MessageType = slices.DeleteFunc(file.MessageType, func(m *descriptorpb.DescriptorProto) bool { return !needed[fullName(m)] })
@@ -95,7 +94,7 @@ func (o *old) call(ctx context.Context, method protoreflect.Name, req proto.Mess
 	o.Helper()
 	m := o.file.Services().Get(0).Methods().ByName(method)
 	out := dynamicpb.NewMessage(m.Output())
-	o.must(o.conn.Invoke(ctx, "/agbox.v1.SandboxService/"+string(method), o.from(req), out))
+	o.must(undeclared(o, o.conn).Invoke(ctx, "/agbox.v1.SandboxService/"+string(method), o.from(req), out))
 	return out
 }
 
@@ -113,7 +112,15 @@ func oldClient(t *testing.T, c *client) {
 		t.Fatal(err)
 	}
 	c.sub(t, "every call", func(c *client) { (&old{c, file}).everyCall() })
-	c.sub(t, "events of types it never heard of", func(c *client) { (&old{c, file}).newEvents() })
+	for name, run := range map[string]func(*old){
+		"events of newer types are left out":             (*old).newEvents,
+		"a paused sandbox is a stopped one":              (*old).pausedIsStopped,
+		"a stop of a paused sandbox is a stop":           (*old).stopsPaused,
+		"waits end in spite of what others do":           (*old).waitsAmongOthers,
+		"a snapshot leaves out an event of a newer type": (*old).snapshotOfOurs,
+	} {
+		c.sub(t, name, func(c *client) { run(&old{c, file}) })
+	}
 }
 
 // everyCall leads a sandbox through its life.
@@ -165,43 +172,187 @@ func (o *old) runsAnExec(id string) {
 	}
 }
 
-// follow reads events until one of a type and returns them; none may be of another sandbox or lack its number.
-func (o *old) follow(id string, from uint64, last agboxv1.EventType) []*dynamicpb.Message {
+// stream is a subscription of an old client.
+type oldStream struct {
+	*old
+	grpc.ClientStream
+	last uint64
+}
+
+func (o *old) subscribes(ctx context.Context, id string, from uint64, snapshot bool) *oldStream {
 	o.Helper()
-	s, err := o.conn.NewStream(o.ctx(), &grpc.StreamDesc{ServerStreams: true}, "/agbox.v1.SandboxService/SubscribeSandboxEvents")
+	s, err := undeclared(o, o.conn).NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/agbox.v1.SandboxService/SubscribeSandboxEvents")
 	o.must(err)
-	o.must(s.SendMsg(o.from(&agboxv1.SubscribeSandboxEventsRequest{SandboxId: id, FromSequence: from})))
+	o.must(s.SendMsg(o.from(&agboxv1.SubscribeSandboxEventsRequest{SandboxId: id, FromSequence: from, IncludeCurrentSnapshot: snapshot})))
 	o.must(s.CloseSend())
-	for list := []*dynamicpb.Message(nil); ; {
-		e := o.message("SandboxEvent")
-		o.must(s.RecvMsg(e))
-		list = append(list, e)
-		if get(e, "sandbox_id").String() != id || get(e, "sequence").Uint() != from+uint64(len(list)) {
-			o.Errorf("event %d: %v", len(list), e)
+	return &oldStream{o, s, from}
+}
+
+func (s *oldStream) next() *dynamicpb.Message {
+	s.Helper()
+	e := s.message("SandboxEvent")
+	s.must(s.RecvMsg(e))
+	return e
+}
+
+// follow reads events until one of a type and returns their sequences, which grow.
+func (o *old) follow(id string, from uint64, last agboxv1.EventType) (list []uint64) {
+	o.Helper()
+	for s := o.subscribes(o.ctx(), id, from, false); ; {
+		e := s.next()
+		n := get(e, "sequence").Uint()
+		if get(e, "sandbox_id").String() != id || n <= from {
+			o.Errorf("after event %d: %v", from, e)
 		}
+		from, list = n, append(list, n)
 		if int32(get(e, "event_type").Enum()) == int32(last) {
 			return list
 		}
 	}
 }
 
-// newEvents has a newer client make an event of a new type with details in a new field; the old one reads over it.
+func (o *old) handle(id string) protoreflect.Message {
+	o.Helper()
+	return get(o.call(o.ctx(), "GetSandbox", &agboxv1.GetSandboxRequest{SandboxId: id}), "sandbox").Message()
+}
+
+// isIn checks the state in the answers of GetSandbox and of ListSandboxes.
+func (o *old) isIn(id string, want agboxv1.SandboxState) {
+	o.Helper()
+	if got := get(o.handle(id), "state").Enum(); int32(got) != int32(want) {
+		o.Errorf("GetSandbox: state is %d, want %d", got, want)
+	}
+	list := get(o.call(o.ctx(), "ListSandboxes", &agboxv1.ListSandboxesRequest{}), "sandboxes").List()
+	for i := range list.Len() {
+		h := list.Get(i).Message()
+		if got := get(h, "state").Enum(); get(h, "sandbox_id").String() == id && int32(got) != int32(want) {
+			o.Errorf("ListSandboxes: state is %d, want %d", got, want)
+		}
+	}
+}
+
+// waitFor waits as old clients do: read, subscribe from there, read again after each newer event, fail on FAILED.
+func (o *old) waitFor(id string, want agboxv1.SandboxState) {
+	o.Helper()
+	ctx, cancel := context.WithCancel(o.ctx())
+	defer cancel()
+	h := o.handle(id)
+	from := get(h, "last_event_sequence").Uint()
+	for s := o.subscribes(ctx, id, from, false); ; h = o.handle(id) {
+		switch state := get(h, "state").Enum(); int32(state) {
+		case int32(want):
+			return
+		case int32(failed):
+			o.Fatalf("it failed: %v", h)
+		}
+		e := s.next()
+		if n := get(e, "sequence").Uint(); n <= from {
+			o.Fatalf("after event %d: %v", from, e)
+		}
+		from = get(e, "sequence").Uint()
+	}
+}
+
+// newEvents has a newer client make events of new types. Their sequences are used all the same, and are anchors.
 func (o *old) newEvents() {
 	id := o.ready(labelled("team", "a"))
 	o.update(id, &spec{Image: o.target.Image, Labels: map[string]string{"team": "b"}}, false)
+	o.setTimeout(id)
+	anchor := get(o.handle(id), "last_event_sequence").Uint()
 	o.must(o.tryStop(id))
-	unknown := 0
-	for _, e := range o.follow(id, 0, agboxv1.EventType_SANDBOX_STOPPED) {
-		number := get(e, "event_type").Enum()
-		if e.Descriptor().Fields().ByName("event_type").Enum().Values().ByNumber(number) != nil {
-			continue
-		}
-		unknown++
-		if number < firstOfOurs || len(e.GetUnknown()) == 0 {
-			o.Errorf("event of type %d: %v", number, e)
+	got := o.follow(id, 0, agboxv1.EventType_SANDBOX_STOPPED)
+	var want []uint64
+	for _, e := range o.history(id) {
+		if !isOurs(e) {
+			want = append(want, e.GetSequence())
 		}
 	}
-	if unknown == 0 {
-		o.Error("no event of a new type was there")
+	if last := got[len(got)-1]; !slices.Equal(got, want) || uint64(len(got)) == last {
+		o.Errorf("sequences %v, want %v", got, want)
+	}
+	if got := o.follow(id, anchor, agboxv1.EventType_SANDBOX_STOPPED); len(got) != 2 || got[0] != anchor+1 {
+		o.Errorf("after %d: %v", anchor, got)
+	}
+}
+
+// setTimeout is what somebody with a newer client does meanwhile.
+func (o *old) setTimeout(id string) {
+	o.Helper()
+	_, err := o.SetSandboxTimeout(o.ctx(), &agboxv1.SetSandboxTimeoutRequest{
+		SandboxId: id, When: &agboxv1.SetSandboxTimeoutRequest_Timeout{Timeout: durationpb.New(time.Hour)},
+	})
+	o.must(err)
+}
+
+// pausedIsStopped resumes it as well.
+func (o *old) pausedIsStopped() {
+	id := o.paused()
+	o.isIn(id, stopped)
+	o.waitFor(id, stopped)
+	o.refused(o.conn.Invoke(o.ctx(), agboxv1.SandboxService_CreateExec_FullMethodName,
+		&agboxv1.CreateExecRequest{SandboxId: id, Command: []string{"true"}}, &agboxv1.CreateExecResponse{}), sandboxNotReady(id))
+	o.call(o.ctx(), "ResumeSandbox", &agboxv1.ResumeSandboxRequest{SandboxId: id})
+	o.waitFor(id, ready)
+	o.isIn(id, ready)
+	o.call(o.ctx(), "StopSandbox", &agboxv1.StopSandboxRequest{SandboxId: id})
+	o.waitFor(id, stopped)
+	o.isState(id, stopped)
+}
+
+// stopsPaused stops what the client saw READY a moment ago, or wants to be sure of. When it reads STOPPED afterwards, it can be resumed.
+func (o *old) stopsPaused() {
+	id := o.paused()
+	before := get(o.handle(id), "last_event_sequence").Uint()
+	o.call(o.ctx(), "StopSandbox", &agboxv1.StopSandboxRequest{SandboxId: id})
+	o.waitFor(id, stopped)
+	s := o.subscribes(o.ctx(), id, before, false)
+	for _, want := range []agboxv1.SandboxState{ready, stopped} {
+		if e := s.next(); int32(get(e, "sandbox_state").Enum()) != int32(want) {
+			o.Errorf("%v, want state %s", e, want)
+		}
+	}
+	o.isState(id, stopped)
+	o.call(o.ctx(), "ResumeSandbox", &agboxv1.ResumeSandboxRequest{SandboxId: id})
+	o.waitFor(id, ready)
+}
+
+// waitsAmongOthers waits for an exec and for a state while a newer client sets timeouts.
+func (o *old) waitsAmongOthers() {
+	id := o.create()
+	o.setTimeout(id)
+	o.waitFor(id, ready)
+	o.setTimeout(id)
+	x := get(o.call(o.ctx(), "CreateExec", &agboxv1.CreateExecRequest{SandboxId: id, Command: []string{"sleep", "1"}}), "exec_id").String()
+	o.setTimeout(id)
+	st := o.call(o.ctx(), "GetExec", &agboxv1.GetExecRequest{ExecId: x})
+	from := get(st, "exec", "last_event_sequence").Uint()
+	if from == 0 {
+		o.Error("the exec's last_event_sequence is 0")
+	}
+	for s := o.subscribes(o.ctx(), id, from, false); ; {
+		e := s.next()
+		if get(e, "exec", "exec_id").String() == x && get(e, "sequence").Uint() > from {
+			break
+		}
+	}
+	st = o.call(o.ctx(), "GetExec", &agboxv1.GetExecRequest{ExecId: x})
+	if got := get(st, "exec", "state").Enum(); int32(got) != int32(finished) {
+		o.Errorf("the exec's state is %d", got)
+	}
+}
+
+// snapshotOfOurs begins with what the client knows of it: the active execs.
+func (o *old) snapshotOfOurs() {
+	id, x := o.ready(), newID()
+	o.exec(id, x, "sleep", "60")
+	o.setTimeout(id)
+	newest := o.get(id).GetLastEventSequence()
+	s := o.subscribes(o.ctx(), id, newest, true)
+	if e := s.next(); get(e, "event_id").String() != id+"-snapshot-"+x || get(e, "sequence").Uint() != newest || !get(e, "snapshot").Bool() {
+		o.Errorf("the snapshot begins with %v", e)
+	}
+	o.must(o.tryCancel(x))
+	if e := s.next(); get(e, "sequence").Uint() != newest+1 || get(e, "snapshot").Bool() {
+		o.Errorf("live: %v", e)
 	}
 }

@@ -115,7 +115,7 @@ func details(e *event) []string {
 }
 
 // isOurs says that an event's type is none of the contract of old clients.
-func isOurs(e *event) bool { return e.GetEventType() >= 100 }
+func isOurs(e *event) bool { return e.GetEventType() >= agboxv1.FirstAddition }
 
 // rows compares events with rows; ours may stand between those of the contract.
 func (c *client) rows(list []*event, want ...string) {

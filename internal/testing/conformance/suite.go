@@ -3,6 +3,7 @@
 package conformance
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -60,10 +61,7 @@ const (
 // Run tries everything. Each subtest uses sandboxes of its own, several daemons run side by side.
 func Run(t *testing.T, target Target) {
 	d := target.Start(t, Settings{})
-	for _, group := range []struct {
-		name string
-		run  func(*testing.T, *client)
-	}{
+	older := []group{
 		{"reads", reads},
 		{"ids", ids},
 		{"errors", refusals},
@@ -72,6 +70,8 @@ func Run(t *testing.T, target Target) {
 		{"execs", execs},
 		{"bulk delete", bulkDelete},
 		{"services", services},
+	}
+	ours := []group{
 		{"updates", updates},
 		{"main processes", mainProcesses},
 		{"pauses", pauses},
@@ -80,10 +80,25 @@ func Run(t *testing.T, target Target) {
 		{"an old client", oldClient},
 		{"history", history},
 		{"aging", aging},
-	} {
-		t.Run(group.name, func(t *testing.T) {
+	}
+	runAll(t, slices.Concat(older, ours), target, d, false)
+	t.Run("as an old client", func(t *testing.T) {
+		t.Parallel()
+		runAll(t, older, target, d, true)
+	})
+}
+
+// group is a part of the suite. All its tests run side by side.
+type group struct {
+	name string
+	run  func(*testing.T, *client)
+}
+
+func runAll(t *testing.T, groups []group, target Target, d Daemon, asOld bool) {
+	for _, g := range groups {
+		t.Run(g.name, func(t *testing.T) {
 			t.Parallel()
-			group.run(t, newClient(t, target, d))
+			g.run(t, connect(t, target, d, asOld))
 		})
 	}
 }

@@ -45,9 +45,13 @@ func newCrew(d *daemon, mounts ...*agboxv1.MountSpec) *crew {
 	return c
 }
 
-func (d *daemon) agents() agboxv1.AgentServiceClient { return agboxv1.NewAgentServiceClient(d.conn) }
+func (d *daemon) agents() agboxv1.AgentServiceClient {
+	return agboxv1.NewAgentServiceClient(agboxv1.Declare(d.conn))
+}
 
-func (d *daemon) admin() agboxv1.AdminServiceClient { return agboxv1.NewAdminServiceClient(d.conn) }
+func (d *daemon) admin() agboxv1.AdminServiceClient {
+	return agboxv1.NewAdminServiceClient(agboxv1.Declare(d.conn))
+}
 
 // hire makes an agent with the test agent as its program.
 func (c *crew) hire(id, format, word string, change ...func(*agboxv1.AgentSpec)) string {

@@ -229,7 +229,7 @@ func (d *daemon) dial() {
 	if err != nil {
 		d.Fatal(err)
 	}
-	d.conn, d.SandboxServiceClient = conn, agboxv1.NewSandboxServiceClient(conn)
+	d.conn, d.SandboxServiceClient = conn, agboxv1.NewSandboxServiceClient(agboxv1.Declare(conn))
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if _, err := d.Ping(ctx, &agboxv1.PingRequest{}); err != nil {

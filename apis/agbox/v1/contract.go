@@ -1,0 +1,33 @@
+// Package agboxv1 is the public contract of agboxd: messages, services, and the metadata by which a client declares what it knows.
+package agboxv1
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+)
+
+// The metadata by which a client declares the contract that it knows. To clients without it, agboxd sends no enum value from
+// FirstAddition up, because many older clients fail on a value that they do not know: PAUSED reads as STOPPED, and events of
+// newer types are left out of subscriptions.
+const (
+	ContractKey = "agbox-contract"
+	Contract    = "100"
+)
+
+// FirstAddition is the smallest field number and enum value that clients of the older contract do not know.
+const FirstAddition = 100
+
+// Declare returns conn with the metadata of this package's contract on every call. The connection stays the caller's.
+func Declare(conn grpc.ClientConnInterface) grpc.ClientConnInterface { return declared{conn} }
+
+type declared struct{ conn grpc.ClientConnInterface }
+
+func (d declared) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	return d.conn.Invoke(metadata.AppendToOutgoingContext(ctx, ContractKey, Contract), method, args, reply, opts...)
+}
+
+func (d declared) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return d.conn.NewStream(metadata.AppendToOutgoingContext(ctx, ContractKey, Contract), desc, method, opts...)
+}
