@@ -81,6 +81,29 @@ func TestAProbeDoesNotTellTheServicesSecrets(t *testing.T) {
 	})
 }
 
+// The last lines of a service that fails a create are in its events, without its secrets; the container is gone by then.
+func TestAServiceThatFailsACreateSaysItsLastWords(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		db := checked(p, "db")
+		db.Envs = map[string]string{"PASSWORD": "swordfish"}
+		id := p.create(t, &agboxv1.CreateSpec{RequiredServices: []*agboxv1.ServiceSpec{db}})
+		pass(time.Second)
+		container := p.named(naming.Service(id, "db"))
+		p.engine.Print(container, false, "reading the tables")
+		p.engine.Print(container, true, "swordfish opens no table")
+		p.engine.ExitContainer(container, 1, false)
+		pass(time.Minute)
+		sb := p.sandbox(t, id)
+		const want = "required service db: its container exited with code 1; its output ends: reading the tables\n[redacted] opens no table"
+		if sb.State != agboxv1.SandboxState_SANDBOX_STATE_FAILED || sb.ErrorMessage != want {
+			t.Errorf("%s: %q", sb.State, sb.ErrorMessage)
+		}
+		if n := len(p.engine.Containers()); n != 0 {
+			t.Errorf("%d containers are left", n)
+		}
+	})
+}
+
 // The engine's lists hide everything of a sandbox whose services are starting. Its network is found through the containers, which are found
 // by name.
 func TestALyingEngineGetsNoSecondNetwork(t *testing.T) {

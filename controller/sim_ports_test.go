@@ -339,6 +339,10 @@ func (e *simEngine) ReadContainerFile(ctx context.Context, id string, path strin
 	return simulated(e.simPort, "Engine.ReadContainerFile "+e.named(id), func() ([]byte, error) { return e.Fake.ReadContainerFile(ctx, id, path, limit) })
 }
 
+func (e *simEngine) ReadLogs(ctx context.Context, id string, tail int) ([]dockerx.LogRecord, error) {
+	return simulated(e.simPort, "Engine.ReadLogs "+e.named(id), func() ([]dockerx.LogRecord, error) { return e.Fake.ReadLogs(ctx, id, tail) })
+}
+
 func (e *simEngine) WriteTar(ctx context.Context, id string, dir string, within time.Duration, tar io.Reader) error {
 	return e.effect("Engine.WriteTar "+e.named(id), func() error { return e.Fake.WriteTar(ctx, id, dir, within, tar) })
 }

@@ -72,7 +72,7 @@ func (s *ContainerSpec) hostConfig(networkWord string) *container.HostConfig {
 		ShmSize:       s.Limits.shmBytes(),
 		Tmpfs:         s.tmpfs(),
 		Sysctls:       s.Sysctls,
-		LogConfig:     container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "1m", "max-file": "1"}},
+		LogConfig:     container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": logFileSize, "max-file": logFiles}},
 		Resources:     s.Limits.resources(),
 		Runtime:       s.Runtime,
 		PortBindings:  s.bindings(),

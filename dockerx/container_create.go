@@ -12,7 +12,7 @@ import (
 // ContainerSpec describes a container to create. Empty fields leave the image's value.
 //
 // Fixed for every container: the engine's default seccomp profile and capabilities, never privileged, never a namespace of
-// the host, no restart policy, no auto-remove, and at most 1 MB of PID 1's log.
+// the host, no restart policy, no auto-remove, and at most 1 MB of output kept, of which the newest half is always there.
 type ContainerSpec struct {
 	Name, Image     string
 	Entrypoint, Cmd []string // a set Entrypoint drops the image's Cmd

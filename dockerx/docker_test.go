@@ -268,7 +268,7 @@ func TestCreateContainerAppliesTheSpec(t *testing.T) {
 		"no host namespace": h.PidMode == "" && !h.IpcMode.IsHost() && h.UTSMode == "" && h.UsernsMode == "",
 		"no restart":        h.RestartPolicy.IsNone() && !h.AutoRemove,
 		"init":              h.Init != nil && *h.Init,
-		"bounded log":       h.LogConfig.Type == "json-file" && h.LogConfig.Config["max-size"] == "1m" && h.LogConfig.Config["max-file"] == "1",
+		"bounded log":       h.LogConfig.Type == "json-file" && h.LogConfig.Config["max-size"] == "512k" && h.LogConfig.Config["max-file"] == "2",
 		"network":           (string(h.NetworkMode) == n.ID || string(h.NetworkMode) == n.Name) && len(c.NetworkSettings.Networks) == 1,
 	} {
 		if !ok {

@@ -57,6 +57,7 @@ var everyMethod = map[string]func(context.Context, *Engine) error{
 		_, err := e.ReadContainerFile(ctx, "x", "/f", 1)
 		return err
 	},
+	OpReadLogs: func(ctx context.Context, e *Engine) error { _, err := e.ReadLogs(ctx, "x", 0); return err },
 	OpWriteTar: func(ctx context.Context, e *Engine) error {
 		return e.WriteTar(ctx, "x", "/", time.Minute, strings.NewReader("tar"))
 	},

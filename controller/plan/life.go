@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/docker/go-units"
@@ -68,12 +69,20 @@ func (c Container) mayBeOOM(now time.Time) bool {
 	return c.Ended() && c.ExitCode == 137 && !c.OOMKilled && !c.KilledOutside && c.Limits.MemoryBytes > 0 && ago >= 0 && ago < oomLag
 }
 
-// death describes the end of a container. The engine's OOM flag is sticky: any process of this run may have set it. The flag counts for an
+// death describes the end of a container in one sentence, with the end of its output. The engine's OOM flag is sticky: any process of this run may have set it. The flag counts for an
 // exit by KILL, unless an exec explains the flag and an event says that the container was killed from outside.
 func death(c Container, execOOM bool, what string) (code, text string) {
 	explained := execOOM && c.KilledOutside
 	if c.OOMKilled && c.ExitCode == 137 && !explained {
-		return CodeContainerOOM, what + " was " + OutOfMemory(c.Limits.MemoryBytes)
+		return CodeContainerOOM, what + " was " + OutOfMemory(c.Limits.MemoryBytes) + c.lastOutput()
 	}
-	return CodeContainerDied, fmt.Sprintf("%s exited with code %d", what, c.ExitCode)
+	return CodeContainerDied, fmt.Sprintf("%s exited with code %d", what, c.ExitCode) + c.lastOutput()
+}
+
+// lastOutput returns the end of a message about a container that failed: the end of its output, if there is any.
+func (c Container) lastOutput() string {
+	if out := strings.TrimSpace(c.Output); out != "" {
+		return "; its output ends: " + out
+	}
+	return ""
 }

@@ -178,6 +178,8 @@ type Container struct {
 	KilledOutside         bool
 	StartedAt, FinishedAt time.Time
 	Limits                Limits
+	// Output is the end of what it printed, if it has failed and the failure is not recorded yet.
+	Output string
 	// Probes: PID 1 waits for the proof of its runtime.
 	Probes bool
 }

@@ -73,17 +73,18 @@ func (b *bringUp) ended() Plan {
 		return b.p
 	}
 	wait, ok := backOff(b.r.Wanted.Restart, primary, b.progress.GetRestarts(), b.now)
+	code, text := death(primary, b.w.ExecOOM, "the primary container")
 	if !ok {
-		code, text := death(primary, b.w.ExecOOM, "the primary container")
 		return b.fail(code, text)
 	}
 	if wait > 0 {
-		b.p.Waiting = fmt.Sprintf("the primary exited with code %d; it is restarted in %s", primary.ExitCode, wait.Round(time.Second))
+		b.p.Waiting = fmt.Sprintf("it is restarted in %s: %s", wait.Round(time.Second), text)
 		b.p.soonest(wait)
 		return b.p
 	}
 	if b.progress.GetRestartRun() == nil { // so an interrupted restart still gets its event
 		b.progress.RestartRun = b.w.Run
+		b.progress.RestartEnd = &storev1.ContainerEnd{ExitCode: int32(primary.ExitCode), OomKilled: code == CodeContainerOOM, Message: text}
 		b.p.Before.Progress = proto.CloneOf(b.progress)
 	}
 	b.p.add(Step{Kind: StartContainer, ID: primary.ID, Reason: BecauseRestartPolicy})
@@ -107,8 +108,13 @@ const exitTerminated = 128 + 15
 func (b *bringUp) broughtBack() Plan {
 	b.reason = BecauseRestartPolicy
 	b.release(b.mine.primary.ID)
-	b.progress.RestartRun, b.progress.PrimaryStarted, b.progress.Released = nil, true, true
+	restarted := phase(agboxv1.EventType_SANDBOX_RESTARTED, agboxv1.SandboxState_SANDBOX_STATE_READY, "restart_policy")
+	if end := b.progress.GetRestartEnd(); end != nil {
+		d := restarted.GetSandboxPhase()
+		d.ExitCode, d.OomKilled, d.EndMessage = end.GetExitCode(), end.GetOomKilled(), end.GetMessage()
+	}
+	b.progress.RestartRun, b.progress.RestartEnd, b.progress.PrimaryStarted, b.progress.Released = nil, nil, true, true
 	b.progress.Restarts = nextRestart(*b.mine.primary, b.progress.GetRestarts(), b.now)
 	b.p.After = Report{EngineRun: b.w.Run, Progress: b.progress}
-	return b.p.with(phase(agboxv1.EventType_SANDBOX_RESTARTED, agboxv1.SandboxState_SANDBOX_STATE_READY, "restart_policy"))
+	return b.p.with(restarted)
 }

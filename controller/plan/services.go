@@ -32,7 +32,7 @@ func serviceFall(c Container) fall {
 		code, text := death(c, false, "its container")
 		return fall{code, text}
 	}
-	return fall{CodeServiceFailed, "it is unhealthy" + probeOutput(c)}
+	return fall{CodeServiceFailed, "it is unhealthy" + probeOutput(c) + c.lastOutput()}
 }
 
 func notHealthyInTime(s Service, c Container) fall {

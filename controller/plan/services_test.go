@@ -418,8 +418,47 @@ func TestARestartByPolicyIsOnRecordBeforeTheStart(t *testing.T) {
 	s := healthy()
 	s.r.Wanted.Restart, s.r.Wanted.Main = RestartAlways, true
 	s.w.Containers[0].Status, s.w.Containers[0].Inspected = "exited", true
-	if p := Decide(s.r, s.w, s.p, now); p.Before.Progress.GetRestartRun() == nil || p.After.Progress.GetRestartRun() != nil {
+	s.w.Containers[0].ExitCode, s.w.Containers[0].OOMKilled, s.w.Containers[0].Output = 137, true, "allocating"
+	p := Decide(s.r, s.w, s.p, now)
+	if p.Before.Progress.GetRestartRun() == nil || p.After.Progress.GetRestartRun() != nil || p.After.Progress.GetRestartEnd() != nil {
 		t.Errorf("before %v, after %v", p.Before.Progress, p.After.Progress)
+	}
+	const want = "the primary container was killed: out of memory; its output ends: allocating"
+	for _, cutOff := range []bool{false, true} {
+		if cutOff { // after the start, of which the engine's answer shows no end any more
+			s.r.Progress, s.w.Containers[0] = p.Before.Progress, healthy().w.Containers[0]
+		}
+		d := Decide(s.r, s.w, s.p, now).After.Events[0].GetSandboxPhase()
+		if d.GetExitCode() != 137 || !d.GetOomKilled() || d.GetEndMessage() != want {
+			t.Errorf("cut off %v: %v", cutOff, d)
+		}
+	}
+}
+
+func TestTheStatusDuringABackoffSaysHowThePrimaryEnded(t *testing.T) {
+	s := healthy()
+	s.r.Wanted.Restart, s.r.Wanted.Main = RestartAlways, true
+	c := &s.w.Containers[0]
+	c.Status, c.Inspected, c.ExitCode, c.OOMKilled, c.FinishedAt = "exited", true, 137, true, now.Add(-100*time.Millisecond)
+	if got := Decide(s.r, s.w, s.p, now).Waiting; got != "it is restarted in 1s: the primary container was killed: out of memory" {
+		t.Error(got)
+	}
+}
+
+func TestTheFailureOfAServiceHasTheEndOfItsOutput(t *testing.T) {
+	for health, want := range map[string]string{
+		"":          "required service db: its container exited with code 1; its output ends: no space for tables",
+		"unhealthy": "required service db: it is unhealthy; its output ends: no space for tables",
+	} {
+		s := served()
+		if half(&s, "exited", health); health != "" {
+			s.w.Containers[0].Status = "running"
+		}
+		s.w.Containers[0].ExitCode, s.w.Containers[0].Output = 1, "no space for tables\n"
+		events := Decide(s.r, s.w, s.p, now).After.Events
+		if got := events[len(events)-1].GetSandboxPhase().GetErrorMessage(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }
 

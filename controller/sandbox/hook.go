@@ -24,8 +24,8 @@ type HookWait struct {
 	At    time.Time
 }
 
-// maxHookOutput is the number of bytes of a failed hook's output that its error message includes.
-const maxHookOutput = 600
+// maxLastOutput is the number of bytes of the output of a failed hook or container that its error message includes.
+const maxLastOutput = 600
 
 // Hook is one hook of a spec.
 type Hook struct {
@@ -87,15 +87,15 @@ func (r *Reader) observeHook(v View, w *plan.World) error {
 		h.Since = v.At.Now
 	}
 	if h.Phase == execphase.Ended && (h.ExitCode != 0 || h.Cancelled) {
-		h.Output = message.Redact(r.hookOutput(sb.ID, execid.ForHook(index)), hook.Service.GetEnvs(), sb.Spec.GetEnvs())
+		h.Output = message.Redact(r.endOf(sb.ID, execid.ForHook(index)), hook.Service.GetEnvs(), sb.Spec.GetEnvs())
 	}
 	return nil
 }
 
-// hookOutput returns the end of a hook's output as text: stderr if there is any, else stdout.
-func (r *Reader) hookOutput(sandboxID, execID string) string {
+// endOf returns the end of the output of an exec or of the main process as text: stderr if there is any, else stdout.
+func (r *Reader) endOf(sandboxID, execID string) string {
 	for _, stderr := range []bool{true, false} {
-		out, err := r.o.Files.Tail(sandboxID, execID, stderr, maxHookOutput)
+		out, err := r.o.Files.Tail(sandboxID, execID, stderr, maxLastOutput)
 		if text := message.Printable(out); err == nil && text != "" {
 			return text
 		}

@@ -103,6 +103,9 @@ func (r *Reader) examineContainers(ctx context.Context, v View, w *plan.World) (
 		w.Containers[i].KilledOutside = r.o.Killed(d.ID)
 		ports = append(ports, PortsOf(w.Containers[i], d)...)
 		dead = dead || w.Containers[i].Ended()
+		if w.Containers[i].Output, err = r.lastOutput(ctx, v, w.Containers[i]); err != nil {
+			return nil, err
+		}
 		if ct.Component == naming.ComponentPrimary && w.Containers[i].Ended() {
 			if w.Terminated, err = r.o.Files.Terminated(rec.ID); err != nil {
 				return nil, err

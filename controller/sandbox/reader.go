@@ -40,6 +40,7 @@ type Store interface {
 type Engine interface {
 	Info(ctx context.Context) (dockerx.Info, error)
 	InspectContainer(ctx context.Context, id string) (dockerx.ContainerDetail, error)
+	ReadLogs(ctx context.Context, id string, tail int) ([]dockerx.LogRecord, error)
 }
 
 // Files are the files of a sandbox on the host that a Reader reads.

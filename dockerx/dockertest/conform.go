@@ -31,6 +31,7 @@ type Subject interface {
 	UpdateContainer(ctx context.Context, id string, limits dockerx.Limits) error
 
 	StatPath(ctx context.Context, id, name string) (dockerx.PathInfo, error)
+	ReadLogs(ctx context.Context, id string, tail int) ([]dockerx.LogRecord, error)
 	ReadContainerFile(ctx context.Context, id, name string, limit int64) ([]byte, error)
 	WriteTar(ctx context.Context, id, dir string, within time.Duration, tar io.Reader) error
 

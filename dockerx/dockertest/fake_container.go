@@ -29,6 +29,8 @@ type fakeContainer struct {
 	// endedAt is when the last run ended by the test's own clock, not Fake.Now.
 	endedAt time.Time
 	files   tree
+	// logs is what it has printed.
+	logs []dockerx.LogRecord
 	// due is a verdict that came during a freeze, for the first probe afterwards; thaws counts the thaws. listedSick: no
 	// probe has run since the last thaw.
 	due        dockerx.Health

@@ -102,6 +102,7 @@ func eventDetails(e *agboxv1.SandboxEvent) (parts []string) {
 	say("phase", phase.GetPhase())
 	say("reason", phase.GetReason())
 	say("error", joinError(phase.GetErrorCode(), phase.GetErrorMessage()))
+	say("before", phase.GetEndMessage())
 	say("exec", x.GetExecId())
 	if x.GetExecState() == agboxv1.ExecState_EXEC_STATE_FINISHED || x.GetExecState() == agboxv1.ExecState_EXEC_STATE_FAILED {
 		say("exit_code", fmt.Sprint(x.GetExitCode()))

@@ -1617,11 +1617,17 @@ func (x *PublishedPort) GetProtocol() string {
 }
 
 type SandboxPhaseDetails struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Phase         string                 `protobuf:"bytes,1,opt,name=phase,proto3" json:"phase,omitempty"`
-	ErrorCode     string                 `protobuf:"bytes,2,opt,name=error_code,json=errorCode,proto3" json:"error_code,omitempty"`
-	ErrorMessage  string                 `protobuf:"bytes,3,opt,name=error_message,json=errorMessage,proto3" json:"error_message,omitempty"`
-	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Phase        string                 `protobuf:"bytes,1,opt,name=phase,proto3" json:"phase,omitempty"`
+	ErrorCode    string                 `protobuf:"bytes,2,opt,name=error_code,json=errorCode,proto3" json:"error_code,omitempty"`
+	ErrorMessage string                 `protobuf:"bytes,3,opt,name=error_message,json=errorMessage,proto3" json:"error_message,omitempty"`
+	Reason       string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Of SANDBOX_RESTARTED by the restart policy, while end_message is not empty: how the primary ended before.
+	ExitCode int32 `protobuf:"varint,150,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
+	// The kernel killed it for memory.
+	OomKilled bool `protobuf:"varint,151,opt,name=oom_killed,json=oomKilled,proto3" json:"oom_killed,omitempty"`
+	// The same in one sentence, with the end of its output.
+	EndMessage    string `protobuf:"bytes,152,opt,name=end_message,json=endMessage,proto3" json:"end_message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1680,6 +1686,27 @@ func (x *SandboxPhaseDetails) GetErrorMessage() string {
 func (x *SandboxPhaseDetails) GetReason() string {
 	if x != nil {
 		return x.Reason
+	}
+	return ""
+}
+
+func (x *SandboxPhaseDetails) GetExitCode() int32 {
+	if x != nil {
+		return x.ExitCode
+	}
+	return 0
+}
+
+func (x *SandboxPhaseDetails) GetOomKilled() bool {
+	if x != nil {
+		return x.OomKilled
+	}
+	return false
+}
+
+func (x *SandboxPhaseDetails) GetEndMessage() string {
+	if x != nil {
+		return x.EndMessage
 	}
 	return ""
 }
@@ -4706,13 +4733,18 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\fservice_name\x18\x01 \x01(\tR\vserviceName\x12%\n" +
 	"\x0econtainer_port\x18\x02 \x01(\rR\rcontainerPort\x12\x1b\n" +
 	"\thost_port\x18\x03 \x01(\rR\bhostPort\x12\x1a\n" +
-	"\bprotocol\x18\x04 \x01(\tR\bprotocol\"\x87\x01\n" +
+	"\bprotocol\x18\x04 \x01(\tR\bprotocol\"\xe7\x01\n" +
 	"\x13SandboxPhaseDetails\x12\x14\n" +
 	"\x05phase\x18\x01 \x01(\tR\x05phase\x12\x1d\n" +
 	"\n" +
 	"error_code\x18\x02 \x01(\tR\terrorCode\x12#\n" +
 	"\rerror_message\x18\x03 \x01(\tR\ferrorMessage\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xc0\x01\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x1c\n" +
+	"\texit_code\x18\x96\x01 \x01(\x05R\bexitCode\x12\x1e\n" +
+	"\n" +
+	"oom_killed\x18\x97\x01 \x01(\bR\toomKilled\x12 \n" +
+	"\vend_message\x18\x98\x01 \x01(\tR\n" +
+	"endMessage\"\xc0\x01\n" +
 	"\x10ExecEventDetails\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12\x1b\n" +
 	"\texit_code\x18\x02 \x01(\x05R\bexitCode\x122\n" +

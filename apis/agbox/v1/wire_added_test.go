@@ -15,6 +15,7 @@ PingResponse: 100 engine_problem string, 101 instance_id string
 ServiceSpec: 100 command repeated string, 101 user string, 102 working_dir string, 103 ports repeated PortSpec, 104 cpu_limit double, 105 memory_limit string, 107 pids_limit uint32, 110 restart_policy string, 111 pull_policy string
 CreateSpec: 100 command repeated string, 101 user string, 102 working_dir string, 103 ports repeated PortSpec, 104 cpu_limit double, 105 memory_limit string, 106 disk_limit string, 107 pids_limit uint32, 108 gpus string, 109 runtime string, 110 restart_policy string, 111 pull_policy string, 112 on_log_limit string, 113 security SecuritySpec, 130 timeout Duration, 131 on_timeout string, 132 auto_resume bool
 SandboxHandle: 100 name string, 101 status_message string, 102 spec CreateSpec, 103 desired_state string, 104 active_execs uint32, 105 services repeated ServiceStatus, 106 ports repeated PublishedPort, 107 restarts uint32, 108 stdout_log_path string, 109 stderr_log_path string, 110 deadline_at Timestamp, 111 timeout Duration, 112 on_timeout string, 113 demoted_at Timestamp, 114 rehydrated RehydratedDetails, 115 warnings repeated string, 116 default_memory_bytes int64, 129 security_profile string
+SandboxPhaseDetails: 150 exit_code int32, 151 oom_killed bool, 152 end_message string
 SandboxEvent: 100 image_pull oneof details ImagePullDetails, 101 spec_change oneof details SpecChangeDetails, 102 timeout_set oneof details TimeoutDetails, 103 rehydrated oneof details RehydratedDetails
 ExecStatus: 100 error_code string, 101 created_at Timestamp, 102 started_at Timestamp, 103 ended_at Timestamp, 104 stdout_log_path string, 105 stderr_log_path string, 106 oom_killed bool, 107 stdout_dropped_bytes int64, 108 stderr_dropped_bytes int64, 109 oom_kills int64
 CreateSandboxRequest: 100 name string, 101 dry_run bool, 102 replaces string
@@ -61,7 +62,7 @@ AdminService.GetDrainStatus: GetDrainStatusRequest GetDrainStatusResponse
 const fromOurs, toTheEnd = 100, 1 << 30
 
 func TestWhatWasAddedToTheWire(t *testing.T) {
-	for name, want := range rows(t, wireAdded, 8) {
+	for name, want := range rows(t, wireAdded, 9) {
 		compare(t, name, fieldRows(file.Messages().ByName(protoreflect.Name(name)), fromOurs, toTheEnd), want)
 	}
 	for name, want := range rows(t, wireOwn, 15) {

@@ -29,6 +29,7 @@ func TestKilledAtEveryFailpoint(t *testing.T) {
 		"CreateSandbox", "CreateExec", "EndExec", "Report", "RequestCancel", "UpdateSpec", "SetTimeout", "RequestPause", "RequestResume",
 		"RequestStop", "RequestDelete", "NewEpoch", "SetMarkerWritten", "SetEngineIdentity",
 		"engine.pull_image", "engine.update_container", "engine.write_tar", "engine.pause_container", "engine.unpause_container",
+		"engine.read_logs",
 	}, m.wholeLife)
 	m.rehearse("deadlines", []string{"RequestExpire", "RequestIdleStop", "RequestDeleteMatching"}, m.deadlines)
 	m.rehearse("recovers", []string{"RequestRecover", "engine.inspect_network", "engine.connect_network"}, m.recovers)
@@ -70,6 +71,9 @@ func (m *mortal) wholeLife(round string) {
 	}
 	reg := newRegistry(m, 1<<10)
 	reg.Release()
+	broken := m.box(round+"-broken", &agboxv1.CreateSpec{RequiredServices: []*agboxv1.ServiceSpec{
+		{Name: "broken", Image: baseImage, Healthcheck: probe(1, "true"), Command: []string{"sh", "-c", "echo last words; exit 3"}},
+	}})
 	pulled := m.box(round+"-pulled", &agboxv1.CreateSpec{Image: reg.Ref("run")})
 	id := m.box(round, spec)
 	m.await(id, ready)
@@ -100,6 +104,8 @@ func (m *mortal) wholeLife(round string) {
 	m.once(id, round+"-again", "/workspace/mark")
 	m.gone(id)
 	m.gone(pulled)
+	m.await(broken, failed)
+	m.gone(broken)
 }
 
 func (m *mortal) deadlines(round string) {

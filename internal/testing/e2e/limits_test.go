@@ -213,7 +213,7 @@ func TestAtThePidsLimitAnExecCanBeCancelled(t *testing.T) {
 func TestAMainProcessThatEndsIsRestartedLessAndLessOften(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "", "")
-	id := d.create(&agboxv1.CreateSpec{RestartPolicy: "always", Command: []string{"sh", "-c", "echo run >>/workspace/runs; sleep 0.2"}})
+	id := d.create(&agboxv1.CreateSpec{RestartPolicy: "always", Command: []string{"sh", "-c", "echo run >>/workspace/runs; sleep 0.2; echo no more work >&2; exit 7"}})
 	restarted := agboxv1.EventType_SANDBOX_RESTARTED
 	d.awaitEvent(id, 3, restarted, "")
 	var at []time.Time
@@ -222,6 +222,9 @@ func TestAMainProcessThatEndsIsRestartedLessAndLessOften(t *testing.T) {
 			at = append(at, e.GetOccurredAt().AsTime())
 			if e.GetSandboxPhase().GetReason() != "restart_policy" || e.GetSandboxState() != ready {
 				t.Errorf("%v", e)
+			}
+			if p := e.GetSandboxPhase(); p.GetExitCode() != 7 || !strings.HasPrefix(p.GetEndMessage(), "the primary container exited with code 7; its output ends: no more work") {
+				t.Errorf("it says %d %q", p.GetExitCode(), p.GetEndMessage())
 			}
 		}
 	}

@@ -111,6 +111,23 @@ func TestAServiceThatNeverGetsHealthyFailsTheCreateInTime(t *testing.T) {
 	}
 }
 
+// A service that ends fails the create with its exit code and its last words, although its container is removed.
+func TestAServiceThatExitsFailsTheCreateWithItsLastWords(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, "", "")
+	db := &agboxv1.ServiceSpec{
+		Name: "db", Image: baseImage, Healthcheck: probe(1, "true"), Envs: map[string]string{"TOKEN": "swordfish"},
+		Command: []string{"sh", "-c", "echo reading tables; echo no table for $TOKEN >&2; exit 3"},
+	}
+	id := d.create(&agboxv1.CreateSpec{RequiredServices: []*agboxv1.ServiceSpec{db}})
+	d.failsWith(id, "SANDBOX_CREATE_FAILED", "required service db: its container exited with code 3", "no table for [redacted]")
+	if f := d.event(id, serviceFailed, "db").GetService(); f.GetErrorCode() != "CONTAINER_DIED" || !strings.Contains(f.GetErrorMessage(), "reading tables") {
+		t.Errorf("%v", f)
+	}
+	d.awaitNothing(id)
+	d.remove(id)
+}
+
 func TestAServiceThatDiesAfterReadyIsToldOnceAndComesBackByItsPolicy(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "", "[runtime]\nresync_interval = \"1s\"\n")

@@ -904,7 +904,9 @@ type Progress struct {
 	// The sandbox is FAILED because the engine did not show one of its objects. The failure is withdrawn if the engine shows it again.
 	Missing bool `protobuf:"varint,11,opt,name=missing,proto3" json:"missing,omitempty"`
 	// The state before that failure, which its withdrawal restores; unspecified in records of earlier versions.
-	MissingFrom   v1.SandboxState `protobuf:"varint,12,opt,name=missing_from,json=missingFrom,proto3,enum=agbox.v1.SandboxState" json:"missing_from,omitempty"`
+	MissingFrom v1.SandboxState `protobuf:"varint,12,opt,name=missing_from,json=missingFrom,proto3,enum=agbox.v1.SandboxState" json:"missing_from,omitempty"`
+	// Set with restart_run while a restart policy restarts the primary: the end that its event reports. The engine forgets it at the start.
+	RestartEnd    *ContainerEnd `protobuf:"bytes,13,opt,name=restart_end,json=restartEnd,proto3" json:"restart_end,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1023,6 +1025,76 @@ func (x *Progress) GetMissingFrom() v1.SandboxState {
 	return v1.SandboxState(0)
 }
 
+func (x *Progress) GetRestartEnd() *ContainerEnd {
+	if x != nil {
+		return x.RestartEnd
+	}
+	return nil
+}
+
+// ContainerEnd is how a container ended on its own.
+type ContainerEnd struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	ExitCode int32                  `protobuf:"varint,1,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
+	// The kernel killed it for memory.
+	OomKilled bool `protobuf:"varint,2,opt,name=oom_killed,json=oomKilled,proto3" json:"oom_killed,omitempty"`
+	// One sentence for users, with the end of its output.
+	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContainerEnd) Reset() {
+	*x = ContainerEnd{}
+	mi := &file_agbox_store_v1_store_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContainerEnd) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContainerEnd) ProtoMessage() {}
+
+func (x *ContainerEnd) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_store_v1_store_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContainerEnd.ProtoReflect.Descriptor instead.
+func (*ContainerEnd) Descriptor() ([]byte, []int) {
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ContainerEnd) GetExitCode() int32 {
+	if x != nil {
+		return x.ExitCode
+	}
+	return 0
+}
+
+func (x *ContainerEnd) GetOomKilled() bool {
+	if x != nil {
+		return x.OomKilled
+	}
+	return false
+}
+
+func (x *ContainerEnd) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 type ServiceProgress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Mark  ServiceMark            `protobuf:"varint,1,opt,name=mark,proto3,enum=agbox.store.v1.ServiceMark" json:"mark,omitempty"`
@@ -1038,7 +1110,7 @@ type ServiceProgress struct {
 
 func (x *ServiceProgress) Reset() {
 	*x = ServiceProgress{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[10]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1050,7 +1122,7 @@ func (x *ServiceProgress) String() string {
 func (*ServiceProgress) ProtoMessage() {}
 
 func (x *ServiceProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[10]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1063,7 +1135,7 @@ func (x *ServiceProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceProgress.ProtoReflect.Descriptor instead.
 func (*ServiceProgress) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{10}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ServiceProgress) GetMark() ServiceMark {
@@ -1116,7 +1188,7 @@ type Restarts struct {
 
 func (x *Restarts) Reset() {
 	*x = Restarts{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[11]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1128,7 +1200,7 @@ func (x *Restarts) String() string {
 func (*Restarts) ProtoMessage() {}
 
 func (x *Restarts) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[11]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1141,7 +1213,7 @@ func (x *Restarts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restarts.ProtoReflect.Descriptor instead.
 func (*Restarts) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{11}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Restarts) GetCount() uint32 {
@@ -1178,7 +1250,7 @@ type EngineRun struct {
 
 func (x *EngineRun) Reset() {
 	*x = EngineRun{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[12]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1190,7 +1262,7 @@ func (x *EngineRun) String() string {
 func (*EngineRun) ProtoMessage() {}
 
 func (x *EngineRun) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[12]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1203,7 +1275,7 @@ func (x *EngineRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineRun.ProtoReflect.Descriptor instead.
 func (*EngineRun) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{12}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *EngineRun) GetBootId() string {
@@ -1248,7 +1320,7 @@ type ClockRecord struct {
 
 func (x *ClockRecord) Reset() {
 	*x = ClockRecord{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[13]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1260,7 +1332,7 @@ func (x *ClockRecord) String() string {
 func (*ClockRecord) ProtoMessage() {}
 
 func (x *ClockRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[13]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1273,7 +1345,7 @@ func (x *ClockRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClockRecord.ProtoReflect.Descriptor instead.
 func (*ClockRecord) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{13}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ClockRecord) GetBootId() string {
@@ -1350,7 +1422,7 @@ type ClockWait struct {
 
 func (x *ClockWait) Reset() {
 	*x = ClockWait{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[14]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1362,7 +1434,7 @@ func (x *ClockWait) String() string {
 func (*ClockWait) ProtoMessage() {}
 
 func (x *ClockWait) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[14]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1375,7 +1447,7 @@ func (x *ClockWait) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClockWait.ProtoReflect.Descriptor instead.
 func (*ClockWait) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{14}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ClockWait) GetFirst() int64 {
@@ -1409,7 +1481,7 @@ type ClockDoubt struct {
 
 func (x *ClockDoubt) Reset() {
 	*x = ClockDoubt{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[15]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1421,7 +1493,7 @@ func (x *ClockDoubt) String() string {
 func (*ClockDoubt) ProtoMessage() {}
 
 func (x *ClockDoubt) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[15]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1434,7 +1506,7 @@ func (x *ClockDoubt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClockDoubt.ProtoReflect.Descriptor instead.
 func (*ClockDoubt) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{15}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ClockDoubt) GetWait() *ClockWait {
@@ -1491,7 +1563,7 @@ type ClockSpan struct {
 
 func (x *ClockSpan) Reset() {
 	*x = ClockSpan{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[16]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1503,7 +1575,7 @@ func (x *ClockSpan) String() string {
 func (*ClockSpan) ProtoMessage() {}
 
 func (x *ClockSpan) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[16]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1516,7 +1588,7 @@ func (x *ClockSpan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClockSpan.ProtoReflect.Descriptor instead.
 func (*ClockSpan) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{16}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ClockSpan) GetFrom() int64 {
@@ -1550,7 +1622,7 @@ type NameRef struct {
 
 func (x *NameRef) Reset() {
 	*x = NameRef{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[17]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1562,7 +1634,7 @@ func (x *NameRef) String() string {
 func (*NameRef) ProtoMessage() {}
 
 func (x *NameRef) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[17]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1575,7 +1647,7 @@ func (x *NameRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NameRef.ProtoReflect.Descriptor instead.
 func (*NameRef) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{17}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *NameRef) GetSandboxId() string {
@@ -1595,7 +1667,7 @@ type ExecRef struct {
 
 func (x *ExecRef) Reset() {
 	*x = ExecRef{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[18]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1607,7 +1679,7 @@ func (x *ExecRef) String() string {
 func (*ExecRef) ProtoMessage() {}
 
 func (x *ExecRef) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[18]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1620,7 +1692,7 @@ func (x *ExecRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRef.ProtoReflect.Descriptor instead.
 func (*ExecRef) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{18}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ExecRef) GetSandboxId() string {
@@ -1647,7 +1719,7 @@ type ExecDesired struct {
 
 func (x *ExecDesired) Reset() {
 	*x = ExecDesired{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[19]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1659,7 +1731,7 @@ func (x *ExecDesired) String() string {
 func (*ExecDesired) ProtoMessage() {}
 
 func (x *ExecDesired) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[19]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1672,7 +1744,7 @@ func (x *ExecDesired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecDesired.ProtoReflect.Descriptor instead.
 func (*ExecDesired) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{19}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ExecDesired) GetNonce() string {
@@ -1730,7 +1802,7 @@ type ExecEnd struct {
 
 func (x *ExecEnd) Reset() {
 	*x = ExecEnd{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[20]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1742,7 +1814,7 @@ func (x *ExecEnd) String() string {
 func (*ExecEnd) ProtoMessage() {}
 
 func (x *ExecEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[20]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1755,7 +1827,7 @@ func (x *ExecEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecEnd.ProtoReflect.Descriptor instead.
 func (*ExecEnd) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{20}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ExecEnd) GetState() int32 {
@@ -1872,7 +1944,7 @@ type SandboxRecord struct {
 
 func (x *SandboxRecord) Reset() {
 	*x = SandboxRecord{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[21]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1884,7 +1956,7 @@ func (x *SandboxRecord) String() string {
 func (*SandboxRecord) ProtoMessage() {}
 
 func (x *SandboxRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[21]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1897,7 +1969,7 @@ func (x *SandboxRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxRecord.ProtoReflect.Descriptor instead.
 func (*SandboxRecord) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{21}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SandboxRecord) GetVersion() uint32 {
@@ -2012,7 +2084,7 @@ type ExecRecord struct {
 
 func (x *ExecRecord) Reset() {
 	*x = ExecRecord{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[22]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2024,7 +2096,7 @@ func (x *ExecRecord) String() string {
 func (*ExecRecord) ProtoMessage() {}
 
 func (x *ExecRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[22]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2037,7 +2109,7 @@ func (x *ExecRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRecord.ProtoReflect.Descriptor instead.
 func (*ExecRecord) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{22}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ExecRecord) GetExecId() string {
@@ -2140,7 +2212,7 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\x04tool\x18\x01 \x01(\tR\x04tool\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12\x16\n" +
 	"\x06target\x18\x03 \x01(\tR\x06target\x12\x1a\n" +
-	"\bwritable\x18\x04 \x01(\bR\bwritable\"\xbb\x04\n" +
+	"\bwritable\x18\x04 \x01(\bR\bwritable\"\xfa\x04\n" +
 	"\bProgress\x12B\n" +
 	"\bservices\x18\x01 \x03(\v2&.agbox.store.v1.Progress.ServicesEntryR\bservices\x124\n" +
 	"\brestarts\x18\x02 \x01(\v2\x18.agbox.store.v1.RestartsR\brestarts\x12\x1d\n" +
@@ -2156,10 +2228,17 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\x06thawed\x18\n" +
 	" \x01(\bR\x06thawed\x12\x18\n" +
 	"\amissing\x18\v \x01(\bR\amissing\x129\n" +
-	"\fmissing_from\x18\f \x01(\x0e2\x16.agbox.v1.SandboxStateR\vmissingFrom\x1a\\\n" +
+	"\fmissing_from\x18\f \x01(\x0e2\x16.agbox.v1.SandboxStateR\vmissingFrom\x12=\n" +
+	"\vrestart_end\x18\r \x01(\v2\x1c.agbox.store.v1.ContainerEndR\n" +
+	"restartEnd\x1a\\\n" +
 	"\rServicesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x125\n" +
-	"\x05value\x18\x02 \x01(\v2\x1f.agbox.store.v1.ServiceProgressR\x05value:\x028\x01\"\xd6\x01\n" +
+	"\x05value\x18\x02 \x01(\v2\x1f.agbox.store.v1.ServiceProgressR\x05value:\x028\x01\"d\n" +
+	"\fContainerEnd\x12\x1b\n" +
+	"\texit_code\x18\x01 \x01(\x05R\bexitCode\x12\x1d\n" +
+	"\n" +
+	"oom_killed\x18\x02 \x01(\bR\toomKilled\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"\xd6\x01\n" +
 	"\x0fServiceProgress\x12/\n" +
 	"\x04mark\x18\x01 \x01(\x0e2\x1b.agbox.store.v1.ServiceMarkR\x04mark\x12\x1d\n" +
 	"\n" +
@@ -2282,7 +2361,7 @@ func file_agbox_store_v1_store_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_store_v1_store_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agbox_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_agbox_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_agbox_store_v1_store_proto_goTypes = []any{
 	(RunState)(0),                // 0: agbox.store.v1.RunState
 	(Attempt)(0),                 // 1: agbox.store.v1.Attempt
@@ -2297,61 +2376,63 @@ var file_agbox_store_v1_store_proto_goTypes = []any{
 	(*GivenUp)(nil),              // 10: agbox.store.v1.GivenUp
 	(*ToolMount)(nil),            // 11: agbox.store.v1.ToolMount
 	(*Progress)(nil),             // 12: agbox.store.v1.Progress
-	(*ServiceProgress)(nil),      // 13: agbox.store.v1.ServiceProgress
-	(*Restarts)(nil),             // 14: agbox.store.v1.Restarts
-	(*EngineRun)(nil),            // 15: agbox.store.v1.EngineRun
-	(*ClockRecord)(nil),          // 16: agbox.store.v1.ClockRecord
-	(*ClockWait)(nil),            // 17: agbox.store.v1.ClockWait
-	(*ClockDoubt)(nil),           // 18: agbox.store.v1.ClockDoubt
-	(*ClockSpan)(nil),            // 19: agbox.store.v1.ClockSpan
-	(*NameRef)(nil),              // 20: agbox.store.v1.NameRef
-	(*ExecRef)(nil),              // 21: agbox.store.v1.ExecRef
-	(*ExecDesired)(nil),          // 22: agbox.store.v1.ExecDesired
-	(*ExecEnd)(nil),              // 23: agbox.store.v1.ExecEnd
-	(*SandboxRecord)(nil),        // 24: agbox.store.v1.SandboxRecord
-	(*ExecRecord)(nil),           // 25: agbox.store.v1.ExecRecord
-	nil,                          // 26: agbox.store.v1.Objects.ServiceIdsEntry
-	nil,                          // 27: agbox.store.v1.Progress.ServicesEntry
-	(*v1.RehydratedDetails)(nil), // 28: agbox.v1.RehydratedDetails
-	(v1.SandboxState)(0),         // 29: agbox.v1.SandboxState
-	(*v1.CreateSpec)(nil),        // 30: agbox.v1.CreateSpec
-	(*v1.CreateExecRequest)(nil), // 31: agbox.v1.CreateExecRequest
+	(*ContainerEnd)(nil),         // 13: agbox.store.v1.ContainerEnd
+	(*ServiceProgress)(nil),      // 14: agbox.store.v1.ServiceProgress
+	(*Restarts)(nil),             // 15: agbox.store.v1.Restarts
+	(*EngineRun)(nil),            // 16: agbox.store.v1.EngineRun
+	(*ClockRecord)(nil),          // 17: agbox.store.v1.ClockRecord
+	(*ClockWait)(nil),            // 18: agbox.store.v1.ClockWait
+	(*ClockDoubt)(nil),           // 19: agbox.store.v1.ClockDoubt
+	(*ClockSpan)(nil),            // 20: agbox.store.v1.ClockSpan
+	(*NameRef)(nil),              // 21: agbox.store.v1.NameRef
+	(*ExecRef)(nil),              // 22: agbox.store.v1.ExecRef
+	(*ExecDesired)(nil),          // 23: agbox.store.v1.ExecDesired
+	(*ExecEnd)(nil),              // 24: agbox.store.v1.ExecEnd
+	(*SandboxRecord)(nil),        // 25: agbox.store.v1.SandboxRecord
+	(*ExecRecord)(nil),           // 26: agbox.store.v1.ExecRecord
+	nil,                          // 27: agbox.store.v1.Objects.ServiceIdsEntry
+	nil,                          // 28: agbox.store.v1.Progress.ServicesEntry
+	(*v1.RehydratedDetails)(nil), // 29: agbox.v1.RehydratedDetails
+	(v1.SandboxState)(0),         // 30: agbox.v1.SandboxState
+	(*v1.CreateSpec)(nil),        // 31: agbox.v1.CreateSpec
+	(*v1.CreateExecRequest)(nil), // 32: agbox.v1.CreateExecRequest
 }
 var file_agbox_store_v1_store_proto_depIdxs = []int32{
 	0,  // 0: agbox.store.v1.Desired.run_state:type_name -> agbox.store.v1.RunState
 	1,  // 1: agbox.store.v1.Desired.attempt:type_name -> agbox.store.v1.Attempt
-	15, // 2: agbox.store.v1.Desired.engine_run:type_name -> agbox.store.v1.EngineRun
+	16, // 2: agbox.store.v1.Desired.engine_run:type_name -> agbox.store.v1.EngineRun
 	11, // 3: agbox.store.v1.Desired.tool_mounts:type_name -> agbox.store.v1.ToolMount
-	28, // 4: agbox.store.v1.Desired.rehydrated:type_name -> agbox.v1.RehydratedDetails
+	29, // 4: agbox.store.v1.Desired.rehydrated:type_name -> agbox.v1.RehydratedDetails
 	5,  // 5: agbox.store.v1.Desired.confinement:type_name -> agbox.store.v1.Confinement
 	8,  // 6: agbox.store.v1.Desired.objects:type_name -> agbox.store.v1.Objects
 	6,  // 7: agbox.store.v1.Confinement.covers:type_name -> agbox.store.v1.Cover
 	7,  // 8: agbox.store.v1.Confinement.pins:type_name -> agbox.store.v1.Pin
-	26, // 9: agbox.store.v1.Objects.service_ids:type_name -> agbox.store.v1.Objects.ServiceIdsEntry
-	15, // 10: agbox.store.v1.GivenUp.engine_run:type_name -> agbox.store.v1.EngineRun
+	27, // 9: agbox.store.v1.Objects.service_ids:type_name -> agbox.store.v1.Objects.ServiceIdsEntry
+	16, // 10: agbox.store.v1.GivenUp.engine_run:type_name -> agbox.store.v1.EngineRun
 	9,  // 11: agbox.store.v1.GivenUp.engine:type_name -> agbox.store.v1.EngineIdentity
-	27, // 12: agbox.store.v1.Progress.services:type_name -> agbox.store.v1.Progress.ServicesEntry
-	14, // 13: agbox.store.v1.Progress.restarts:type_name -> agbox.store.v1.Restarts
-	15, // 14: agbox.store.v1.Progress.restart_run:type_name -> agbox.store.v1.EngineRun
-	29, // 15: agbox.store.v1.Progress.missing_from:type_name -> agbox.v1.SandboxState
-	2,  // 16: agbox.store.v1.ServiceProgress.mark:type_name -> agbox.store.v1.ServiceMark
-	14, // 17: agbox.store.v1.ServiceProgress.restarts:type_name -> agbox.store.v1.Restarts
-	18, // 18: agbox.store.v1.ClockRecord.doubt:type_name -> agbox.store.v1.ClockDoubt
-	17, // 19: agbox.store.v1.ClockRecord.woke:type_name -> agbox.store.v1.ClockWait
-	19, // 20: agbox.store.v1.ClockRecord.wrong:type_name -> agbox.store.v1.ClockSpan
-	17, // 21: agbox.store.v1.ClockDoubt.wait:type_name -> agbox.store.v1.ClockWait
-	30, // 22: agbox.store.v1.SandboxRecord.spec:type_name -> agbox.v1.CreateSpec
-	4,  // 23: agbox.store.v1.SandboxRecord.desired:type_name -> agbox.store.v1.Desired
-	12, // 24: agbox.store.v1.SandboxRecord.progress:type_name -> agbox.store.v1.Progress
-	31, // 25: agbox.store.v1.ExecRecord.request:type_name -> agbox.v1.CreateExecRequest
-	22, // 26: agbox.store.v1.ExecRecord.desired:type_name -> agbox.store.v1.ExecDesired
-	23, // 27: agbox.store.v1.ExecRecord.end:type_name -> agbox.store.v1.ExecEnd
-	13, // 28: agbox.store.v1.Progress.ServicesEntry.value:type_name -> agbox.store.v1.ServiceProgress
-	29, // [29:29] is the sub-list for method output_type
-	29, // [29:29] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	28, // 12: agbox.store.v1.Progress.services:type_name -> agbox.store.v1.Progress.ServicesEntry
+	15, // 13: agbox.store.v1.Progress.restarts:type_name -> agbox.store.v1.Restarts
+	16, // 14: agbox.store.v1.Progress.restart_run:type_name -> agbox.store.v1.EngineRun
+	30, // 15: agbox.store.v1.Progress.missing_from:type_name -> agbox.v1.SandboxState
+	13, // 16: agbox.store.v1.Progress.restart_end:type_name -> agbox.store.v1.ContainerEnd
+	2,  // 17: agbox.store.v1.ServiceProgress.mark:type_name -> agbox.store.v1.ServiceMark
+	15, // 18: agbox.store.v1.ServiceProgress.restarts:type_name -> agbox.store.v1.Restarts
+	19, // 19: agbox.store.v1.ClockRecord.doubt:type_name -> agbox.store.v1.ClockDoubt
+	18, // 20: agbox.store.v1.ClockRecord.woke:type_name -> agbox.store.v1.ClockWait
+	20, // 21: agbox.store.v1.ClockRecord.wrong:type_name -> agbox.store.v1.ClockSpan
+	18, // 22: agbox.store.v1.ClockDoubt.wait:type_name -> agbox.store.v1.ClockWait
+	31, // 23: agbox.store.v1.SandboxRecord.spec:type_name -> agbox.v1.CreateSpec
+	4,  // 24: agbox.store.v1.SandboxRecord.desired:type_name -> agbox.store.v1.Desired
+	12, // 25: agbox.store.v1.SandboxRecord.progress:type_name -> agbox.store.v1.Progress
+	32, // 26: agbox.store.v1.ExecRecord.request:type_name -> agbox.v1.CreateExecRequest
+	23, // 27: agbox.store.v1.ExecRecord.desired:type_name -> agbox.store.v1.ExecDesired
+	24, // 28: agbox.store.v1.ExecRecord.end:type_name -> agbox.store.v1.ExecEnd
+	14, // 29: agbox.store.v1.Progress.ServicesEntry.value:type_name -> agbox.store.v1.ServiceProgress
+	30, // [30:30] is the sub-list for method output_type
+	30, // [30:30] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_agbox_store_v1_store_proto_init() }
@@ -2366,7 +2447,7 @@ func file_agbox_store_v1_store_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_store_v1_store_proto_rawDesc), len(file_agbox_store_v1_store_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   25,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
