@@ -156,7 +156,8 @@ func (r *Reconciler) request(ex store.Exec, spec *agboxv1.CreateSpec) execjourna
 	l := r.cfg.Limits(ex.SandboxID)
 	q := execjournal.Request{
 		Version: execjournal.Version, ExecID: ex.ID, Nonce: ex.Desired.GetNonce(),
-		Command: ex.Request.GetCommand(), Cwd: ex.Request.GetCwd(), Env: ex.Request.GetEnvOverrides(),
+		Command: ex.Request.GetCommand(), Cwd: ex.Request.GetCwd(), Env: ex.Request.GetEnvOverrides(), User: ex.Request.GetUser(),
+		TimeoutMillis: ex.Request.GetTimeout().AsDuration().Milliseconds(),
 		LogLimitBytes: l.LogBytes, LogLimitAction: logLimitAction(spec, l.KillAtLogLimit), CancelGraceMillis: l.CancelGrace.Milliseconds(),
 	}
 	if _, _, agent := execid.OfAgent(ex.ID); agent {

@@ -3,6 +3,7 @@ package execend
 
 import (
 	"fmt"
+	"time"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -26,6 +27,8 @@ func Of(j execjournal.Journal, stopWanted bool) *storev1.ExecEnd {
 		fail(plan.CodeExecStartFailed, j.Error)
 	case j.Cancelled, j.Stopped && stopWanted:
 		end.State = int32(agboxv1.ExecState_EXEC_STATE_CANCELLED)
+	case j.TimeoutMillis != 0:
+		fail(plan.CodeExecTimeout, fmt.Sprintf("the command was ended: its timeout of %s has passed", time.Duration(j.TimeoutMillis)*time.Millisecond)+meanwhile)
 	case j.LogLimit:
 		fail(plan.CodeExecLogLimit, "the command was ended: its output reached artifacts.exec_log_max_bytes, or its sandbox artifacts.sandbox_max_bytes, and on_log_limit is kill"+meanwhile)
 	case j.ExitCode == 0:

@@ -39,6 +39,11 @@ func TestAnExecSaysWhatTheKernelKilledForMemory(t *testing.T) {
 			"the command was ended: its output reached artifacts.exec_log_max_bytes, or its sandbox artifacts.sandbox_max_bytes, and on_log_limit is kill" +
 				"; meanwhile a process of the sandbox was killed: out of memory", false,
 		},
+		"a child, and it was ended at its timeout": {
+			execjournal.Journal{ExitCode: 0, TimeoutMillis: 1500, OOMKills: 1},
+			agboxv1.ExecState_EXEC_STATE_FAILED,
+			"the command was ended: its timeout of 1.5s has passed; meanwhile a process of the sandbox was killed: out of memory", false,
+		},
 		"a child, and it finished": {
 			execjournal.Journal{OOMKills: 2, OOMLimitBytes: limit}, agboxv1.ExecState_EXEC_STATE_FINISHED, "", false,
 		},

@@ -13,6 +13,7 @@ const (
 	CodeExecRunFailed   = "EXEC_RUN_FAILED"
 	CodeExecStartFailed = "EXEC_START_FAILED"
 	CodeExecLost        = "EXEC_LOST"
+	CodeExecTimeout     = "EXEC_TIMEOUT"
 	CodeExecLogLimit    = "EXEC_LOG_LIMIT"
 )
 

@@ -45,5 +45,6 @@ var failureCodes = []code{
 	{"EXEC_RUN_FAILED", "the command ended with a code other than 0, or by a signal"},
 	{"EXEC_START_FAILED", "the command was never started"},
 	{"EXEC_LOST", "the command's supervisor died; the result of the command is unknown"},
+	{"EXEC_TIMEOUT", "the command was ended because it ran longer than its `timeout`"},
 	{"EXEC_LOG_LIMIT", "the command was ended because its output reached `artifacts.exec_log_max_bytes`"},
 }

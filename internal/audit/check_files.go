@@ -11,6 +11,7 @@ const (
 	codeLost        = "EXEC_LOST"
 	codeRunFailed   = "EXEC_RUN_FAILED"
 	codeStartFailed = "EXEC_START_FAILED"
+	codeTimeout     = "EXEC_TIMEOUT"
 )
 
 // execFiles checks one exec against its journal, lock and logs. The logs of a sandbox that is being deleted may be removed already.
@@ -108,8 +109,10 @@ func (a *auditor) trueEnd(e *execution, j journalFile, say saying) {
 		say("it is recorded as EXEC_LOST, and its journal has the end: exit code %d", j.ExitCode)
 	case cancelled && !j.Cancelled && !j.Stopped:
 		say("it is recorded as CANCELLED, and its journal says that it exited with code %d without a cancel", j.ExitCode)
-	case finished && (j.ExitCode != 0 || j.ErrorCode != "" || j.Cancelled || j.LogLimit):
+	case finished && (j.ExitCode != 0 || j.ErrorCode != "" || j.Cancelled || j.LogLimit || j.Timeout != 0):
 		say("it is FINISHED, and its journal says exit code %d, error code %q", j.ExitCode, j.ErrorCode)
+	case (code == codeTimeout) != (j.Timeout != 0) && !cancelled:
+		say("its error code is %q, and its journal says that a timeout of %d ms ended it", code, j.Timeout)
 	case (code == codeStartFailed) != (j.ErrorCode != "") && !cancelled:
 		say("its error code is %q, and its journal says %q", code, j.ErrorCode)
 	}
@@ -132,7 +135,7 @@ func (a *auditor) execLogs(e *execution, j journalFile, d *logDir) {
 		if !isStream {
 			continue
 		}
-		byItself := !j.Cancelled && !j.Stopped && j.ExitCode == 0 && !j.LogLimit && !j.LogLost
+		byItself := !j.Cancelled && !j.Stopped && j.ExitCode == 0 && !j.LogLimit && !j.LogLost && j.Timeout == 0
 		switch {
 		case len(res.Rest) > 0 && (l.dropped == 0 || !strings.HasPrefix(string(res.Rest), markerText)):
 			a.report(flux, "I11", "exec "+e.id, "", "%s differs from its program's output after byte %d: %.40q", l.file, res.Bytes, res.Rest)

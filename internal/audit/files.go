@@ -62,6 +62,7 @@ type journal struct {
 	Stopped   bool   `json:"stopped"`
 	LogLimit  bool   `json:"log_limit"`
 	LogLost   bool   `json:"log_lost"`
+	Timeout   int64  `json:"timeout_ms"`
 	ErrorCode string `json:"error_code"`
 
 	StdoutBytes   int64 `json:"stdout_bytes"`

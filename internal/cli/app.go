@@ -1,8 +1,7 @@
 // Package cli is the agbox command: kubectl's verbs over one daemon's API.
 //
 // Exit codes: 0 done; 1 the daemon refused, or something failed; 2 wrong usage; for diff 1 when something differs and 2
-// for every error; for exec the command's own, or 125 when
-// it could not run; 130 and 143 after SIGINT and SIGTERM.
+// for every error; for exec the command's own, 124 after its timeout, or 125 when it could not run; 130 and 143 after SIGINT and SIGTERM.
 package cli
 
 import (
@@ -27,6 +26,7 @@ import (
 const (
 	exitFailed    = 1
 	exitUsage     = 2
+	exitTimeout   = 124 // as of timeout(1)
 	exitNotRun    = 125
 	exitBrokenOut = 141 // 128 + SIGPIPE
 )

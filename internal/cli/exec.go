@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
@@ -30,25 +31,30 @@ const (
 )
 
 type execOptions struct {
-	env    []string
-	dir    string
-	detach bool
-	raw    bool
+	env     []string
+	dir     string
+	user    string
+	timeout time.Duration
+	detach  bool
+	raw     bool
 }
 
 func (a *app) execCommand() *cobra.Command {
 	var o execOptions
 	var interactive, tty bool // users of other tools try them; refused with a reason
 	cmd := &cobra.Command{
-		Use: "exec NAME -- COMMAND [ARG...]", SuggestFor: []string{"shell", "ssh", "attach"}, Short: "Run a command in a sandbox",
-		Long: `Run a command in a sandbox and stream its output. The exit code is the command's, or 125 if it could not run. ^C cancels
-the command, a second ^C exits at once. The command survives this program and the daemon. Its standard input is empty and it
-has no terminal: pass input in a file or a mount. On a terminal, escape sequences other than colours are shown as text, unless --raw
-is given. A file or a pipe gets every byte unchanged.`,
-		Example:           "  agbox exec web -- ls -l /workspace\n  agbox exec web -e DEBUG=1 -w /tmp -- sh -c 'echo $DEBUG'",
+		Use: "exec NAME [--] COMMAND [ARG...]", SuggestFor: []string{"shell", "ssh", "attach"}, Short: "Run a command in a sandbox",
+		Long: `Run a command in a sandbox and stream its output. Flags of agbox precede the command. The exit code is the command's, 124 after
+--timeout, or 125 if it could not run. ^C cancels the command, a second ^C exits at once. The command survives this program and the
+daemon. Its standard input is empty and it has no terminal: pass input in a file or a mount. On a terminal, escape sequences other
+than colours are shown as text, unless --raw is given. A file or a pipe gets every byte unchanged.`,
+		Example:           "  agbox exec web -- ls -l /workspace\n  agbox exec web --user root --timeout 10m make -C /workspace\n  agbox exec web -e DEBUG=1 -w /tmp -- sh -c 'echo $DEBUG'",
 		ValidArgsFunction: a.sandboxKind().first,
-		Args:              afterDash,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			name, command, err := nameAndCommand(cmd, args)
+			if err != nil {
+				return err
+			}
 			if interactive || tty {
 				return usagef(cmd, "-i and -t are not supported: a command gets no standard input and no terminal yet")
 			}
@@ -56,15 +62,21 @@ is given. A file or a pipe gets every byte unchanged.`,
 			if err != nil {
 				return err
 			}
-			req := &agboxv1.CreateExecRequest{Command: args[1:], Cwd: o.dir, EnvOverrides: envs, ExecId: uuid.NewString()}
+			req := &agboxv1.CreateExecRequest{Command: command, Cwd: o.dir, EnvOverrides: envs, User: o.user, ExecId: uuid.NewString()}
+			if cmd.Flags().Changed("timeout") {
+				req.Timeout = durationpb.New(o.timeout)
+			}
 			if err := checkText(cmd, req); err != nil {
 				return err
 			}
-			return a.exec(cmd.Context(), args[0], req, o)
+			return a.exec(cmd.Context(), name, req, o)
 		},
 	}
+	cmd.Flags().SetInterspersed(false)
 	cmd.Flags().StringArrayVarP(&o.env, "env", "e", nil, "KEY=VALUE for the command; repeatable")
 	cmd.Flags().StringVarP(&o.dir, "workdir", "w", "", "directory to run in (default the sandbox's)")
+	cmd.Flags().StringVarP(&o.user, "user", "u", "", "run as this user: name, uid, name:group or uid:gid (default the sandbox's)")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 0, "end the command after this long, also while the daemon is away; exit code 124")
 	cmd.Flags().BoolVarP(&o.detach, "detach", "d", false, "print the exec's ID and return; see \"agbox logs\"")
 	cmd.Flags().BoolVar(&o.raw, "raw", false, "write all escape sequences to the terminal unchanged")
 	cmd.Flags().BoolVarP(&interactive, "stdin", "i", false, "")
@@ -73,6 +85,25 @@ is given. A file or a pipe gets every byte unchanged.`,
 		cmd.Flags().Lookup(hidden).Hidden = true
 	}
 	return cmd
+}
+
+// nameAndCommand returns the sandbox and the command. Flags of agbox precede the first word of the command: further ones, and everything
+// behind "--", are the command's. The command line was parsed up to the name.
+func nameAndCommand(cmd *cobra.Command, args []string) (name string, command []string, err error) {
+	usage := usagef(cmd, "expected NAME -- COMMAND [ARG...]")
+	if len(args) == 0 || cmd.ArgsLenAtDash() == 0 {
+		return "", nil, usage
+	}
+	if cmd.ArgsLenAtDash() < 0 {
+		if err := cmd.ParseFlags(args[1:]); err != nil {
+			return "", nil, cmd.FlagErrorFunc()(cmd, err)
+		}
+		command = cmd.Flags().Args()
+	}
+	if len(command) == 0 {
+		return "", nil, usage
+	}
+	return args[0], command, nil
 }
 
 // checkText refuses text that protobuf strings can't contain.
@@ -86,6 +117,9 @@ func checkText(cmd *cobra.Command, req *agboxv1.CreateExecRequest) error {
 		if !utf8.ValidString(key) || !utf8.ValidString(value) {
 			return usagef(cmd, "bad -e: %q is not UTF-8 text", key)
 		}
+	}
+	if !utf8.ValidString(req.GetUser()) {
+		return usagef(cmd, "bad -u: not UTF-8 text")
 	}
 	if !utf8.ValidString(req.GetCwd()) {
 		return usagef(cmd, "bad -w: not UTF-8 text")
@@ -247,7 +281,9 @@ func execResult(e *agboxv1.ExecStatus) error {
 	switch why := e.GetErrorCode(); {
 	case why == "EXEC_START_FAILED", why == "EXEC_LOST":
 		failed.code, failed.err = exitNotRun, fmt.Errorf("%s: %s", why, e.GetError())
-	case why == "EXEC_TIMEOUT", why == "EXEC_LOG_LIMIT":
+	case why == "EXEC_TIMEOUT":
+		failed.code, failed.err = exitTimeout, errors.New(e.GetError())
+	case why == "EXEC_LOG_LIMIT":
 		failed.err = fmt.Errorf("%s: %s", why, e.GetError())
 	case e.GetOomKilled():
 		failed.err = fmt.Errorf("the command was %s", e.GetError())

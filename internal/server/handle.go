@@ -102,6 +102,7 @@ func (s *Server) execStatus(e store.Exec) *agboxv1.ExecStatus {
 	out := &agboxv1.ExecStatus{
 		ExecId: e.ID, SandboxId: e.SandboxID, State: agboxv1.ExecState_EXEC_STATE_RUNNING,
 		Command: e.Request.GetCommand(), Cwd: e.Request.GetCwd(), EnvOverrides: e.Request.GetEnvOverrides(),
+		User: e.Request.GetUser(), Timeout: e.Request.GetTimeout(),
 		LastEventSequence: e.Anchor, CreatedAt: nanoseconds(e.Desired.GetCreatedAt()),
 	}
 	out.StdoutLogPath, out.StderrLogPath = s.deps.Logs(e.SandboxID, e.ID)

@@ -97,3 +97,50 @@ func TestCancelBeforeTheStart(t *testing.T) {
 		t.Error("it ran")
 	}
 }
+
+func TestTimeoutEndsTheWholeTree(t *testing.T) {
+	t.Parallel()
+	b := newBox(t).boot()
+	for _, c := range []struct {
+		name, script string
+		grace        int64
+	}{
+		{"a plain command", "exec sleep 1000", 600_000},
+		{"a child in its own session", "setsid sleep 1000 & wait", 600_000},
+		{"a tree that ignores TERM", "trap '' TERM; sh -c 'while :; do sleep 1000; done' & while :; do sleep 1; done", 100},
+		{"a command that exits with 0 on TERM", "trap 'exit 0' TERM; while :; do sleep 0.05; done", 600_000},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := b.sh(c.script)
+			r.CancelGraceMillis, r.TimeoutMillis = c.grace, 200
+			if j := b.ended(b.start(r)); j.TimeoutMillis != 200 || j.Cancelled || j.Stopped || j.EndedAtNanos-j.StartedAtNanos < 200e6 {
+				t.Errorf("%+v", j)
+			}
+			b.until("the supervisor to go", func() bool { return b.remnants() == 0 })
+		})
+	}
+	t.Run("a command that ends before", func(t *testing.T) {
+		r := b.sh("exit 3")
+		r.TimeoutMillis = 600_000
+		if j := b.ended(b.start(r)); j.TimeoutMillis != 0 || j.ExitCode != 3 {
+			t.Errorf("%+v", j)
+		}
+	})
+	t.Run("a child that outlives its command", func(t *testing.T) {
+		r := b.sh("(trap '' TERM; sleep 3; echo late) & exit 3")
+		r.TimeoutMillis = 2000
+		if j := b.ended(b.start(r)); j.TimeoutMillis != 0 || j.ExitCode != 3 {
+			t.Fatalf("%+v", j)
+		}
+		b.says(r, "late\n") // the timeout is the command's, which has ended
+	})
+	t.Run("a cancel before", func(t *testing.T) {
+		r := b.sh("echo up; exec sleep 1000")
+		r.TimeoutMillis = 600_000
+		b.says(b.start(r), "up\n")
+		b.cancel(r)
+		if j := b.ended(r); j.TimeoutMillis != 0 || !j.Cancelled {
+			t.Errorf("%+v", j)
+		}
+	})
+}

@@ -181,6 +181,8 @@ func (s *supervisor) launch(at Places, o options) {
 	if why := s.spawn(at, who); why != nil {
 		s.in.hangUp()
 		s.neverRan(why.exitCode, 0, why.why)
+	} else if s.request.TimeoutMillis > 0 {
+		s.deadline = time.Now().Add(time.Duration(s.request.TimeoutMillis) * time.Millisecond)
 	}
 }
 

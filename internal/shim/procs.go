@@ -164,6 +164,7 @@ const (
 	byCancel
 	byStop     // the container stops
 	byLogLimit // the command exceeded its log limit
+	byTimeout  // the command ran longer than its timeout
 )
 
 // The first and the longest pause between two rounds of KILL. The longest applies to a process that the kernel does not let die. The death

@@ -24,6 +24,7 @@ type supervisor struct {
 	kill    killer
 	oom     int64 // OOM kills when the command started
 
+	deadline time.Time // the end of the timeout, by the monotonic clock; zero: none
 	endedAt  time.Time
 	alone    bool // no descendant is left, so none can appear
 	recorded bool // the end is in the journal
@@ -47,12 +48,21 @@ func (s *supervisor) loop() {
 		if s.recorded && s.idle() && s.lastWords(buf) {
 			return
 		}
-		var due time.Time
-		if s.kill.why != notEnding && !s.alone {
-			due = s.kill.due
-		}
-		s.wait(due, buf)
+		s.wait(s.due(), buf)
 	}
+}
+
+// due returns when loop has something to do without a signal; zero: never.
+func (s *supervisor) due() time.Time {
+	switch {
+	case s.alone:
+		return time.Time{}
+	case s.kill.why != notEnding:
+		return s.kill.due
+	case s.exited:
+		return time.Time{}
+	}
+	return s.deadline
 }
 
 // reap reaps every child that has died. It runs before obey: a cancel that arrives together with the command's exit has no effect.
@@ -70,7 +80,7 @@ func (s *supervisor) reap() {
 	})
 }
 
-// obey handles the signals from init and an exceeded log limit.
+// obey handles the signals from init, an exceeded log limit and the end of the timeout.
 func (s *supervisor) obey(now time.Time) {
 	if s.sig.consume(askedToEnd) {
 		s.in.observe()
@@ -89,10 +99,13 @@ func (s *supervisor) obey(now time.Time) {
 	if s.over() {
 		s.end(byLogLimit, now)
 	}
+	if !s.deadline.IsZero() && !now.Before(s.deadline) {
+		s.end(byTimeout, now)
+	}
 }
 
 func (s *supervisor) end(why reason, now time.Time) {
-	if why != byLogLimit && !s.giveUp {
+	if (why == byCancel || why == byStop) && !s.giveUp {
 		s.giveUp, s.retryAt = true, time.Time{}
 	}
 	if !s.exited {
@@ -156,6 +169,9 @@ func (s *supervisor) result() execjournal.Journal {
 	j.Cancelled = s.kill.why == byCancel
 	j.Stopped = s.kill.why == byStop
 	j.LogLimit = s.kill.why == byLogLimit
+	if s.kill.why == byTimeout {
+		j.TimeoutMillis = s.request.TimeoutMillis
+	}
 	if s.pid == 0 {
 		return j // the command was never started
 	}

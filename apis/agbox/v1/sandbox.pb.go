@@ -14,7 +14,8 @@
 //                         106 ports, 107 restarts, 108-109 log paths of the main process, 110-113 lifetimes,
 //                         114 rehydrated, 115 warnings, 116 default_memory_bytes, 129 security_profile
 //   ExecStatus            100 error_code, 101-103 times, 104-105 log paths, 106 oom_killed, 107-108 dropped bytes,
-//                         109 oom_kills
+//                         109 oom_kills, 150 user, 151 timeout
+//   CreateExecRequest     150 user, 151 timeout
 //   PingResponse          100 engine_problem, 101 instance_id
 //   CreateSpec            100-113 runtime settings, 130-132 lifetimes, see there; reserved: up to 129 runtime settings,
 //                         up to 139 lifetimes, 140-149 network policy
@@ -2376,7 +2377,11 @@ type ExecStatus struct {
 	StderrDroppedBytes int64 `protobuf:"varint,108,opt,name=stderr_dropped_bytes,json=stderrDroppedBytes,proto3" json:"stderr_dropped_bytes,omitempty"`
 	// How many processes of the sandbox, of any exec, the kernel killed for memory while the command ran; known once ended.
 	// If it is not 0 in an exec that FINISHED, part of its work may be missing.
-	OomKills      int64 `protobuf:"varint,109,opt,name=oom_kills,json=oomKills,proto3" json:"oom_kills,omitempty"`
+	OomKills int64 `protobuf:"varint,109,opt,name=oom_kills,json=oomKills,proto3" json:"oom_kills,omitempty"`
+	// As requested; empty: the sandbox's.
+	User string `protobuf:"bytes,150,opt,name=user,proto3" json:"user,omitempty"`
+	// As requested; absent: none.
+	Timeout       *durationpb.Duration `protobuf:"bytes,151,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2542,6 +2547,20 @@ func (x *ExecStatus) GetOomKills() int64 {
 		return x.OomKills
 	}
 	return 0
+}
+
+func (x *ExecStatus) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *ExecStatus) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
 }
 
 type CreateSandboxRequest struct {
@@ -3553,7 +3572,12 @@ type CreateExecRequest struct {
 	Cwd          string            `protobuf:"bytes,3,opt,name=cwd,proto3" json:"cwd,omitempty"`
 	EnvOverrides map[string]string `protobuf:"bytes,4,rep,name=env_overrides,json=envOverrides,proto3" json:"env_overrides,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Same rules as sandbox IDs, in a separate namespace; default a random UUID.
-	ExecId        string `protobuf:"bytes,5,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
+	ExecId string `protobuf:"bytes,5,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
+	// "name", "uid", "name:group" or "uid:gid"; default the user of the sandbox's execs.
+	User string `protobuf:"bytes,150,opt,name=user,proto3" json:"user,omitempty"`
+	// End the command, as a cancel does, this long after its start: EXEC_FAILED with EXEC_TIMEOUT. 1 ms to 10 years; absent: never. The
+	// shim in the container enforces it, so it also holds while the daemon is away. Time during which the sandbox is PAUSED counts.
+	Timeout       *durationpb.Duration `protobuf:"bytes,151,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3621,6 +3645,20 @@ func (x *CreateExecRequest) GetExecId() string {
 		return x.ExecId
 	}
 	return ""
+}
+
+func (x *CreateExecRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *CreateExecRequest) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
 }
 
 type CreateExecResponse struct {
@@ -4805,7 +4843,7 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
 	"rehydrated\x18g \x01(\v2\x1b.agbox.v1.RehydratedDetailsH\x00R\n" +
 	"rehydratedB\t\n" +
-	"\adetails\"\xc8\x06\n" +
+	"\adetails\"\x93\a\n" +
 	"\n" +
 	"ExecStatus\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12\x1d\n" +
@@ -4831,7 +4869,9 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"oom_killed\x18j \x01(\bR\toomKilled\x120\n" +
 	"\x14stdout_dropped_bytes\x18k \x01(\x03R\x12stdoutDroppedBytes\x120\n" +
 	"\x14stderr_dropped_bytes\x18l \x01(\x03R\x12stderrDroppedBytes\x12\x1b\n" +
-	"\toom_kills\x18m \x01(\x03R\boomKills\x1a?\n" +
+	"\toom_kills\x18m \x01(\x03R\boomKills\x12\x13\n" +
+	"\x04user\x18\x96\x01 \x01(\tR\x04user\x124\n" +
+	"\atimeout\x18\x97\x01 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x1a?\n" +
 	"\x11EnvOverridesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd6\x01\n" +
@@ -4913,14 +4953,16 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12#\n" +
 	"\rfrom_sequence\x18\x02 \x01(\x04R\ffromSequence\x128\n" +
-	"\x18include_current_snapshot\x18\x03 \x01(\bR\x16includeCurrentSnapshot\"\x8c\x02\n" +
+	"\x18include_current_snapshot\x18\x03 \x01(\bR\x16includeCurrentSnapshot\"\xd7\x02\n" +
 	"\x11CreateExecRequest\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x18\n" +
 	"\acommand\x18\x02 \x03(\tR\acommand\x12\x10\n" +
 	"\x03cwd\x18\x03 \x01(\tR\x03cwd\x12R\n" +
 	"\renv_overrides\x18\x04 \x03(\v2-.agbox.v1.CreateExecRequest.EnvOverridesEntryR\fenvOverrides\x12\x17\n" +
-	"\aexec_id\x18\x05 \x01(\tR\x06execId\x1a?\n" +
+	"\aexec_id\x18\x05 \x01(\tR\x06execId\x12\x13\n" +
+	"\x04user\x18\x96\x01 \x01(\tR\x04user\x124\n" +
+	"\atimeout\x18\x97\x01 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x1a?\n" +
 	"\x11EnvOverridesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"}\n" +
@@ -5203,77 +5245,79 @@ var file_agbox_v1_sandbox_proto_depIdxs = []int32{
 	68, // 47: agbox.v1.ExecStatus.created_at:type_name -> google.protobuf.Timestamp
 	68, // 48: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
 	68, // 49: agbox.v1.ExecStatus.ended_at:type_name -> google.protobuf.Timestamp
-	10, // 50: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
-	12, // 51: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	12, // 52: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	64, // 53: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	12, // 54: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
-	10, // 55: agbox.v1.UpdateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
-	12, // 56: agbox.v1.UpdateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	67, // 57: agbox.v1.SetSandboxTimeoutRequest.timeout:type_name -> google.protobuf.Duration
-	68, // 58: agbox.v1.SetSandboxTimeoutRequest.deadline_at:type_name -> google.protobuf.Timestamp
-	68, // 59: agbox.v1.SetSandboxTimeoutResponse.deadline_at:type_name -> google.protobuf.Timestamp
-	65, // 60: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	66, // 61: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
-	23, // 62: agbox.v1.GetExecResponse.exec:type_name -> agbox.v1.ExecStatus
-	23, // 63: agbox.v1.ListActiveExecsResponse.execs:type_name -> agbox.v1.ExecStatus
-	0,  // 64: agbox.v1.ExplainResponse.state:type_name -> agbox.v1.SandboxState
-	68, // 65: agbox.v1.ExplainResponse.retry_at:type_name -> google.protobuf.Timestamp
-	53, // 66: agbox.v1.ExplainResponse.deadlines:type_name -> agbox.v1.ExplainDeadline
-	68, // 67: agbox.v1.ExplainResponse.engine_problem_since:type_name -> google.protobuf.Timestamp
-	68, // 68: agbox.v1.ExplainDeadline.at:type_name -> google.protobuf.Timestamp
-	56, // 69: agbox.v1.CollectGarbageResponse.items:type_name -> agbox.v1.GarbageItem
-	3,  // 70: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
-	24, // 71: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
-	26, // 72: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
-	28, // 73: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
-	32, // 74: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
-	33, // 75: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
-	34, // 76: agbox.v1.SandboxService.PauseSandbox:input_type -> agbox.v1.PauseSandboxRequest
-	35, // 77: agbox.v1.SandboxService.SetSandboxTimeout:input_type -> agbox.v1.SetSandboxTimeoutRequest
-	30, // 78: agbox.v1.SandboxService.UpdateSandbox:input_type -> agbox.v1.UpdateSandboxRequest
-	37, // 79: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
-	38, // 80: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
-	41, // 81: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
-	42, // 82: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
-	44, // 83: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
-	45, // 84: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
-	47, // 85: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
-	57, // 86: agbox.v1.AdminService.ConfirmEngine:input_type -> agbox.v1.ConfirmEngineRequest
-	49, // 87: agbox.v1.AdminService.Backup:input_type -> agbox.v1.BackupRequest
-	51, // 88: agbox.v1.AdminService.Explain:input_type -> agbox.v1.ExplainRequest
-	54, // 89: agbox.v1.AdminService.CollectGarbage:input_type -> agbox.v1.CollectGarbageRequest
-	69, // 90: agbox.v1.AdminService.Drain:input_type -> agbox.v1.DrainRequest
-	70, // 91: agbox.v1.AdminService.Undrain:input_type -> agbox.v1.UndrainRequest
-	71, // 92: agbox.v1.AdminService.GetDrainStatus:input_type -> agbox.v1.GetDrainStatusRequest
-	4,  // 93: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
-	25, // 94: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
-	27, // 95: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
-	29, // 96: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
-	40, // 97: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
-	40, // 98: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
-	40, // 99: agbox.v1.SandboxService.PauseSandbox:output_type -> agbox.v1.AcceptedResponse
-	36, // 100: agbox.v1.SandboxService.SetSandboxTimeout:output_type -> agbox.v1.SetSandboxTimeoutResponse
-	31, // 101: agbox.v1.SandboxService.UpdateSandbox:output_type -> agbox.v1.UpdateSandboxResponse
-	40, // 102: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
-	39, // 103: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
-	22, // 104: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
-	43, // 105: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
-	40, // 106: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
-	46, // 107: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
-	48, // 108: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
-	58, // 109: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
-	50, // 110: agbox.v1.AdminService.Backup:output_type -> agbox.v1.BackupChunk
-	52, // 111: agbox.v1.AdminService.Explain:output_type -> agbox.v1.ExplainResponse
-	55, // 112: agbox.v1.AdminService.CollectGarbage:output_type -> agbox.v1.CollectGarbageResponse
-	72, // 113: agbox.v1.AdminService.Drain:output_type -> agbox.v1.DrainResponse
-	73, // 114: agbox.v1.AdminService.Undrain:output_type -> agbox.v1.UndrainResponse
-	74, // 115: agbox.v1.AdminService.GetDrainStatus:output_type -> agbox.v1.GetDrainStatusResponse
-	93, // [93:116] is the sub-list for method output_type
-	70, // [70:93] is the sub-list for method input_type
-	70, // [70:70] is the sub-list for extension type_name
-	70, // [70:70] is the sub-list for extension extendee
-	0,  // [0:70] is the sub-list for field type_name
+	67, // 50: agbox.v1.ExecStatus.timeout:type_name -> google.protobuf.Duration
+	10, // 51: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
+	12, // 52: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	12, // 53: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	64, // 54: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	12, // 55: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
+	10, // 56: agbox.v1.UpdateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
+	12, // 57: agbox.v1.UpdateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	67, // 58: agbox.v1.SetSandboxTimeoutRequest.timeout:type_name -> google.protobuf.Duration
+	68, // 59: agbox.v1.SetSandboxTimeoutRequest.deadline_at:type_name -> google.protobuf.Timestamp
+	68, // 60: agbox.v1.SetSandboxTimeoutResponse.deadline_at:type_name -> google.protobuf.Timestamp
+	65, // 61: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	66, // 62: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
+	67, // 63: agbox.v1.CreateExecRequest.timeout:type_name -> google.protobuf.Duration
+	23, // 64: agbox.v1.GetExecResponse.exec:type_name -> agbox.v1.ExecStatus
+	23, // 65: agbox.v1.ListActiveExecsResponse.execs:type_name -> agbox.v1.ExecStatus
+	0,  // 66: agbox.v1.ExplainResponse.state:type_name -> agbox.v1.SandboxState
+	68, // 67: agbox.v1.ExplainResponse.retry_at:type_name -> google.protobuf.Timestamp
+	53, // 68: agbox.v1.ExplainResponse.deadlines:type_name -> agbox.v1.ExplainDeadline
+	68, // 69: agbox.v1.ExplainResponse.engine_problem_since:type_name -> google.protobuf.Timestamp
+	68, // 70: agbox.v1.ExplainDeadline.at:type_name -> google.protobuf.Timestamp
+	56, // 71: agbox.v1.CollectGarbageResponse.items:type_name -> agbox.v1.GarbageItem
+	3,  // 72: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
+	24, // 73: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
+	26, // 74: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
+	28, // 75: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
+	32, // 76: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
+	33, // 77: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
+	34, // 78: agbox.v1.SandboxService.PauseSandbox:input_type -> agbox.v1.PauseSandboxRequest
+	35, // 79: agbox.v1.SandboxService.SetSandboxTimeout:input_type -> agbox.v1.SetSandboxTimeoutRequest
+	30, // 80: agbox.v1.SandboxService.UpdateSandbox:input_type -> agbox.v1.UpdateSandboxRequest
+	37, // 81: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
+	38, // 82: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
+	41, // 83: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
+	42, // 84: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
+	44, // 85: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
+	45, // 86: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
+	47, // 87: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
+	57, // 88: agbox.v1.AdminService.ConfirmEngine:input_type -> agbox.v1.ConfirmEngineRequest
+	49, // 89: agbox.v1.AdminService.Backup:input_type -> agbox.v1.BackupRequest
+	51, // 90: agbox.v1.AdminService.Explain:input_type -> agbox.v1.ExplainRequest
+	54, // 91: agbox.v1.AdminService.CollectGarbage:input_type -> agbox.v1.CollectGarbageRequest
+	69, // 92: agbox.v1.AdminService.Drain:input_type -> agbox.v1.DrainRequest
+	70, // 93: agbox.v1.AdminService.Undrain:input_type -> agbox.v1.UndrainRequest
+	71, // 94: agbox.v1.AdminService.GetDrainStatus:input_type -> agbox.v1.GetDrainStatusRequest
+	4,  // 95: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
+	25, // 96: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
+	27, // 97: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
+	29, // 98: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
+	40, // 99: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
+	40, // 100: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
+	40, // 101: agbox.v1.SandboxService.PauseSandbox:output_type -> agbox.v1.AcceptedResponse
+	36, // 102: agbox.v1.SandboxService.SetSandboxTimeout:output_type -> agbox.v1.SetSandboxTimeoutResponse
+	31, // 103: agbox.v1.SandboxService.UpdateSandbox:output_type -> agbox.v1.UpdateSandboxResponse
+	40, // 104: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
+	39, // 105: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
+	22, // 106: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
+	43, // 107: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
+	40, // 108: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
+	46, // 109: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
+	48, // 110: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
+	58, // 111: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
+	50, // 112: agbox.v1.AdminService.Backup:output_type -> agbox.v1.BackupChunk
+	52, // 113: agbox.v1.AdminService.Explain:output_type -> agbox.v1.ExplainResponse
+	55, // 114: agbox.v1.AdminService.CollectGarbage:output_type -> agbox.v1.CollectGarbageResponse
+	72, // 115: agbox.v1.AdminService.Drain:output_type -> agbox.v1.DrainResponse
+	73, // 116: agbox.v1.AdminService.Undrain:output_type -> agbox.v1.UndrainResponse
+	74, // 117: agbox.v1.AdminService.GetDrainStatus:output_type -> agbox.v1.GetDrainStatusResponse
+	95, // [95:118] is the sub-list for method output_type
+	72, // [72:95] is the sub-list for method input_type
+	72, // [72:72] is the sub-list for extension type_name
+	72, // [72:72] is the sub-list for extension extendee
+	0,  // [0:72] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_sandbox_proto_init() }

@@ -17,7 +17,8 @@ CreateSpec: 100 command repeated string, 101 user string, 102 working_dir string
 SandboxHandle: 100 name string, 101 status_message string, 102 spec CreateSpec, 103 desired_state string, 104 active_execs uint32, 105 services repeated ServiceStatus, 106 ports repeated PublishedPort, 107 restarts uint32, 108 stdout_log_path string, 109 stderr_log_path string, 110 deadline_at Timestamp, 111 timeout Duration, 112 on_timeout string, 113 demoted_at Timestamp, 114 rehydrated RehydratedDetails, 115 warnings repeated string, 116 default_memory_bytes int64, 129 security_profile string
 SandboxPhaseDetails: 150 exit_code int32, 151 oom_killed bool, 152 end_message string
 SandboxEvent: 100 image_pull oneof details ImagePullDetails, 101 spec_change oneof details SpecChangeDetails, 102 timeout_set oneof details TimeoutDetails, 103 rehydrated oneof details RehydratedDetails
-ExecStatus: 100 error_code string, 101 created_at Timestamp, 102 started_at Timestamp, 103 ended_at Timestamp, 104 stdout_log_path string, 105 stderr_log_path string, 106 oom_killed bool, 107 stdout_dropped_bytes int64, 108 stderr_dropped_bytes int64, 109 oom_kills int64
+ExecStatus: 100 error_code string, 101 created_at Timestamp, 102 started_at Timestamp, 103 ended_at Timestamp, 104 stdout_log_path string, 105 stderr_log_path string, 106 oom_killed bool, 107 stdout_dropped_bytes int64, 108 stderr_dropped_bytes int64, 109 oom_kills int64, 150 user string, 151 timeout Duration
+CreateExecRequest: 150 user string, 151 timeout Duration
 CreateSandboxRequest: 100 name string, 101 dry_run bool, 102 replaces string
 ResumeSandboxRequest: 100 recover bool
 `

@@ -121,11 +121,12 @@ func TestInboxNames(t *testing.T) {
 }
 
 // A plain request stays at version 1, so that containers of older releases run it.
-func TestOnlyAnInboxNeedsTheHigherVersion(t *testing.T) {
+func TestOnlyAnInboxAndATimeoutNeedAHigherVersion(t *testing.T) {
 	d, p := newDir(t)
 	for id, r := range map[string]Request{
 		`"version":1`: {ExecID: "e1", Nonce: testNonce, Command: []string{"true"}},
 		`"version":2`: {ExecID: "a.1", Nonce: testNonce, Command: []string{"true"}, Inbox: true},
+		`"version":3`: {ExecID: "e2", Nonce: testNonce, Command: []string{"true"}, TimeoutMillis: 1},
 	} {
 		must(t, d.Start("box1", r))
 		data, err := os.ReadFile(filepath.Join(p.Ctl, ExecDir, RequestName(r.ExecID)))
@@ -134,13 +135,15 @@ func TestOnlyAnInboxNeedsTheHigherVersion(t *testing.T) {
 			t.Errorf("%s", data)
 		}
 		got, err := DecodeRequest(data, r.ExecID)
-		if err != nil || got.Inbox != r.Inbox {
+		if err != nil || got.Inbox != r.Inbox || got.TimeoutMillis != r.TimeoutMillis {
 			t.Errorf("%+v, %v", got, err)
 		}
 	}
 	for name, r := range map[string]Request{
-		"inbox in version 1": {Version: 1, Inbox: true},
-		"version 3":          {Version: 3},
+		"inbox in version 1":   {Version: 1, Inbox: true},
+		"timeout in version 2": {Version: 2, TimeoutMillis: 1},
+		"negative timeout":     {Version: 3, TimeoutMillis: -1},
+		"version 4":            {Version: 4},
 	} {
 		r.ExecID, r.Nonce, r.Command = "e1", testNonce, []string{"true"}
 		data, err := Encode(r)

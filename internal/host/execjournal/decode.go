@@ -61,7 +61,7 @@ func DecodeRequest(data []byte, execID string) (Request, error) {
 	if r.ExecID != execID || !ValidNonce(r.Nonce) {
 		return Request{}, fmt.Errorf("%w: request has another exec ID or no valid nonce", ErrMalformed)
 	}
-	if r.Version < 1 || r.Version > InboxVersion {
+	if r.Version < 1 || r.Version > TimeoutVersion {
 		return r, unsupported(r.Version)
 	}
 	if why := r.problem(); why != "" {
@@ -76,7 +76,7 @@ func DecodeCancel(data []byte) (Cancel, error) {
 	if err := json.Unmarshal(data, &c); err != nil {
 		return Cancel{}, fmt.Errorf("%w: cancel is not JSON of the right types", ErrMalformed)
 	}
-	if c.Version < 1 || c.Version > InboxVersion || !ValidNonce(c.Nonce) {
+	if c.Version < 1 || c.Version > TimeoutVersion || !ValidNonce(c.Nonce) {
 		return Cancel{}, fmt.Errorf("%w: cancel has no known version or no valid nonce", ErrMalformed)
 	}
 	return c, nil
@@ -113,8 +113,10 @@ func (r Request) problem() string {
 		return "log_limit_action is neither kill nor drop"
 	case r.CancelGraceMillis < 0 || r.CancelGraceMillis > 3600_000:
 		return "cancel_grace_ms is not within 0 and one hour"
+	case r.TimeoutMillis < 0:
+		return "timeout_ms is negative"
 	case r.Version < r.version():
-		return "an inbox needs a higher version"
+		return "an inbox or a timeout needs a higher version"
 	}
 	for k, v := range r.Env {
 		if k == "" || strings.Contains(k, "=") || unclean(k) || unclean(v) {
@@ -138,6 +140,8 @@ func (j Journal) problem(execID string) string {
 		return "journal with a negative time or size"
 	case j.OOMKills < 0 || j.OOMLimitBytes < 0:
 		return "journal with a negative number of kills or limit"
+	case j.TimeoutMillis < 0:
+		return "journal with a negative timeout"
 	case j.StdoutDroppedBytes < 0 || j.StderrDroppedBytes < 0:
 		return "journal with a negative number of dropped bytes"
 	case j.ExitCode < 0 || j.ExitCode > 255 || j.Signal < 0 || j.Signal > 64:

@@ -11,6 +11,9 @@ const Version = 1
 // standard input, and so must refuse it. See TooOld.
 const InboxVersion = 2
 
+// TimeoutVersion is the version of a Request with a timeout, which a shim of InboxVersion would ignore.
+const TimeoutVersion = 3
+
 // Where the directories are mounted in every primary container.
 const (
 	ContainerShim = "/run/agbox/bin/agbox-shim"
@@ -75,6 +78,8 @@ type Request struct {
 	LogLimitAction string `json:"log_limit_action,omitempty"`
 	// CancelGraceMillis is the time between TERM and KILL; 0 to one hour.
 	CancelGraceMillis int64 `json:"cancel_grace_ms"`
+	// TimeoutMillis is how long after its start the command is ended, as by a Cancel; 0: never.
+	TimeoutMillis int64 `json:"timeout_ms,omitempty"`
 	// Inbox: standard input is the exec's inbox, to which the daemon appends, instead of empty; and there is an outbox.
 	Inbox bool `json:"inbox,omitempty"`
 	// OutboxLimitBytes bounds the outbox; 0 means no limit. The excess is dropped, regardless of LogLimitAction.
@@ -83,6 +88,9 @@ type Request struct {
 
 // version is the lowest version that supports all fields of r.
 func (r Request) version() int {
+	if r.TimeoutMillis != 0 {
+		return TimeoutVersion
+	}
 	if r.Inbox {
 		return InboxVersion
 	}
@@ -125,6 +133,8 @@ type Journal struct {
 	// LogLimit: under LogLimitKill, the command exceeded the log limit, whether or not it had to be killed for it. Never set
 	// under LogLimitDrop; see the dropped bytes.
 	LogLimit bool `json:"log_limit,omitempty"`
+	// TimeoutMillis is the timeout of the Request if it ended the command; otherwise 0.
+	TimeoutMillis int64 `json:"timeout_ms,omitempty"`
 	// LogLost: the disk stayed full until the exec was cancelled or stopped; the last bytes of its output are missing.
 	LogLost bool `json:"log_lost,omitempty"`
 	// ErrorCode is empty or ErrorStartFailed.

@@ -6,8 +6,10 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
@@ -46,6 +48,24 @@ func execs(t *testing.T, c *client) {
 		c.exec(id, x, "sh", "-c", "sleep 60 & sleep 60")
 		c.must(c.tryCancel(x))
 		c.endedIn(cancelled, x)
+	})
+	c.sub(t, "a timeout ends the whole tree", func(c *client) {
+		id, x := c.ready(), newID()
+		c.execRequest(&agboxv1.CreateExecRequest{
+			SandboxId: id, ExecId: x, Command: []string{"sh", "-c", "sleep 60 & sleep 60"}, Timeout: durationpb.New(300 * time.Millisecond),
+		})
+		st := c.ended(x)
+		if st.GetState() != agboxv1.ExecState_EXEC_STATE_FAILED || st.GetErrorCode() != "EXEC_TIMEOUT" ||
+			st.GetError() != "the command was ended: its timeout of 300ms has passed" || st.GetTimeout().AsDuration() != 300*time.Millisecond {
+			c.Errorf("%v", st)
+		}
+	})
+	c.sub(t, "a timeout must be positive", func(c *client) {
+		id := c.ready()
+		for _, d := range []time.Duration{-time.Second, 0, time.Microsecond} {
+			_, err := c.CreateExec(c.ctx(), &agboxv1.CreateExecRequest{SandboxId: id, Command: []string{"true"}, Timeout: durationpb.New(d)})
+			c.refused(err, invalid("timeout", "timeout must be 1 ms to 10 years; leave it out for none"))
+		}
 	})
 	c.sub(t, "a cancel before the end is one event, a second cancel none", func(c *client) {
 		id, x := c.ready(), newID()

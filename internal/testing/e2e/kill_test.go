@@ -3,12 +3,15 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"strings"
 	"testing"
 	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
@@ -34,6 +37,42 @@ func TestKilledDuringCreate(t *testing.T) {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 		d.remove(id)
+	}
+}
+
+// TestATimeoutPassesWhileTheDaemonIsAway compares the end of the command with its timeout by the journal: the supervisor ended it, and not
+// the daemon that came back.
+func TestATimeoutPassesWhileTheDaemonIsAway(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, "", "")
+	id := d.create(nil)
+	d.await(id, ready)
+	e := must(d.CreateExec(d.ctx(), &agboxv1.CreateExecRequest{
+		SandboxId: id, Command: []string{"sh", "-c", "id -u; trap '' TERM; sleep 1000 & wait; sleep 1000"}, User: "0",
+		Timeout: durationpb.New(2 * time.Second),
+	}))(d)
+	d.eventually("the command runs", func() error {
+		if out, err := os.ReadFile(e.GetStdoutLogPath()); err != nil || string(out) != "0\n" {
+			return fmt.Errorf("its output is %q, %w", out, err)
+		}
+		return nil
+	})
+	d.kill()
+	journal := strings.TrimSuffix(e.GetStdoutLogPath(), ".stdout.log") + ".journal"
+	d.eventually("the supervisor records the end", func() error {
+		if !strings.Contains(d.read(journal), `"timeout_ms":2000`) {
+			return errors.New("it still runs")
+		}
+		return nil
+	})
+	d.start()
+	st := d.ended(e.GetExecId())
+	if st.GetState() != ruined || st.GetErrorCode() != "EXEC_TIMEOUT" || st.GetUser() != "0" ||
+		st.GetEndedAt().AsTime().Sub(st.GetStartedAt().AsTime()) < 2*time.Second {
+		t.Errorf("%v", st)
+	}
+	if got := d.sh(id, "ps -o args | grep -c '^sleep 1000' || true"); got != "0\n" {
+		t.Errorf("%s processes of the command are left", got)
 	}
 }
 

@@ -53,6 +53,10 @@ func Exec(req *agboxv1.CreateExecRequest) (errs Errors) {
 		checkPath(&errs, "cwd", req.GetCwd())
 	}
 	checkEnvs(&errs, "env_overrides", req.GetEnvOverrides())
+	checkUser(&errs, "user", req.GetUser())
+	if d := req.GetTimeout(); d != nil {
+		errs.addIf(!lasts(d, time.Millisecond, maxTimeout), "timeout", "must be 1 ms to 10 years; leave it out for none")
+	}
 	if req.GetExecId() != "" {
 		errs = append(errs, ExecID(req.GetExecId())...)
 	}
