@@ -131,7 +131,7 @@ func (d *decoder) value(node ast.Node, path string, empty protoreflect.Value, fd
 	return empty, &Error{Line: line(node), Path: path, Text: "has a type that cannot be written in YAML"}
 }
 
-// text reads a string. It refuses numbers and booleans, because YAML would already have changed "1.10" or "0x1".
+// text reads a string. A number or a boolean is the text as it is written, such as "1.10" or "0x1".
 func (d *decoder) text(node ast.Node, path string) (string, error) {
 	node, err := d.resolve(node)
 	if err != nil {
@@ -144,10 +144,10 @@ func (d *decoder) text(node ast.Node, path string) (string, error) {
 		return n.Value.Value, nil
 	case *ast.NullNode:
 		return "", nil
-	case *ast.MappingNode, *ast.MappingValueNode, *ast.SequenceNode:
-		return "", &Error{Line: line(node), Path: path, Text: "must be a string"}
+	case ast.ScalarNode:
+		return n.GetToken().Value, nil
 	}
-	return "", &Error{Line: line(node), Path: path, Text: "must be a string: put it in quotes"}
+	return "", &Error{Line: line(node), Path: path, Text: "must be a string"}
 }
 
 func (d *decoder) stringMap(node ast.Node, path string) (map[string]string, error) {

@@ -9,13 +9,13 @@ import (
 )
 
 func TestAllMistakesAreReportedAtOnce(t *testing.T) {
-	text := head + `  labels: {a: 1}
+	text := head + `  labels: {a: [1]}
 spec:
   image: x
   imagee: y
-  envs: {A: 1, B: good, C: true}
+  envs: {A: {}, B: good, C: [true]}
   idle_ttl: 30
-  command: [sleep, 5, 6]
+  command: [sleep, [5], {a: 6}]
   mounts: [{source: ~bob/x, targt: /x}, "/a:/b"]
   required_services:
     db: {name: db, healthcheck: {interval: 5}}
@@ -39,7 +39,7 @@ spec:
 }
 
 func TestMistakesOfAllDocumentsAreReported(t *testing.T) {
-	_, err := manifest.Parse([]byte(head+"spec: {image: 1}\n---\n"+head+"spec: {user: 0}\n---\nkind: X\n"), "/h")
+	_, err := manifest.Parse([]byte(head+"spec: {image: [1]}\n---\n"+head+"spec: {user: [0]}\n---\nkind: X\n"), "/h")
 	wantMistakes(t, err, "line 5: spec.image", "line 11: spec.user", "line 13: apiVersion")
 }
 
@@ -63,7 +63,7 @@ func wantMistakes(t *testing.T, err error, want ...string) {
 }
 
 func TestMistakesHaveABound(t *testing.T) {
-	_, err := manifest.ParseSpec([]byte("command: ["+strings.Repeat("1,", 15_000)+"]"), "/h")
+	_, err := manifest.ParseSpec([]byte("command: ["+strings.Repeat("{},", 15_000)+"]"), "/h")
 	var got manifest.Errors
 	if !errors.As(err, &got) || len(got) > 33 || got[len(got)-1].Text != "and perhaps more" {
 		t.Errorf("got %v", err)
