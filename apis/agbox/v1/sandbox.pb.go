@@ -419,7 +419,8 @@ func (x *PingResponse) GetInstanceId() string {
 
 type MountSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Absolute host path of a real file, directory or socket; "~" expands in YAML only.
+	// Absolute host path of a file, directory or socket, not a symbolic link; links among its parents are resolved once, at the create.
+	// "~" expands in YAML only.
 	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
 	// Absolute path in the container.
 	Target string `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
@@ -636,7 +637,7 @@ func (x *HealthcheckConfig) GetStartInterval() *durationpb.Duration {
 // ServiceSpec is another container on the sandbox's network, where its name resolves to it.
 type ServiceSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A DNS label of at most 63 characters, unique among the services of the sandbox. In YAML it is the key.
+	// 1-63 of ASCII letters, digits, "-", "_" and ".", unique among the services of the sandbox. In YAML it is the key.
 	Name  string            `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Image string            `protobuf:"bytes,2,opt,name=image,proto3" json:"image,omitempty"`
 	Envs  map[string]string `protobuf:"bytes,3,rep,name=envs,proto3" json:"envs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`

@@ -50,7 +50,7 @@ func Primary(sandboxID string) string { return "agbox-primary-" + plain(sandboxI
 
 // Service returns the name of one service container.
 func Service(sandboxID, service string) string {
-	if !strings.Contains(sandboxID, "_") && !strings.Contains(service, "-") {
+	if !strings.Contains(sandboxID, "_") && !strings.ContainsAny(service, "-_") {
 		return "agbox-svc-" + sandboxID + "-" + service
 	}
 	return "agbox-svc-" + hyphens(sandboxID+"-"+service) + digest(sandboxID, service)

@@ -7,9 +7,10 @@ import (
 
 func TestPlainIDsKeepTheirNames(t *testing.T) {
 	for got, want := range map[string]string{
-		Network("abc-1"):       "agbox-net-abc-1",
-		Primary("ABC-1"):       "agbox-primary-ABC-1",
-		Service("abc-1", "db"): "agbox-svc-abc-1-db",
+		Network("abc-1"):        "agbox-net-abc-1",
+		Primary("ABC-1"):        "agbox-primary-ABC-1",
+		Service("abc-1", "db"):  "agbox-svc-abc-1-db",
+		Service("abc-1", "D.b"): "agbox-svc-abc-1-D.b",
 	} {
 		if got != want {
 			t.Errorf("got %s, want %s", got, want)
@@ -28,7 +29,7 @@ func TestNamesNeverCollide(t *testing.T) {
 	for _, id := range []string{"a-b", "a_b", "a-b-c", "a_b-c", "a-b_c", "a_b_c"} {
 		add(Network(id), "network "+id)
 		add(Primary(id), "primary "+id)
-		for _, svc := range []string{"c", "b-c", "d", "c-d"} {
+		for _, svc := range []string{"c", "b-c", "b_c", "b.c", "B", "d", "c-d", "c_d"} {
 			add(Service(id, svc), "service "+id+" "+svc)
 		}
 	}

@@ -36,7 +36,7 @@ func TestNoTwoObjectsShareAName(t *testing.T) {
 			add(Network(id), owner{"network", id, ""})
 			add(Primary(id), owner{"primary", id, ""})
 			for _, service := range variants(rapid.SliceOfN(services, 1, 4).Draw(t, "services of "+id)) {
-				add(Service(id, strings.ReplaceAll(service, "_", "-")), owner{"service", id, strings.ReplaceAll(service, "_", "-")})
+				add(Service(id, service), owner{"service", id, service})
 			}
 		}
 	})

@@ -48,7 +48,7 @@ func TestAgent(t *testing.T) {
 		"long prompts":        {func(s *agboxv1.AgentSpec) { s.InitialPrompt, s.Nudge = long, long }, "initial_prompt: is 262145 bytes; nudge: is 262145 bytes"},
 		"a blank prompt":      {func(s *agboxv1.AgentSpec) { s.InitialPrompt = " \n" }, "initial_prompt: must not be blank"},
 		"no program to save":  {func(s *agboxv1.AgentSpec) { s.SaveCommand = []string{""} }, "save_command[0]: must name a program"},
-		"bad labels":          {func(s *agboxv1.AgentSpec) { s.Labels = map[string]string{"-": "x"} }, "labels[-]: has a bad key"},
+		"bad labels":          {func(s *agboxv1.AgentSpec) { s.Labels = map[string]string{"": "x"} }, `labels[""]: has a bad key`},
 		"unknown mode":        {func(s *agboxv1.AgentSpec) { s.Context = &agboxv1.AgentContextPolicy{Mode: "some"} }, `context.mode: write "auto", "inject", "none"`},
 		"too many turns":      {func(s *agboxv1.AgentSpec) { s.Context = &agboxv1.AgentContextPolicy{MaxTurns: 501} }, "context.max_turns: must be 1 to 500"},
 		"too few characters":  {func(s *agboxv1.AgentSpec) { s.Context = &agboxv1.AgentContextPolicy{MaxCharacters: 999} }, "context.max_characters: must be 1000"},

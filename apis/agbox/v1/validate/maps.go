@@ -3,13 +3,15 @@ package validate
 import (
 	"regexp"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Bounds of labels and environments. A label may end up in a command line or a metric's query, so it is kept short; an
 // environment entry may not exceed what the kernel passes to a program.
 const (
 	maxLabels          = 256
-	maxLabelKeyBytes   = 253
+	maxLabelKey        = 1024 // characters
 	maxLabelValueBytes = 4096
 	// maxLabelsBytes bounds all labels together: each list of the engine's objects repeats them.
 	maxLabelsBytes = 64 << 10
@@ -19,8 +21,7 @@ const (
 )
 
 var (
-	labelKeyPattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_./-]*[A-Za-z0-9])?$`)
-	envKeyPattern   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*$`)
+	envKeyPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*$`)
 )
 
 func checkLabels(errs *Errors, field string, labels map[string]string) {
@@ -35,8 +36,9 @@ func checkLabels(errs *Errors, field string, labels map[string]string) {
 	errs.addIf(total > maxLabelsBytes, field, "are %d bytes together; the limit is %d", total, maxLabelsBytes)
 	for _, key := range sortedKeys(labels) {
 		path, value := keyed(field, key), labels[key]
-		errs.addIf(len(key) > maxLabelKeyBytes || !labelKeyPattern.MatchString(key), path,
-			`has a bad key: 1 to %d ASCII letters, digits, "-", "_", "." and "/", the first and last a letter or digit`, maxLabelKeyBytes)
+		n, text := utf8.RuneCountInString(key), utf8.ValidString(key) && !strings.ContainsFunc(key, unicode.IsControl)
+		errs.addIf(n == 0 || n > maxLabelKey || !text, path,
+			"has a bad key: 1 to %d characters, none of them a control character", maxLabelKey)
 		errs.addIf(len(value) > maxLabelValueBytes, path, "is %d bytes; the limit is %d", len(value), maxLabelValueBytes)
 		errs.addIf(strings.ContainsFunc(value, isControl), path, "must not contain control characters")
 	}

@@ -13,6 +13,8 @@ import (
 )
 
 const (
+	// maxServiceName is the most characters of a label of DNS.
+	maxServiceName = 63
 	// maxServices is what a /25 holds with room for the primary, and every subnet pool holds a /25.
 	maxServices = 100
 	maxHooks    = 64
@@ -21,8 +23,10 @@ const (
 var (
 	// hostNames are in /etc/hosts of every container, which comes before DNS.
 	hostNames = []string{"localhost", "ip6-localhost", "ip6-loopback", "ip6-localnet", "ip6-mcastprefix", "ip6-allnodes", "ip6-allrouters"}
+	// servicePattern has a letter or a digit, since "." and ".." are no names.
+	servicePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]*[A-Za-z0-9][A-Za-z0-9_.-]*$`)
 	// addressPattern is what resolvers take for an address without asking DNS: "10" is 0.0.0.10.
-	addressPattern = regexp.MustCompile(`^([0-9]+|0x[0-9a-f]*)$`)
+	addressPattern = regexp.MustCompile(`(?i)^([0-9]+|0x[0-9a-f]*)(\.([0-9]+|0x[0-9a-f]*))*$`)
 )
 
 // service is a service with its path: "required_services[db]", or the index where the name would mislead.
@@ -39,7 +43,7 @@ func services(spec *agboxv1.CreateSpec) []service {
 	add := func(field string, list []*agboxv1.ServiceSpec, required bool) {
 		for i, s := range list {
 			key := s.GetName()
-			if taken[key] || !namePattern.MatchString(key) {
+			if taken[key] || !isServiceName(key) {
 				key = fmt.Sprint(i)
 			}
 			taken[s.GetName()] = true
@@ -67,18 +71,24 @@ func checkServices(errs *Errors, spec *agboxv1.CreateSpec) {
 	}
 }
 
+func isServiceName(name string) bool {
+	return len(name) <= maxServiceName && servicePattern.MatchString(name)
+}
+
 // checkServiceName checks the name as the DNS name that it becomes. first has the paths of the names before it.
 func checkServiceName(errs *Errors, s service, first map[string]string) {
 	name, field := s.spec.GetName(), s.path+".name"
 	switch other, twice := first[name]; {
-	case !namePattern.MatchString(name):
-		errs.add(field, "%s "+nameRule, short(name))
-	case slices.Contains(hostNames, name):
+	case name == "":
+		errs.add(field, "is empty: service name is required")
+	case !isServiceName(name):
+		errs.add(field, `%s must be 1 to %d ASCII letters, digits, "-", "_" and ".", one of them a letter or digit`, short(name), maxServiceName)
+	case slices.Contains(hostNames, strings.ToLower(name)):
 		errs.add(field, "%s stands for the container itself in every container", short(name))
 	case addressPattern.MatchString(name):
 		errs.add(field, "%s looks like an IP address: add a letter", short(name))
 	case twice:
-		errs.add(field, "%s is the name of %s already", short(name), other)
+		errs.add(field, "is a duplicate service name: %s has the name %s", other, short(name))
 	default:
 		first[name] = s.path
 	}
@@ -88,7 +98,7 @@ func checkServiceName(errs *Errors, s service, first map[string]string) {
 // would lead to the primary itself. An empty name is valid.
 func NameOfService(name string, spec *agboxv1.CreateSpec) (errs Errors) {
 	for _, s := range services(spec) {
-		errs.addIf(name != "" && s.spec.GetName() == name, s.path+".name", "%s is the name of the sandbox as well", short(name))
+		errs.addIf(name != "" && strings.EqualFold(s.spec.GetName(), name), s.path+".name", "%s is the name of the sandbox as well", short(name))
 	}
 	return errs
 }
@@ -116,7 +126,7 @@ const (
 // required service is ready, so it may neither be left to the image nor be switched off.
 func checkHealthcheck(errs *Errors, field string, hc *agboxv1.HealthcheckConfig, required bool) {
 	if hc == nil {
-		errs.addIf(required, field, `is required: the service must be healthy before the sandbox starts; write test: ["CMD", program, args...]`)
+		errs.addIf(required, field, `is required: a required service must define healthcheck; write test: ["CMD", program, args...]`)
 		return
 	}
 	checkTest(errs, field+".test", hc.GetTest(), required)

@@ -36,16 +36,21 @@ func TestServices(t *testing.T) {
 		{"nothing set", func(s *agboxv1.CreateSpec) {
 			s.RequiredServices = []*agboxv1.ServiceSpec{{}}
 			s.OptionalServices = []*agboxv1.ServiceSpec{{}}
-		}, "required_services[0].name: 1 to 63; required_services[0].image: is required; required_services[0].healthcheck: is required; " +
-			"optional_services[0].name: 1 to 63; optional_services[0].image: is required"},
+		}, "required_services[0].name: service name is required; required_services[0].image: is required; " +
+			"required_services[0].healthcheck: must define healthcheck; optional_services[0].name: service name is required; optional_services[0].image: is required"},
 		{"names that cannot be resolved", func(s *agboxv1.CreateSpec) {
-			s.OptionalServices = []*agboxv1.ServiceSpec{healthy("Db"), healthy("a.b"), healthy("localhost"), healthy("10"), healthy("0xa"), healthy("10a")}
-		}, "optional_services[0].name: 1 to 63; optional_services[1].name: 1 to 63; optional_services[localhost].name: stands for; " +
-			"optional_services[10].name: IP address; optional_services[0xa].name: IP address"},
+			s.OptionalServices = []*agboxv1.ServiceSpec{healthy("a b"), healthy(".."), healthy("ä"), healthy(strings.Repeat("x", 64)),
+				healthy("Localhost"), healthy("10"), healthy("0XA"), healthy("127.1"), healthy("10a")}
+		}, "optional_services[0].name: 1 to 63; optional_services[1].name: 1 to 63; optional_services[2].name: 1 to 63; " +
+			"optional_services[3].name: 1 to 63; optional_services[Localhost].name: stands for; optional_services[10].name: IP address; " +
+			"optional_services[0XA].name: IP address; optional_services[127.1].name: IP address"},
+		{"names of older clients", func(s *agboxv1.CreateSpec) {
+			s.OptionalServices = []*agboxv1.ServiceSpec{healthy("Db"), healthy("a.b"), healthy("my_db"), healthy("-x-"), healthy(strings.Repeat("x", 63))}
+		}, ""},
 		{"a name twice, across the lists", func(s *agboxv1.CreateSpec) {
 			s.RequiredServices = []*agboxv1.ServiceSpec{healthy("db"), healthy("db")}
 			s.OptionalServices = []*agboxv1.ServiceSpec{healthy("db")}
-		}, "required_services[1].name: name of required_services[db] already; optional_services[0].name: name of required_services[db] already"},
+		}, "required_services[1].name: duplicate service name: required_services[db]; optional_services[0].name: duplicate service name: required_services[db]"},
 		{"broken rules are told with the name", func(s *agboxv1.CreateSpec) {
 			db := healthy("db")
 			db.Image, db.User, db.MemoryLimit, db.Envs = "A", "-", "1k", map[string]string{"a b": "secret"}
@@ -79,10 +84,10 @@ func TestServices(t *testing.T) {
 }
 
 func TestNameOfService(t *testing.T) {
-	spec := &agboxv1.CreateSpec{OptionalServices: []*agboxv1.ServiceSpec{healthy("db"), {}}}
+	spec := &agboxv1.CreateSpec{OptionalServices: []*agboxv1.ServiceSpec{healthy("DB"), {}}}
 	check(t, validate.NameOfService("web", spec), "")
 	check(t, validate.NameOfService("", spec), "")
-	check(t, validate.NameOfService("db", spec), "optional_services[db].name: name of the sandbox as well")
+	check(t, validate.NameOfService("db", spec), "optional_services[DB].name: name of the sandbox as well")
 }
 
 func TestNumberOfServices(t *testing.T) {

@@ -19,7 +19,7 @@ type ToolPath struct {
 	// Target is absolute and clean.
 	Target   string
 	Writable bool
-	// Optional: left out when the host does not have it. What is not optional must be there.
+	// Optional: left out when the host does not have it, or when the variable is not set. What is not optional must be there.
 	Optional bool
 	// Socket: must be a socket, and is a file or a directory otherwise.
 	Socket bool
@@ -44,13 +44,13 @@ func Tools() []Tool {
 		{"claude", []ToolPath{atHome(".claude"), ifPresent(atHome(".claude.json"))}},
 		{"codex", []ToolPath{atHome(".codex"), atHome(".agents")}},
 		{"git", []ToolPath{
-			{Host: "$SSH_AUTH_SOCK", Target: "/ssh-agent", Socket: true}, // connecting needs no writable mount
-			{Host: "~/.config/gh", Target: home + "/.config/gh"},
+			ifPresent(ToolPath{Host: "$SSH_AUTH_SOCK", Target: "/ssh-agent", Socket: true}), // connecting needs no writable mount
+			ifPresent(ToolPath{Host: "~/.config/gh", Target: home + "/.config/gh"}),
 			ifPresent(atHome(".ssh/known_hosts")),
 		}},
-		{"uv", []ToolPath{atHome(".cache/uv"), atHome(".local/share/uv")}},
-		{"npm", []ToolPath{atHome(".npm")}},
-		{"apt", []ToolPath{{Host: "~/.cache/agents-sandbox-apt", Target: "/var/cache/apt/archives", Writable: true}}},
+		{"uv", []ToolPath{ifPresent(atHome(".cache/uv")), ifPresent(atHome(".local/share/uv"))}},
+		{"npm", []ToolPath{ifPresent(atHome(".npm"))}},
+		{"apt", []ToolPath{ifPresent(ToolPath{Host: "~/.cache/agents-sandbox-apt", Target: "/var/cache/apt/archives", Writable: true})}},
 		{"opencode", []ToolPath{atHome(".config/opencode"), atHome(".local/share/opencode")}},
 	}
 }

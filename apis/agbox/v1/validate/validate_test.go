@@ -46,8 +46,8 @@ func TestCreate(t *testing.T) {
 		{"no source and no target", func(s *agboxv1.CreateSpec) { s.Mounts = []*agboxv1.MountSpec{{}} },
 			"mounts[0].source: is required; mounts[0].target: is required"},
 		{"label keys and values", func(s *agboxv1.CreateSpec) {
-			s.Labels = map[string]string{"": "x", "-a": "x", "b": long, "c": "x\ny", "d\ne": "x", "f\u009b": "x"}
-		}, "labels[\"\"]: bad key; labels[-a]: bad key; labels[b]: 5000 bytes; labels[c]: control; labels[\"d\\ne\"]: bad key; labels[\"f\\u009b\"]: bad key"},
+			s.Labels = map[string]string{"": "x", "-a b=\"ä\"": "x", strings.Repeat("ä", 1024): "x", "b": long, "c": "x\ny", "d\ne": "x", "f\u009b": "x", strings.Repeat("g", 1025): "x"}
+		}, "labels[\"\"]: bad key; labels[b]: 5000 bytes; labels[c]: control; labels[\"d\\ne\"]: bad key; labels[\"f\\u009b\"]: bad key; labels[" + strings.Repeat("g", 64) + "...]: bad key"},
 		{"many labels of a size", func(s *agboxv1.CreateSpec) {
 			s.Labels = map[string]string{}
 			for i := range 17 {
