@@ -178,7 +178,8 @@ func (p *pass) verifySources() error {
 // env returns the environment of the primary.
 func (p *pass) env() []string {
 	tools := map[string]string{}
-	if slices.Contains(p.sb.Spec.GetBuiltinTools(), "git") {
+	isSocket := func(m *storev1.ToolMount) bool { return m.GetTarget() == sshAgent }
+	if slices.ContainsFunc(p.sb.Desired.GetToolMounts(), isSocket) {
 		tools["SSH_AUTH_SOCK"] = sshAgent
 	}
 	return p.envList(tools, p.sb.Spec.GetEnvs())

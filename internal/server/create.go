@@ -50,8 +50,16 @@ type specRequest interface {
 	GetConfigYaml() []byte
 }
 
-// finalSpec merges create_spec over config_yaml and gives the result its one form.
+// finalSpec merges create_spec over config_yaml and gives the result its one form, with host paths resolved on this host.
 func (s *Server) finalSpec(req specRequest) (*agboxv1.CreateSpec, error) {
+	spec, err := s.mergedSpec(req)
+	if err == nil {
+		hostfiles.ResolveParents(spec)
+	}
+	return spec, err
+}
+
+func (s *Server) mergedSpec(req specRequest) (*agboxv1.CreateSpec, error) {
 	if len(req.GetConfigYaml()) == 0 {
 		if req.GetCreateSpec() == nil {
 			return nil, invalid("create_spec", "create_spec is required")

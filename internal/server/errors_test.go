@@ -192,19 +192,22 @@ func TestMountSources(t *testing.T) {
 	f.must(os.Symlink(path("nowhere"), path("dangling")))
 	f.must(syscall.Mkfifo(path("fifo"), 0o600))
 	for source, want := range map[string]string{
-		"file": "", "dir": "", "dir/inner": "",
-		"link":          "is, or goes through, a symbolic link; write " + fmt.Sprintf("%q", path("file")),
-		"dirlink/inner": "is, or goes through, a symbolic link; write " + fmt.Sprintf("%q", path("dir/inner")),
-		"dangling":      "does not exist on this host",
-		"gone":          "does not exist on this host",
-		"file/x":        "cannot be inspected: not a directory",
-		"fifo":          "is not a file, directory or socket",
+		"file": "", "dir": "", "dir/inner": "", "dirlink/inner": "",
+		"link":     "is, or goes through, a symbolic link; write " + fmt.Sprintf("%q", path("file")),
+		"dangling": "does not exist on this host",
+		"gone":     "does not exist on this host",
+		"file/x":   "cannot be inspected: not a directory",
+		"fifo":     "is not a file, directory or socket",
 	} {
-		_, err := f.CreateSandbox(t.Context(), &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{
+		resp, err := f.CreateSandbox(t.Context(), &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{
 			Image: "x", Mounts: []*agboxv1.MountSpec{{Source: "/srv", Target: "/ok"}, {Source: path(source), Target: "/x"}},
 		}})
 		if want == "" {
 			f.must(err)
+			recorded, _ := strings.CutPrefix(resp.GetSandbox().GetSpec().GetMounts()[1].GetSource(), dir+"/")
+			if recorded != strings.Replace(source, "dirlink", "dir", 1) {
+				t.Errorf("%s is recorded as %s", source, recorded)
+			}
 			continue
 		}
 		refused(t, err, codes.InvalidArgument, "INVALID_SPEC", fmt.Sprintf("mounts[1].source %q %s", path(source), want), map[string]string{"field": "mounts[1].source"})

@@ -157,7 +157,7 @@ func TestCreateChecksInStages(t *testing.T) {
 		return err
 	}
 	spec := &agboxv1.CreateSpec{
-		Image: "x", BuiltinTools: []string{"npm", "git"},
+		Image: "x", BuiltinTools: []string{"claude", "codex"},
 		Mounts: []*agboxv1.MountSpec{{Source: "/no/such", Target: "/m"}}, Copies: []*agboxv1.CopySpec{{Source: "/no/such", Target: "/c"}},
 	}
 	err := create(spec)

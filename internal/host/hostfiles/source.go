@@ -15,6 +15,29 @@ import (
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
 )
 
+// ResolveParents replaces the symbolic links among the parent directories of each source, so that the spec that is recorded names the
+// directories themselves; a link that is changed later changes nothing. It leaves the last element, which must not be a link, and paths
+// that are invalid or do not exist, for the checks to refuse.
+func ResolveParents(spec *agboxv1.CreateSpec) {
+	for _, m := range spec.GetMounts() {
+		m.Source = resolveParents(m.GetSource())
+	}
+	for _, c := range spec.GetCopies() {
+		c.Source = resolveParents(c.GetSource())
+	}
+}
+
+func resolveParents(path string) string {
+	if !filepath.IsAbs(path) || filepath.Clean(path) != path {
+		return path
+	}
+	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if err != nil {
+		return path
+	}
+	return filepath.Join(dir, filepath.Base(path))
+}
+
 // CheckMounts checks the sources of mounts on this host. It returns every broken one, in order.
 func CheckMounts(mounts []*agboxv1.MountSpec) (broken validate.Errors) {
 	for i, m := range mounts {

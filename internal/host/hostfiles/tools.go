@@ -41,8 +41,8 @@ func ResolveTools(names []string, home string, getenv func(string) string) (moun
 
 // resolveTool returns neither a mount nor a reason for an optional path that does not exist.
 func resolveTool(tool string, p validate.ToolPath, home string, getenv func(string) string) (m *storev1.ToolMount, why string) {
-	host, why := expand(p.Host, home, getenv)
-	if why != "" {
+	host, why := expand(p, home, getenv)
+	if host == "" {
 		return nil, why
 	}
 	source, err := filepath.EvalSymlinks(host)
@@ -69,10 +69,14 @@ func wayOut(tool string, p validate.ToolPath) string {
 	return fmt.Sprintf("create it, or leave %q out", tool)
 }
 
-// expand returns the absolute host path of "~/..." or "$NAME".
-func expand(host, home string, getenv func(string) string) (path, why string) {
+// expand returns the absolute host path of "~/..." or "$NAME"; neither a path nor a reason for an optional variable that is not set.
+func expand(p validate.ToolPath, home string, getenv func(string) string) (path, why string) {
+	host := p.Host
 	if name, ok := strings.CutPrefix(host, "$"); ok {
 		value := getenv(name)
+		if value == "" && p.Optional {
+			return "", ""
+		}
 		if value == "" {
 			return "", fmt.Sprintf("needs %s, which is not set in the daemon's environment; set it there, or leave the tool out", host)
 		}
