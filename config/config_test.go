@@ -412,3 +412,20 @@ func TestLevel(t *testing.T) {
 		}
 	}
 }
+
+// TestKeysOfOlderDaemonsAreIgnored with a warning; their sections are checked as always.
+func TestKeysOfOlderDaemonsAreIgnored(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config.toml")
+	text := "[runtime]\nlog_level = \"debug\"\nidle_ttl = \"5m\"\n[artifacts]\nexec_output_template = \"{sandbox_id}/{exec_id}\"\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, origin, err := Load(file, Paths{})
+	if err != nil || c.Runtime.IdleTTL != 5*time.Minute {
+		t.Fatalf("%v, %v", c.Runtime.IdleTTL, err)
+	}
+	want := []string{"artifacts.exec_output_template has no effect: the names of logs are fixed", "runtime.log_level has no effect: write log.level"}
+	if got := origin.Warnings(); !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+}

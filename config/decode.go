@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -80,11 +81,11 @@ func written(raw any) string {
 	return fmt.Sprint(raw)
 }
 
-// unknownKeys returns an error for every key of the file that nothing reads.
+// unknownKeys returns an error for every key of the file that is neither read nor ignored.
 func unknownKeys(meta toml.MetaData) error {
 	var errs []error
 	known := names()
-	for _, key := range topmost(strangers(meta.Keys(), known)) {
+	for _, key := range topmost(strangers(meta.Keys(), slices.AppendSeq(slices.Clone(known), maps.Keys(ignored)))) {
 		text := fmt.Sprintf("%s: unknown key", key)
 		if near := nearest(key, known); near != "" {
 			text += fmt.Sprintf("; did you mean %s?", near)

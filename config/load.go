@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -31,6 +33,22 @@ func (o Origin) Of(key string) string {
 		return o.File
 	}
 	return "default"
+}
+
+// ignored are keys of older daemons: what to write instead, or why there is none.
+var ignored = map[string]string{
+	"runtime.log_level":              "write log.level",
+	"artifacts.exec_output_template": "the names of logs are fixed",
+}
+
+// Warnings returns one sentence for each key of the file that is accepted for older files and has no effect, sorted.
+func (o Origin) Warnings() (list []string) {
+	for _, key := range slices.Sorted(maps.Keys(ignored)) {
+		if o.set[key] {
+			list = append(list, fmt.Sprintf("%s has no effect: %s", key, ignored[key]))
+		}
+	}
+	return list
 }
 
 // Load reads the named configuration file, or the one at the default path if file is empty. A named file must exist; if there

@@ -52,6 +52,9 @@ func checkConfig(cmd *cobra.Command, file string) error {
 	if origin.File == "" {
 		verdict = "there is none, and none is needed; the defaults hold"
 	}
+	for _, warning := range origin.Warnings() {
+		fmt.Fprintln(cmd.ErrOrStderr(), "warning:", warning)
+	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "configuration file %s: %s\n", cmp.Or(origin.File, paths.ConfigFile), verdict)
 	return err
 }

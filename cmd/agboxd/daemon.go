@@ -64,7 +64,7 @@ func serve(ctx context.Context, o options, stderr io.Writer) error {
 	hangups := make(chan os.Signal, 1) // registered first: an early SIGHUP must neither kill agboxd nor be lost
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
-	cfg, _, paths, err := effective(o.configFile)
+	cfg, origin, paths, err := effective(o.configFile)
 	if err != nil {
 		return err
 	}
@@ -81,6 +81,9 @@ func serve(ctx context.Context, o options, stderr io.Writer) error {
 	d, err := assemble(ctx, cfg, paths, o, newLogger(cfg.Log.Format, level, stderr))
 	if err != nil {
 		return err
+	}
+	for _, warning := range origin.Warnings() {
+		d.log.Warn("a key of the configuration file is ignored", "file", origin.File, "reason", warning)
 	}
 	d.level = level
 	d.load = func() (config.Config, error) {
