@@ -87,6 +87,8 @@ type Runtime struct {
 	HookTimeout       time.Duration `toml:"hook_timeout"`
 	StopGrace         time.Duration `toml:"stop_grace"`
 	CancelGrace       time.Duration `toml:"cancel_grace"`
+	HostUID           int           `toml:"host_uid"`
+	HostGID           int           `toml:"host_gid"`
 	PidsLimit         int           `toml:"pids_limit"`
 	MemoryLimit       Size          `toml:"memory_limit"`
 	ResyncInterval    time.Duration `toml:"resync_interval"`

@@ -243,6 +243,8 @@ func TestValidateEachKey(t *testing.T) {
 		{"runtime.event_history_limit", func(c *Config) { c.Runtime.EventHistoryLimit = -1 }},
 		{"runtime.health_timeout", func(c *Config) { c.Runtime.HealthTimeout = 0 }},
 		{"runtime.hook_timeout", func(c *Config) { c.Runtime.HookTimeout = 2 * time.Hour }},
+		{"runtime.host_uid", func(c *Config) { c.Runtime.HostUID = -1 }},
+		{"runtime.host_gid", func(c *Config) { c.Runtime.HostGID = -1 }},
 		{"runtime.pids_limit", func(c *Config) { c.Runtime.PidsLimit = 63 }},
 		{"runtime.pids_limit", func(c *Config) { c.Runtime.PidsLimit = 4194305 }},
 		{"runtime.memory_limit", func(c *Config) { c.Runtime.MemoryLimit = 16<<20 - 1 }},

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"math"
 	"reflect"
 	"time"
 )
@@ -47,6 +48,9 @@ var table = []Key{
 	{"runtime.hook_timeout", true, `How long one post_start_on_primary hook may run.`, bounded(time.Second, time.Hour, "")},
 	{"runtime.stop_grace", true, `The time from TERM to KILL when a sandbox is stopped. "0" kills at once.`, bounded(0, time.Hour, "")},
 	{"runtime.cancel_grace", true, `The time from TERM to KILL when an exec is cancelled. "0" kills at once.`, bounded(0, time.Hour, "")},
+	{"runtime.host_uid", false, `The number of the user agbox that PID 1 makes in a container whose image has none, and HOST_UID in every container. ` +
+		`"0": the daemon's own, or 1000 if that is root's. A new value applies to containers created from then on.`, bounded(1, math.MaxInt32, "the daemon's")},
+	{"runtime.host_gid", false, `The same of the group, and HOST_GID.`, bounded(1, math.MaxInt32, "the daemon's")},
 	{"runtime.pids_limit", true, `Processes and threads of a container whose spec has no pids_limit. A new value applies to containers created from then on.`, bounded(64, 4194304, "")},
 	{"runtime.memory_limit", true, `The memory of a container, service or not, whose spec has no memory_limit. A new value applies to sandboxes accepted ` +
 		`from then on.`, memoryOrNone},

@@ -15,7 +15,8 @@
 //	--probe                init: handles the request of execid.Runtime before the release
 //	--run=TEXT             exec and main: ID of this run of the container, recorded in journals
 //	--user=USER            user of commands: "name", "uid", "name:group" or "uid:gid"; a request may name another
-//	--default-user=USER    user of commands without --user, if the image has no user agbox
+//	--host-user=UID:GID    user of commands without --user if the image has no user agbox: init makes it, with these numbers
+//	--default-user=USER    the same without --host-user, as older releases of agboxd create containers
 //	--dir=PATH             absolute working directory of the main process; default: the container's working directory
 //	--log-limit=BYTES      size limit of each of the main process's two logs, over all its starts; 0, the default: no limit
 //

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -228,7 +229,7 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 		NoRoom:         d.disk.NoRoom,
 		MakeRoom:       d.disk.MakeRoom,
 		Clock:          func() clockjump.Reading { return clockjump.Reading(d.clock.Read()) },
-		Host:           sandbox.Host{CheckMounted: hostfiles.CheckMounted, ShimDir: shimDir, CoverDir: d.coverDir, HostUID: os.Getuid(), HostGID: os.Getgid()},
+		Host:           sandbox.Host{CheckMounted: hostfiles.CheckMounted, ShimDir: shimDir, CoverDir: d.coverDir, HostUID: hostID(r.HostUID, os.Getuid()), HostGID: hostID(r.HostGID, os.Getgid())},
 		BootID:         d.clock.BootID(),
 		ResyncInterval: r.ResyncInterval, Workers: r.Workers, Settings: settings(d.cfg), Logger: d.log, Metrics: m,
 	})
@@ -261,6 +262,9 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	d.socket = connlimit.Newest(socket, d.files.grpc)
 	return nil
 }
+
+// hostID returns the number that the configuration sets for the user of sandboxes or its group, or else the daemon's own, but never root's.
+func hostID(configured, own int) int { return cmp.Or(configured, own, 1000) }
 
 // listen replaces the socket file. This daemon holds the lock beside it, so no other daemon serves on it.
 func listen(path string) (net.Listener, error) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -89,7 +90,7 @@ func (p *pass) missingDirs(ctx context.Context, id, target string) ([]string, er
 	return nil, nil
 }
 
-// owner returns the user that execs run as: the spec's, else agbox if the image has that user, else the image's.
+// owner returns the user that execs of the container run as, as its PID 1 will find it before the image's entrypoint has run.
 func (p *pass) owner(ctx context.Context, id string) (passwd.Identity, error) {
 	users, err := p.containerFile(ctx, id, "/etc/passwd")
 	if err != nil {
@@ -99,19 +100,33 @@ func (p *pass) owner(ctx context.Context, id string) (passwd.Identity, error) {
 	if err != nil {
 		return passwd.Identity{}, err
 	}
+	d, err := p.o.Engine.InspectContainer(ctx, id)
+	if err != nil {
+		return passwd.Identity{}, err
+	}
 	user := p.sb.Spec.GetUser()
-	if user == "" {
-		image, err := p.o.Engine.InspectImage(ctx, p.sb.Spec.GetImage())
-		if err != nil && !errdefs.IsNotFound(err) {
-			return passwd.Identity{}, err
-		}
-		user = passwd.Default(users, image.User)
+	if ids, ok := passwd.ParseIDs(argument(d.Entrypoint, hostUserFlag)); ok && passwd.IsOwn(user) {
+		users, groups = passwd.WithOwn(users, groups, ids)
+		user = cmp.Or(user, passwd.Own)
+	}
+	if user == "" { // a container of an older release
+		user = passwd.Default(users, argument(d.Entrypoint, "--default-user="))
 	}
 	who, err := passwd.Lookup(users, groups, user)
 	if err != nil {
 		return who, fmt.Errorf("find the owner of copied files: %w: %w", err, errdefs.ErrInvalidArgument)
 	}
 	return who, nil
+}
+
+// argument returns the value of the first argument with that prefix; empty: there is none.
+func argument(args []string, prefix string) string {
+	for _, arg := range args {
+		if value, ok := strings.CutPrefix(arg, prefix); ok {
+			return value
+		}
+	}
+	return ""
 }
 
 // containerFile reads an optional file of the image; nil: it is missing. Errors: ErrInvalidArgument if it is too large or not a regular

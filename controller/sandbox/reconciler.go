@@ -93,7 +93,7 @@ type Host struct {
 	// CheckMounted checks that the mounts of a running container are what their sources name; see hostfiles.CheckMounted. Nil: they are not
 	// checked.
 	CheckMounted func(pid int, known hostfiles.Mounted, mounts []hostfiles.Mounted) (seen bool, err error)
-	// HostUID and HostGID are in the environment of every container.
+	// HostUID and HostGID are in the environment of every container, and the numbers of the user agbox where the image lacks it.
 	HostUID, HostGID int
 }
 

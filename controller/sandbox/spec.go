@@ -17,6 +17,7 @@ import (
 	"github.com/agbox/agbox/internal/host/hostfiles"
 	"github.com/agbox/agbox/internal/host/ipcbounds"
 	"github.com/agbox/agbox/internal/host/naming"
+	"github.com/agbox/agbox/internal/host/passwd"
 )
 
 // sshAgent is the path of the git tool's socket in the container. It is part of the contract.
@@ -100,9 +101,16 @@ func lastingMemory(c *storev1.Confinement) (*dockerx.Shm, map[string]string) {
 	return &dockerx.Shm{Bytes: b.ShmBytes, Files: b.ShmFiles}, b.Sysctls()
 }
 
+// hostUserFlag is an argument of PID 1, with the numbers of the user agbox where the image lacks it. Containers of older releases lack it.
+const hostUserFlag = "--host-user="
+
+func (p *pass) hostUser() passwd.IDs {
+	return passwd.IDs{UID: uint32(p.o.HostUID), GID: uint32(p.o.HostGID)}
+}
+
 // entrypoint returns the shim's command line. Settings of the daemon that are not in it can change later.
 func (p *pass) entrypoint() []string {
-	args := []string{execjournal.ContainerShim, "init", "--gated", "--default-user=" + p.images[""].User}
+	args := []string{execjournal.ContainerShim, "init", "--gated", hostUserFlag + p.hostUser().String()}
 	if profile.IsHardened(p.profile()) {
 		args = append(args, "--hardened")
 	}

@@ -7,14 +7,16 @@ import (
 	"strconv"
 
 	"github.com/agbox/agbox/internal/host/execjournal"
+	"github.com/agbox/agbox/internal/host/passwd"
 )
 
 // options holds the parsed command line. agboxd writes the command line of PID 1 when it creates the container, and it never changes
 // afterwards: a new version may add options and must still accept all old ones.
 type options struct {
 	verb        string
-	defaultUser string   // the image's user
-	user        string   // the sandbox's user; empty: agbox if the image has that user, else defaultUser
+	defaultUser string   // the image's user; of containers of older releases, which lack hostUser
+	hostUser    string   // "uid:gid" of the user agbox where the image lacks it; empty: it is not made
+	user        string   // the sandbox's user; empty: agbox, or without hostUser: agbox if the image has that user, else defaultUser
 	dir         string   // working directory of the main process; empty: the container's
 	logLimit    int64    // limit of each log of the main process, in bytes; 0: none
 	hardened    bool     // commands start without capabilities
@@ -36,11 +38,15 @@ func parse(args []string) (o options, ok bool) {
 	f.BoolVar(&o.hardened, "hardened", false, "")
 	f.BoolVar(&o.probe, "probe", false, "")
 	f.StringVar(&o.defaultUser, "default-user", "", "")
+	f.StringVar(&o.hostUser, "host-user", "", "")
 	f.StringVar(&o.user, "user", "", "")
 	f.StringVar(&o.run, "run", "", "")
 	f.StringVar(&o.dir, "dir", "", "")
 	f.Int64Var(&o.logLimit, "log-limit", 0, "")
 	if f.Parse(args[1:]) != nil || o.dir != "" && !filepath.IsAbs(o.dir) || o.logLimit < 0 {
+		return o, false
+	}
+	if _, valid := passwd.ParseIDs(o.hostUser); o.hostUser != "" && !valid {
 		return o, false
 	}
 	rest := f.Args()
@@ -64,6 +70,9 @@ func parse(args []string) (o options, ok bool) {
 // args returns the arguments with which init starts a helper process with the given verb.
 func (o options) args(verb string) []string {
 	list := []string{"agbox-shim", verb, "--default-user=" + o.defaultUser}
+	if o.hostUser != "" {
+		list = append(list, "--host-user="+o.hostUser)
+	}
 	if o.hardened {
 		list = append(list, "--hardened")
 	}

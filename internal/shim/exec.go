@@ -104,13 +104,13 @@ func prepare(at Places, o options, sig *signals) (*supervisor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s, s.claim(logs, id, cmp.Or(s.request.User, o.user), o.defaultUser)
+	return s, s.claim(logs, id, o)
 }
 
 // claim opens the logs and creates the journal. It shares the logs with the user here, so that a full disk delays the start instead of
 // failing it. A user that cannot be identified fails the start later, in launch.
-func (s *supervisor) claim(logs int, id, user, defaultUser string) error {
-	who, unknown := identify("/etc", user, defaultUser)
+func (s *supervisor) claim(logs int, id string, o options) error {
+	who, unknown := o.identify(cmp.Or(s.request.User, o.user))
 	for _, name := range []string{execjournal.StdoutName(id), execjournal.StderrName(id)} {
 		fd, err := openLog(logs, name)
 		if errors.Is(err, execjournal.ErrMalformed) {

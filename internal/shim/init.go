@@ -94,11 +94,6 @@ func runInit(at Places, o options) int {
 		children: make(map[string]*child), settled: make(map[string]fileID),
 		failures: make(map[string]int), busy: make(map[string]int), starting: starting{since: make(map[string]time.Time)},
 	}
-	if who, err := identify("/etc", o.user, o.defaultUser); err != nil {
-		say("find the user of commands: %v", err)
-	} else if err := ownWorkspace(who); err != nil {
-		say("set up the working directory: %v", err)
-	}
 	if o.probe {
 		p.unable, p.run = inability(), rand.Text()
 	}

@@ -38,7 +38,7 @@ type job struct {
 
 // become identifies the user of the command and, if commands are to start without privileges, gives them up.
 func (o options) become(user string) (passwd.Identity, error) {
-	who, err := identify("/etc", user, o.defaultUser)
+	who, err := o.identify(user)
 	if err != nil || !o.hardened {
 		return who, err
 	}

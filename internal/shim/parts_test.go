@@ -41,7 +41,7 @@ func TestIdentify(t *testing.T) {
 		{"4294967295", "", passwd.Identity{}, "user"},
 		{"bob:nogroup", "", passwd.Identity{}, `group "nogroup"`},
 	} {
-		got, err := identify(etc, c.spec, c.fallback)
+		got, err := (options{defaultUser: c.fallback}).identifyIn(etc, c.spec)
 		if c.err != "" {
 			if err == nil || !strings.Contains(err.Error(), c.err) {
 				t.Errorf("%q: %v, want %q", c.spec, err, c.err)
@@ -54,25 +54,50 @@ func TestIdentify(t *testing.T) {
 	}
 }
 
+func TestCommandsOfAnImageWithoutAgboxAreNotRoots(t *testing.T) {
+	node := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(node, "passwd"), []byte("root:x:0:0:root:/root:/bin/sh\nnode:x:1000:1000::/home/node:/bin/sh\n"), 0o644))
+	must(t, os.WriteFile(filepath.Join(node, "group"), []byte("root:x:0:\nnode:x:1000:\nwheel:x:10:agbox\n"), 0o644))
+	has := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(has, "passwd"), []byte("agbox:x:7:8::/h:/bin/sh\n"), 0o644))
+	for _, c := range []struct {
+		etc, user string
+		want      passwd.Identity
+	}{
+		{t.TempDir(), "", passwd.Identity{UID: 1000, GID: 1000, Name: "agbox", Home: "/home/agbox", OwnGroup: true}},
+		{node, "", passwd.Identity{UID: 1000, GID: 1000, Name: "agbox", Home: "/home/agbox", OwnGroup: true, Groups: []uint32{10}}},
+		{node, "agbox:wheel", passwd.Identity{UID: 1000, GID: 10, Name: "agbox", Home: "/home/agbox"}},
+		{node, "node", passwd.Identity{UID: 1000, GID: 1000, Name: "node", Home: "/home/node", OwnGroup: true}},
+		{node, "1000", passwd.Identity{UID: 1000, GID: 1000, Name: "node", Home: "/home/node", OwnGroup: true}},
+		{node, "0:0", passwd.Identity{Name: "root", Home: "/root"}},
+		{has, "", passwd.Identity{UID: 7, GID: 8, Name: "agbox", Home: "/h", OwnGroup: true}},
+	} {
+		o := options{hostUser: "1000:1000", defaultUser: "root"}
+		if got, err := o.identifyIn(c.etc, c.user); err != nil || !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%q: %+v, %v; want %+v", c.user, got, err, c.want)
+		}
+	}
+}
+
 func TestIdentifyInHostileImages(t *testing.T) {
 	empty := t.TempDir()
-	if who, err := identify(empty, "", ""); err != nil || who.UID != 0 {
+	if who, err := (options{}).identifyIn(empty, ""); err != nil || who.UID != 0 {
 		t.Errorf("no passwd: %+v, %v", who, err)
 	}
 	withAgbox := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(withAgbox, "passwd"), []byte("agbox:x:1000:1000::/home/agbox:/bin/sh\n"), 0o644))
-	if who, err := identify(withAgbox, "", "root"); err != nil || who.UID != 1000 {
+	if who, err := (options{defaultUser: "root"}).identifyIn(withAgbox, ""); err != nil || who.UID != 1000 {
 		t.Errorf("agbox comes first: %+v, %v", who, err)
 	}
 	fifo := t.TempDir()
 	must(t, syscall.Mkfifo(filepath.Join(fifo, "passwd"), 0o644))
-	if _, err := identify(fifo, "", ""); err == nil {
+	if _, err := (options{}).identifyIn(fifo, ""); err == nil {
 		t.Error("a FIFO was read")
 	}
 	huge := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(huge, "passwd"), nil, 0o644))
 	must(t, os.Truncate(filepath.Join(huge, "passwd"), 1<<40))
-	if _, err := identify(huge, "", ""); err == nil {
+	if _, err := (options{}).identifyIn(huge, ""); err == nil {
 		t.Error("a huge file was read")
 	}
 }
@@ -158,7 +183,7 @@ func TestMounted(t *testing.T) {
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{
 		nil, {"run"}, {"init", "x"}, {"init", "--"}, {"init", "--later=1"}, {"init", "--dir=rel"}, {"init", "--log-limit=-1"},
-		{"init", "--log-limit=x"}, {"init", "--user"}, {"init", "x", "--", "true"},
+		{"init", "--log-limit=x"}, {"init", "--host-user=root"}, {"init", "--user"}, {"init", "x", "--", "true"},
 		{"main"}, {"main", "--"}, {"main", "x", "--", "true"},
 		{"exec"}, {"exec", "../x"}, {"exec", "a", "b"}, {"exec", "a", "--", "b"}, {"exec", "--user=x"},
 	} {
@@ -169,10 +194,10 @@ func TestUsage(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
-	line := "init --default-user=img --user=1:2 --dir=/d --log-limit=7 -- prog --user=x -- y"
+	line := "init --host-user=3:4 --default-user=img --user=1:2 --dir=/d --log-limit=7 -- prog --user=x -- y"
 	o, ok := parse(strings.Fields(line))
 	want := options{
-		verb: "init", defaultUser: "img", user: "1:2", dir: "/d", logLimit: 7,
+		verb: "init", hostUser: "3:4", defaultUser: "img", user: "1:2", dir: "/d", logLimit: 7,
 		command: []string{"prog", "--user=x", "--", "y"},
 	}
 	if !ok || !reflect.DeepEqual(o, want) {
@@ -183,7 +208,7 @@ func TestOptions(t *testing.T) {
 		t.Errorf("main: %+v, %v", again, ok)
 	}
 	sup, ok := parse(append(o.args("exec"), "_hook.0")[1:])
-	if !ok || !reflect.DeepEqual(sup, options{verb: "exec", defaultUser: "img", user: "1:2", execID: "_hook.0"}) {
+	if !ok || !reflect.DeepEqual(sup, options{verb: "exec", hostUser: "3:4", defaultUser: "img", user: "1:2", execID: "_hook.0"}) {
 		t.Errorf("exec: %+v, %v", sup, ok)
 	}
 	if o, ok := parse([]string{"init", "--default-user="}); !ok || o.command != nil {

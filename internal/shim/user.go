@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -21,21 +22,34 @@ import (
 // etcLimit is the largest size in bytes of /etc/passwd and /etc/group. The image's author controls both files.
 const etcLimit = 1 << 20
 
-// identify resolves spec in the passwd and group files of the directory etc; see passwd.Lookup. An empty spec means agbox if passwd has
-// that user, else fallback, else root. A missing file counts as empty.
-func identify(etc, spec, fallback string) (passwd.Identity, error) {
-	users, err := readTable(filepath.Join(etc, "passwd"))
+// identify resolves the user of a command in the passwd and group files of /etc. An empty user is agbox, which exists also where the image
+// lacks it: nothing can make a command run as root, or fail, by removing that user. See also identifyIn for containers of older releases.
+func (o options) identify(user string) (passwd.Identity, error) {
+	return o.identifyIn("/etc", user)
+}
+
+// identifyIn is identify for the files of the directory etc; a missing file counts as empty. Without hostUser, as older releases created
+// containers, an empty user means agbox if passwd has that user, else defaultUser, else root.
+func (o options) identifyIn(etc, user string) (passwd.Identity, error) {
+	users, groups, err := readTables(etc)
 	if err != nil {
 		return passwd.Identity{}, err
 	}
-	groups, err := readTable(filepath.Join(etc, "group"))
-	if err != nil {
-		return passwd.Identity{}, err
+	if ids, ok := passwd.ParseIDs(o.hostUser); ok && passwd.IsOwn(user) {
+		users, groups = passwd.WithOwn(users, groups, ids)
+		user = cmp.Or(user, passwd.Own)
 	}
-	if spec == "" {
-		spec = passwd.Default(users, fallback)
+	if user == "" {
+		user = passwd.Default(users, o.defaultUser)
 	}
-	return passwd.Lookup(users, groups, spec)
+	return passwd.Lookup(users, groups, user)
+}
+
+func readTables(etc string) (users, groups []byte, err error) {
+	if users, err = readTable(filepath.Join(etc, "passwd")); err == nil {
+		groups, err = readTable(filepath.Join(etc, "group"))
+	}
+	return users, groups, err
 }
 
 func readTable(path string) ([]byte, error) {
@@ -111,17 +125,14 @@ func engineHome(home string) bool { return home == "" || home == "/" || home == 
 
 // ownWorkspace changes the owner of the working directory to the user that runs commands, if the directory looks like one that the engine
 // created because the image lacks it: owned by root, mode 0755, on the container's own file system, and empty except for mount points. It
-// changes no other directory: a world-writable /tmp stays root's.
-func ownWorkspace(who passwd.Identity) error {
+// changes no other directory: a world-writable /tmp stays root's. If made, no user of the image can be meant to own /workspace, so that
+// directory need not be empty.
+func ownWorkspace(who passwd.Identity, mounts string, made bool) error {
 	dir, err := os.Getwd()
 	if err != nil {
 		return fmt.Errorf("find the working directory: %w", err)
 	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return fmt.Errorf("find the mounts: %w", err)
-	}
-	if who.UID == 0 || dir == "/" || mounted(string(mounts), dir, false) {
+	if who.UID == 0 || dir == "/" || mounted(mounts, dir, false) {
 		return nil
 	}
 	f, err := os.Open(".")
@@ -136,11 +147,18 @@ func ownWorkspace(who passwd.Identity) error {
 	if owner := st.Sys().(*syscall.Stat_t); owner.Uid != 0 || owner.Gid != 0 || st.Mode() != os.ModeDir|0o755 {
 		return nil
 	}
-	if fresh, err := onlyMounts(f, string(mounts), dir); err != nil || !fresh {
+	fresh, err := onlyMounts(f, mounts, dir)
+	if err != nil {
 		return err
 	}
-	return f.Chown(int(who.UID), int(who.GID))
+	if fresh || made && dir == workspace {
+		return f.Chown(int(who.UID), int(who.GID))
+	}
+	return nil
 }
+
+// workspace is the working directory of a spec that names none.
+const workspace = "/workspace"
 
 // onlyMounts reports whether all entries of the directory are mount points or parents of mount points.
 func onlyMounts(f *os.File, mounts, dir string) (bool, error) {

@@ -870,8 +870,8 @@ type CreateSpec struct {
 	// Program and arguments of the main process, which starts with the container as user in working_dir. When it ends, the sandbox
 	// ends. Empty: none; the sandbox runs until it is stopped.
 	Command []string `protobuf:"bytes,100,rep,name=command,proto3" json:"command,omitempty"`
-	// "name", "uid", "name:group" or "uid:gid" of the main process and of execs. Empty: agbox if the image has that user, else
-	// the image's own user.
+	// "name", "uid", "name:group" or "uid:gid" of the main process and of execs. Empty: agbox. An image
+	// that lacks that user gets it, with the numbers HOST_UID and HOST_GID of the daemon's configuration.
 	User string `protobuf:"bytes,101,opt,name=user,proto3" json:"user,omitempty"`
 	// Absolute. Empty: /workspace.
 	WorkingDir string      `protobuf:"bytes,102,opt,name=working_dir,json=workingDir,proto3" json:"working_dir,omitempty"`

@@ -58,12 +58,11 @@ func shared(passwd, group []byte, id Identity) bool {
 	return false
 }
 
-// Default returns the user of a spec that names none: agbox where passwd has it, else the image's own user, else root.
+// Default returns the user of a spec that names none, in a container of a release that did not make the user agbox: agbox where passwd has
+// it, else the image's own user, else root.
 func Default(passwd []byte, imageUser string) string {
-	for row := range rows(passwd, 7) {
-		if row[0] == "agbox" {
-			return "agbox"
-		}
+	if HasOwn(passwd) {
+		return Own
 	}
 	if imageUser != "" {
 		return imageUser

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -92,7 +93,7 @@ func (d *fakeDaemon) start() {
 	execs := execjournal.New(filepath.Join(d.dir, "logs"), filepath.Join(d.dir, "s"))
 	ctl := controller.New(controller.Config{
 		Store: st, Engine: d.engine, Execs: execs, WatchExecs: execs.Watch, WatchAgents: execs.WatchAgents, BootID: "boot",
-		Host:           sandbox.Host{ShimDir: "/shim", HostUID: os.Getuid(), HostGID: os.Getgid()},
+		Host:           sandbox.Host{ShimDir: "/shim", HostUID: cmp.Or(os.Getuid(), 1000), HostGID: cmp.Or(os.Getgid(), 1000)},
 		ResyncInterval: resync, Workers: 8,
 		Settings: controller.Settings{
 			StopGrace: 2 * time.Second, CancelGrace: 5 * time.Second, HookTimeout: time.Minute, HealthTimeout: time.Minute,

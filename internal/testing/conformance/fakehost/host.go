@@ -113,8 +113,8 @@ func command(spec dockerx.ContainerSpec) (*exec.Cmd, error) {
 		}
 		cmd.Path, cmd.Err = self, nil
 		for i, arg := range cmd.Args {
-			if strings.HasPrefix(arg, "--default-user=") { // only root could start commands of other users
-				cmd.Args[i] = fmt.Sprintf("--default-user=%d:%d", os.Geteuid(), os.Getegid())
+			if strings.HasPrefix(arg, "--host-user=") { // only root could start commands of other users
+				cmd.Args[i] = fmt.Sprintf("--host-user=%d:%d", os.Geteuid(), os.Getegid())
 			}
 		}
 		places := []string{ctl, mounts[execjournal.ContainerLogs], mounts[execjournal.ContainerOut]}
