@@ -41,6 +41,31 @@ demo: ## See it work: a sandbox whose exec survives kill -9 of the daemon.
 bench: engine image build ## Compare agbox with the bare Docker API, or with the programs in AGAINST, a directory, side by side.
 	go run ./hack/bench $(if $(AGAINST),-against $(AGAINST))
 
+PROGRAMS := agboxd agbox agbox-shim
+BIN ?= bin
+PREFIX ?= /usr/local
+UNIT := $(DESTDIR)/etc/systemd/system/agboxd.service
+COMPLETION := $(DESTDIR)$(PREFIX)/share/bash-completion/completions/agbox
+
+.PHONY: install
+install: ## Install what "make build" built, and the systemd unit, below PREFIX (/usr/local) and DESTDIR (root).
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(addprefix $(BIN)/,$(PROGRAMS))
+	install -d -m 755 $(dir $(UNIT)) $(dir $(COMPLETION)) $(DESTDIR)/etc/agents-sandbox
+	install -d -m 700 $(DESTDIR)/var/lib/agents-sandbox
+	sed 's#/usr/local/bin/#$(PREFIX)/bin/#' config/systemd/agboxd.service > $(UNIT)
+	chmod 644 $(UNIT)
+	$(BIN)/agbox completion bash > $(COMPLETION)
+	$(if $(DESTDIR),,if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi)
+	@echo 'installed; start it with: systemctl enable --now agboxd (docs/install.md)'
+
+.PHONY: uninstall
+uninstall: ## Stop the service and remove what install installed. Sandboxes and their data stay (root).
+	$(if $(DESTDIR),,if [ -d /run/systemd/system ]; then systemctl disable --now agboxd || true; fi)
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(PROGRAMS)) $(UNIT) $(COMPLETION)
+	$(if $(DESTDIR),,if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi)
+	@echo 'These stay: /var/lib/agents-sandbox (records, logs), /etc/agents-sandbox (configuration), and in Docker the sandboxes, their networks,'
+	@echo 'images, and the volume agbox-marker-<instance>. docs/install.md says how to remove them.'
+
 .PHONY: clean
 clean: ## Remove what was built; the tools stay (rm -r bin for those too).
 	rm -f bin/agboxd bin/agbox bin/agbox-shim

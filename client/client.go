@@ -94,17 +94,38 @@ func (c *Client) Close() error { return c.close() }
 // EnvHost names the environment variable that overrides DefaultSocket.
 const EnvHost = "AGBOX_HOST"
 
-// DefaultSocket returns where agboxd listens: $AGBOX_HOST if set; else below $XDG_RUNTIME_DIR; without that,
-// /run/agbox for root and the data directory's "run" for others. The same rules as the daemon's.
+// systemSocket is the socket of the system service.
+const systemSocket = "/run/agbox/agboxd.sock"
+
+// DefaultSocket returns where agboxd listens: $AGBOX_HOST if set; else the socket of this user's own daemon, by the daemon's rules (below
+// $XDG_RUNTIME_DIR; without that, /run/agbox for root and the data directory's "run" for others). If there is no such socket, it is that of the
+// system service, where its directory exists.
 func DefaultSocket() string {
 	if host := os.Getenv(EnvHost); host != "" {
 		return SocketPath(host)
 	}
+	return existing(ownSocket(), systemSocket)
+}
+
+// existing returns own, or system if only the directory of system exists: a service that restarts has no socket for a moment.
+func existing(own, system string) string {
+	if there(own) || !there(filepath.Dir(system)) {
+		return own
+	}
+	return system
+}
+
+func there(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+func ownSocket() string {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
 		return filepath.Join(dir, "agbox", "agboxd.sock")
 	}
 	if os.Geteuid() == 0 {
-		return "/run/agbox/agboxd.sock"
+		return systemSocket
 	}
 	return filepath.Join(dataDir(), "run", "agboxd.sock")
 }

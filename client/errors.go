@@ -129,7 +129,7 @@ func (c *Client) unreachable(cause string) string {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Sprintf("no agboxd at %s: no such socket; %s", c.socket, hint)
 	case errors.Is(err, syscall.EACCES):
-		return fmt.Sprintf("no access to %s: agboxd runs as another user; run this as that user", c.socket)
+		return fmt.Sprintf("no access to %s: agboxd runs as another user; run this as that user, or join the group of its socket.group", c.socket)
 	case err == nil && info.Mode().Type() != fs.ModeSocket:
 		return fmt.Sprintf("%s is not a socket; --host or %s name another one", c.socket, EnvHost)
 	}

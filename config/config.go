@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -19,6 +20,9 @@ import (
 
 // Values of the keys that accept a fixed set of words.
 const (
+	SocketModeOwner = "0600" // socket.mode
+	SocketModeGroup = "0660"
+
 	HTTPOff = "off" // http.listen
 
 	InterruptedCreateResume = "resume" // runtime.interrupted_create
@@ -47,6 +51,7 @@ const (
 // Config is the whole configuration. The zero value is not valid; start from Default. The table of keys.go has the meaning and
 // the range of each field, and whether it can be reloaded.
 type Config struct {
+	Socket    Socket    `toml:"socket"`
 	HTTP      HTTP      `toml:"http"`
 	Docker    Docker    `toml:"docker"`
 	Runtime   Runtime   `toml:"runtime"`
@@ -58,6 +63,20 @@ type Config struct {
 	Disk      Disk      `toml:"disk"`
 	Backup    Backup    `toml:"backup"`
 	Log       Log       `toml:"log"`
+}
+
+// Socket configures who may use the gRPC socket.
+type Socket struct {
+	Group string `toml:"group"`
+	Mode  string `toml:"mode"`
+}
+
+// FileMode returns the permissions of the socket: Mode, or by default 0660 with a Group and 0600 without one.
+func (s Socket) FileMode() os.FileMode {
+	if s.Mode == SocketModeGroup || s.Mode == "" && s.Group != "" {
+		return 0o660
+	}
+	return 0o600
 }
 
 // HTTP configures /metrics, /healthz and /readyz.

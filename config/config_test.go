@@ -217,6 +217,9 @@ func TestValidateEachKey(t *testing.T) {
 		key   string
 		spoil func(*Config)
 	}{
+		{"socket.group", func(c *Config) { c.Socket.Group = "no such group" }},
+		{"socket.mode", func(c *Config) { c.Socket.Mode = "0666" }},
+		{"socket.mode", func(c *Config) { c.Socket = Socket{Group: "0", Mode: "0600"} }},
 		{"http.listen", func(c *Config) { c.HTTP.Listen = "nine" }},
 		{"http.listen", func(c *Config) { c.HTTP.Listen = "127.0.0.1:99999" }},
 		{"docker.host", func(c *Config) { c.Docker.Host = "docker.sock" }},

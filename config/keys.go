@@ -23,6 +23,10 @@ type Key struct {
 func Keys() []Key { return table }
 
 var table = []Key{
+	{"socket.group", false, `The Unix group, by name or number, whose members may use the gRPC socket. Each of them can become root on this host ` +
+		`(docs/security.md). Empty: only the daemon's user.`, groupRule},
+	{"socket.mode", false, `The permissions of the socket. Empty: "0660" if socket.group is set, else "0600".`, socketModeRule},
+
 	{"http.listen", false, `The address of /metrics, /healthz and /readyz. Keep it on loopback: there is no password. ` +
 		`If the port is in use, the daemon starts without it and tries again.`, listenRule},
 

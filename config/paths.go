@@ -25,6 +25,19 @@ type Paths struct {
 	Lock string
 }
 
+// SystemPaths returns the paths of the system service: those that ResolvePaths finds in the environment of
+// config/systemd/agboxd.service.
+func SystemPaths() Paths {
+	return Paths{
+		ConfigFile: "/etc/agents-sandbox/config.toml",
+		DataDir:    "/var/lib/agents-sandbox",
+		Database:   "/var/lib/agents-sandbox/ids.db",
+		RunDir:     "/run/agbox",
+		Socket:     "/run/agbox/agboxd.sock",
+		Lock:       "/run/agbox/agboxd.lock",
+	}
+}
+
 // ResolvePaths returns the paths for the user uid by the XDG variables of getenv. Without XDG_RUNTIME_DIR the
 // run directory is /run/agbox for root, and run in the data directory for others.
 //

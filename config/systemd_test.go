@@ -28,6 +28,30 @@ func TestSystemdDoesNotRestartADrainedDaemon(t *testing.T) {
 	}
 }
 
+// TestSystemPathsAreThoseOfTheUnit: commands that root runs find the service's files by SystemPaths.
+func TestSystemPathsAreThoseOfTheUnit(t *testing.T) {
+	unit, err := os.ReadFile("systemd/agboxd.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := map[string]string{}
+	for line := range strings.Lines(string(unit)) {
+		if list, ok := strings.CutPrefix(line, "Environment="); ok {
+			for field := range strings.FieldsSeq(list) {
+				key, value, _ := strings.Cut(field, "=")
+				env[key] = value
+			}
+		}
+	}
+	got, err := ResolvePaths(func(key string) string { return env[key] }, 0)
+	if err != nil || got != SystemPaths() {
+		t.Errorf("the unit has %+v, %v", got, err)
+	}
+	if env["HOME"] == "" {
+		t.Error("no HOME")
+	}
+}
+
 // TestTheUnitStartsWithTheRightTimeAndMayAskForIt: ProtectClock filters adjtimex, by which the daemon learns whether the clock is
 // synchronised, together with the calls that set it.
 func TestTheUnitStartsWithTheRightTimeAndMayAskForIt(t *testing.T) {

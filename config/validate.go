@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -20,6 +21,10 @@ func (c Config) Validate() error {
 		if err := k.rule.check(k.field(&c).Interface()); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", k.Name, err))
 		}
+	}
+	if c.Socket.Group != "" && c.Socket.Mode == SocketModeOwner {
+		errs = append(errs, fmt.Errorf("socket.mode: %q keeps the members of socket.group %q out; write %q, or remove one of the two keys",
+			c.Socket.Mode, c.Socket.Group, SocketModeGroup))
 	}
 	return errors.Join(errs...)
 }
@@ -36,6 +41,9 @@ func ruleOf[T any](kind, text string, check func(T) error) rule {
 }
 
 var (
+	groupRule      = ruleOf("string", "a group of this host, or empty", knownGroup)
+	socketModeRule = ruleOf("string", `"0600", "0660", or empty`, socketMode)
+
 	listenRule   = ruleOf("string", `host:port, or "off"`, listen)
 	engineRule   = ruleOf("string", `"unix:///path", "tcp://host:port", or empty`, engineHost)
 	subnetRule   = ruleOf("string", "an IPv4 block from /8 to /24", subnetPool)
@@ -83,6 +91,34 @@ func oneOf(allowed ...string) rule {
 		}
 		return fmt.Errorf("%q is unknown; write one of %s", value, strings.Join(allowed, ", "))
 	})
+}
+
+// knownGroup also looks the group up: a daemon whose group is misspelt would let nobody in.
+func knownGroup(value string) error {
+	if value == "" {
+		return nil
+	}
+	_, err := GroupID(value)
+	return err
+}
+
+// GroupID returns the number of a group of this host, which name has as its name or number.
+func GroupID(name string) (int, error) {
+	if id, err := strconv.ParseUint(name, 10, 31); err == nil {
+		return int(id), nil
+	}
+	group, err := user.LookupGroup(name)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a group of this host; make it (groupadd --system %s), or write another name or a number", name, name)
+	}
+	return strconv.Atoi(group.Gid)
+}
+
+func socketMode(value string) error {
+	if value == "" || value == SocketModeOwner || value == SocketModeGroup {
+		return nil
+	}
+	return fmt.Errorf("%q is unknown; write %q for the daemon's user alone, or %q for socket.group as well", value, SocketModeOwner, SocketModeGroup)
 }
 
 func listen(value string) error {

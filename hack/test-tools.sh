@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes sure that what the tests call is there: a C compiler, since Go's race detector is linked with cgo; ip and
 # nsenter for private engines; git for saved work trees and ignored files; mount, mkfs.ext4 and btrfs for small disks; protoc and Python with
-# grpcio for a client in Python. Installs Debian's
+# grpcio for a client in Python; systemd-analyze for the unit. Installs Debian's
 # packages when we are root; otherwise says what to do.
 set -euo pipefail
 
@@ -15,6 +15,7 @@ command -v mkfs.ext4 >/dev/null || packages+=(e2fsprogs)
 if ! command -v protoc >/dev/null || [[ ! -e /usr/include/google/protobuf/timestamp.proto ]] || ! command -v grpc_python_plugin >/dev/null || ! /usr/bin/python3 -c 'import grpc, google.protobuf' 2>/dev/null; then
   packages+=(protobuf-compiler libprotobuf-dev protobuf-compiler-grpc python3-grpcio python3-protobuf)
 fi
+command -v systemd-analyze >/dev/null || packages+=(systemd)
 command -v mkfs.btrfs >/dev/null && command -v btrfs >/dev/null || packages+=(btrfs-progs)
 [[ ${#packages[@]} -gt 0 ]] || exit 0
 

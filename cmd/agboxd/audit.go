@@ -59,7 +59,7 @@ func runAudit(cmd *cobra.Command, o auditOptions) error {
 	if o.output != outputText && o.output != outputJSON {
 		return &exitError{exitUsage, fmt.Errorf("--output is %q; use %s or %s", o.output, outputText, outputJSON)}
 	}
-	cfg, _, paths, err := effective(o.configFile)
+	cfg, _, paths, err := effective(cmd, o.configFile)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-const configFlagHelp = "configuration file (default: $XDG_CONFIG_HOME/agents-sandbox/config.toml if it exists)"
+const configFlagHelp = "configuration file (default: agents-sandbox/config.toml in $XDG_CONFIG_HOME, or in /etc for the system service)"
 
 // configCommand checks or shows configuration files. It needs no daemon and changes nothing.
 func configCommand() *cobra.Command {
@@ -41,7 +41,7 @@ func configCommand() *cobra.Command {
 }
 
 func checkConfig(cmd *cobra.Command, file string) error {
-	cfg, origin, paths, err := effective(file)
+	cfg, origin, paths, err := effective(cmd, file)
 	if err != nil {
 		return err
 	}
@@ -60,16 +60,19 @@ func checkConfig(cmd *cobra.Command, file string) error {
 }
 
 func showConfig(cmd *cobra.Command, file string) error {
-	cfg, origin, _, err := effective(file)
+	cfg, origin, paths, err := effective(cmd, file)
 	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(cmd.OutOrStdout(), "# database %s, socket %s\n", paths.Database, paths.Socket); err != nil {
 		return err
 	}
 	return config.Write(cmd.OutOrStdout(), cfg, func(k config.Key) string { return origin.Of(k.Name) })
 }
 
-// effective loads the configuration as this user's daemon would.
-func effective(file string) (config.Config, config.Origin, config.Paths, error) {
-	paths, err := resolved()
+// effective loads the configuration as the daemon whose files cmd uses would.
+func effective(cmd *cobra.Command, file string) (config.Config, config.Origin, config.Paths, error) {
+	paths, err := resolved(cmd)
 	if err != nil {
 		return config.Config{}, config.Origin{}, paths, err
 	}
@@ -91,12 +94,6 @@ func checkRoots(cfg config.Config, paths config.Paths) error {
 		}
 	}
 	return coded(exitUsage, errors.Join(errs...))
-}
-
-// resolved returns the paths of this user's daemon.
-func resolved() (config.Paths, error) {
-	paths, err := config.ResolvePaths(os.Getenv, os.Getuid())
-	return paths, coded(exitUsage, err)
 }
 
 // noFile refuses arguments: the file is named with --config, as for the daemon.

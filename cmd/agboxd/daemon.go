@@ -20,6 +20,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/cobra"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -61,11 +62,12 @@ const memoryLimit = 384 << 20
 const stopTimeout = time.Second
 
 // serve runs the daemon until ctx ends.
-func serve(ctx context.Context, o options, stderr io.Writer) error {
+func serve(cmd *cobra.Command, o options, stderr io.Writer) error {
+	ctx := cmd.Context()
 	hangups := make(chan os.Signal, 1) // registered first: an early SIGHUP must neither kill agboxd nor be lost
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
-	cfg, origin, paths, err := effective(o.configFile)
+	cfg, origin, paths, err := effective(cmd, o.configFile)
 	if err != nil {
 		return err
 	}
@@ -255,7 +257,7 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 		OverQuota: d.ctl.OverQuota, Vanished: d.ctl.Held, LogWhole: d.store.LogWhole, AgentsInNeed: d.agentsInNeed,
 		Sandboxes: byState(sandboxstate.Live(), d.store.CountByState), Agents: byState(agentStates, d.store.CountAgentsByState),
 	})
-	socket, err := listen(paths.Socket)
+	socket, err := listen(paths.Socket, d.cfg.Socket)
 	if err != nil {
 		return err
 	}
@@ -267,7 +269,8 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 func hostID(configured, own int) int { return cmp.Or(configured, own, 1000) }
 
 // listen replaces the socket file. This daemon holds the lock beside it, so no other daemon serves on it.
-func listen(path string) (net.Listener, error) {
+// The socket is closed to others than the daemon's user and, if the configuration says so, a group.
+func listen(path string, access config.Socket) (net.Listener, error) {
 	if err := removeIfThere(path); err != nil {
 		return nil, fmt.Errorf("remove the old socket: %w", err)
 	}
@@ -275,10 +278,29 @@ func listen(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
-	if err := os.Chmod(path, 0o600); err != nil {
+	if err := protect(path, access); err != nil {
 		return nil, errors.Join(fmt.Errorf("protect %s: %w", path, err), l.Close())
 	}
 	return l, nil
+}
+
+// protect sets owner and permissions of the socket. A group that may use it may also pass through its directory, and not list it.
+func protect(path string, access config.Socket) error {
+	if err := os.Chmod(path, 0o600); err != nil {
+		return err
+	}
+	if access.FileMode() == 0o600 {
+		return nil
+	}
+	group := -1 // as it is
+	if access.Group != "" {
+		var err error
+		if group, err = config.GroupID(access.Group); err != nil {
+			return err
+		}
+	}
+	dir := filepath.Dir(path)
+	return errors.Join(os.Chown(dir, -1, group), os.Chmod(dir, 0o710), os.Chown(path, -1, group), os.Chmod(path, access.FileMode()))
 }
 
 // run serves until ctx ends, a drain with exit is done, or the gRPC server fails. Then it stops calls, loops and HTTP, and closes the store

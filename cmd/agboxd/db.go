@@ -37,7 +37,7 @@ func dbCommand() *cobra.Command {
 }
 
 func checkDatabase(cmd *cobra.Command, args []string) error {
-	paths, err := resolved()
+	paths, err := resolved(cmd)
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func checkDatabase(cmd *cobra.Command, args []string) error {
 }
 
 func compactDatabase(cmd *cobra.Command, _ []string) error {
-	paths, err := resolved()
+	paths, err := resolved(cmd)
 	if err != nil {
 		return err
 	}

@@ -96,11 +96,12 @@ func command(stderr io.Writer) *cobra.Command {
 			"configuration file again.",
 		Version: version, SilenceErrors: true, SilenceUsage: true, Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return serve(cmd.Context(), o, stderr)
+			return serve(cmd, o, stderr)
 		},
 	}
 	root.Flags().StringVar(&o.configFile, "config", "", configFlagHelp)
 	root.Flags().StringVar(&o.shim, "shim", "", "agbox-shim to mount into new sandboxes (default: the one beside agboxd)")
+	addSiteFlags(root)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUsage, err} })
 	root.AddCommand(checkStore(), configCommand(), dbCommand(), restoreCommand(), rehydrateCommand(), auditCommand())
 	return root

@@ -40,7 +40,7 @@ func rehydrateCommand() *cobra.Command {
 }
 
 func showRehydration(cmd *cobra.Command, configFile string) error {
-	cfg, _, paths, err := effective(configFile)
+	cfg, _, paths, err := effective(cmd, configFile)
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func oneFile(what string) cobra.PositionalArgs {
 }
 
 func restore(cmd *cobra.Command, from, configFile string) error {
-	cfg, _, paths, err := effective(configFile)
+	cfg, _, paths, err := effective(cmd, configFile)
 	if err != nil {
 		return err
 	}
@@ -182,11 +182,11 @@ func (r *restoration) print(w io.Writer, from string) error {
 	if r.backup.WithLogs {
 		logs = fmt.Sprintf("Logs: %d written, %d were there and are as they were.", r.restored, r.kept)
 	}
-	_, err := fmt.Fprintf(w, `%s is restored: the records of store %s as of %s.
+	_, err := fmt.Fprintf(w, `%s is restored to %s: the records of store %s as of %s.
 %s
 %s
 At its next start agboxd compares the records with the engine. A sandbox whose containers are gone becomes FAILED. Containers
 of sandboxes that the backup does not know are reported (agboxd_unknown_sandboxes) and never removed by it.
-`, from, r.backup.Instance, r.backup.Created.Format(time.RFC3339), kept, logs)
+`, from, r.paths.Database, r.backup.Instance, r.backup.Created.Format(time.RFC3339), kept, logs)
 	return err
 }

@@ -137,7 +137,7 @@ func TestRestore(t *testing.T) {
 	if len(kept) != 1 {
 		t.Fatalf("kept %v", kept)
 	}
-	for _, want := range []string{"is restored: the records of store ", kept[0], "Logs: 1 written, 0 were there", "never removed"} {
+	for _, want := range []string{"is restored to " + p.paths.Database + ": the records of store ", kept[0], "Logs: 1 written, 0 were there", "never removed"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q lacks %q", out, want)
 		}

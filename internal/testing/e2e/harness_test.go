@@ -202,6 +202,7 @@ func (d *daemon) command(args ...string) *exec.Cmd {
 	program := d.program
 	if program == "" {
 		program = filepath.Join(binaries, "agboxd")
+		args = append(args, "--user") // this host may have a system service
 	}
 	cmd := exec.Command(program, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
