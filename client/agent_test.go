@@ -30,7 +30,8 @@ type fakeAgents struct {
 	prompts []*agboxv1.PromptAgentRequest
 	moved   *agboxv1.MoveAgentRequest
 	follow  func() // called at each subscription
-	lose    int    // so many answers and streams are lost
+	watches []*agboxv1.SubscribeAgentsRequest
+	lose    int // so many answers and streams are lost
 }
 
 func serveAgents(t *testing.T) (*fakeAgents, *client.Client) {

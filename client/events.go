@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -123,4 +124,52 @@ func ended(ctx context.Context, err error) error {
 		return context.Cause(ctx)
 	}
 	return err
+}
+
+// AgentWatchOptions say what WatchAgents delivers.
+type AgentWatchOptions struct {
+	// Selector is for agents and sandboxes; empty: all.
+	Selector map[string]string
+	// Sandboxes adds the sandboxes.
+	Sandboxes bool
+	// EventTypes are the types of events to deliver; empty: none.
+	EventTypes []agboxv1.AgentEventType
+	// Cursors are those of an earlier watch, at most one for an agent: its newer events are delivered.
+	Cursors []*agboxv1.AgentCursor
+	// Replay delivers all retained events of agents without a cursor; set it to continue an earlier watch.
+	Replay bool
+	// Reconnect is that of EventOptions. Afterwards all objects are delivered again, and one more item with synced, but no event
+	// is delivered twice and none is lost.
+	Reconnect bool
+	// OnAway is that of AgentEventOptions.
+	OnAway func()
+}
+
+// WatchAgents iterates over the state of all agents and then over its changes; see SubscribeAgents of the API for the items. It always
+// ends with an error: the context's if that ended.
+func (c *Client) WatchAgents(ctx context.Context, o AgentWatchOptions) iter.Seq2[*agboxv1.SubscribeAgentsItem, error] {
+	return func(yield func(*agboxv1.SubscribeAgentsItem, error) bool) {
+		req := &agboxv1.SubscribeAgentsRequest{
+			LabelSelector: o.Selector, IncludeSandboxes: o.Sandboxes, EventTypes: o.EventTypes, Cursors: slices.Clone(o.Cursors), Replay: o.Replay,
+		}
+		subscribe(ctx, c, c.agents.SubscribeAgents, req, o.Reconnect, o.OnAway, func(item *agboxv1.SubscribeAgentsItem, err error) bool {
+			if err == nil {
+				follow(req, item)
+			}
+			return yield(item, err)
+		})
+	}
+}
+
+// follow moves the request behind an item.
+func follow(req *agboxv1.SubscribeAgentsRequest, item *agboxv1.SubscribeAgentsItem) {
+	req.Replay = req.GetReplay() || item.GetSynced()
+	change := item.GetAgent()
+	if change == nil {
+		return
+	}
+	req.Cursors = slices.DeleteFunc(req.GetCursors(), func(c *agboxv1.AgentCursor) bool { return c.GetAgentId() == change.GetCursor().GetAgentId() })
+	if change.GetAgent() != nil {
+		req.Cursors = append(req.Cursors, change.GetCursor())
+	}
 }

@@ -8,11 +8,12 @@ import (
 
 // hub notifies subscribers that a history has new events, without blocking. Histories are named by their buckets.
 type hub struct {
-	mu   sync.Mutex
-	subs map[string]map[chan struct{}]bool
+	mu    sync.Mutex
+	subs  map[string]map[chan struct{}]bool
+	feeds map[*Feed]bool
 }
 
-func newHub() *hub { return &hub{subs: map[string]map[chan struct{}]bool{}} }
+func newHub() *hub { return &hub{subs: map[string]map[chan struct{}]bool{}, feeds: map[*Feed]bool{}} }
 
 // Watch returns a channel that receives one coalesced tick after commits that appended events to the sandbox; it is closed when the
 // sandbox's history is purged. Call Watch before reading, to miss nothing. Any number of subscribers; each calls stop when done; stop may
@@ -43,6 +44,11 @@ func (h *hub) remove(bucket string, sub chan struct{}) {
 
 // notify tells the subscribers about a committed operation. The config of a sandbox or an agent is only deleted by its purge or removal.
 func (h *hub) notify(o op) {
+	h.mu.Lock()
+	for f := range h.feeds {
+		f.observe(o)
+	}
+	h.mu.Unlock()
 	switch {
 	case o.Kind == txlog.Put && isHistory(o.Bucket):
 		h.tick(o.Bucket)

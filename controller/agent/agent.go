@@ -162,12 +162,20 @@ func (r *Reconciler) Status(agentID string) (line string, unverified bool) {
 }
 
 func (r *Reconciler) setStatus(id, line string) {
-	r.scratch.Change(id, func(s *memory) { s.status = line })
+	var changed bool
+	r.scratch.Change(id, func(s *memory) { changed, s.status = s.status != line, line })
+	if changed {
+		r.cfg.Store.NoteAgent(id)
+	}
 }
 
 // verify records that a pass has judged an agent.
 func (r *Reconciler) verify(id string) {
-	r.scratch.Change(id, func(s *memory) { s.verified = true })
+	var changed bool
+	r.scratch.Change(id, func(s *memory) { changed, s.verified = !s.verified, true })
+	if changed {
+		r.cfg.Store.NoteAgent(id)
+	}
 }
 
 // Reader is the part of the store that an Observer reads.
@@ -198,6 +206,7 @@ type Store interface {
 	RequestCancel(ctx context.Context, execID string) (bool, error)
 	RequestInterruptToSave(ctx context.Context, id string) (bool, error)
 	RequestNudge(ctx context.Context, id string) (bool, error)
+	NoteAgent(id string)
 }
 
 // DrainStore is the part of the store that a Drainer uses beside that of its Reconciler.

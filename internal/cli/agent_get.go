@@ -13,12 +13,14 @@ type agentGetOptions struct {
 	output  *string
 	sandbox string
 	labels  []string
+	watch   bool
 }
 
 func (a *app) agentListCommand() *cobra.Command {
 	cmd := a.agentGetCommand()
 	cmd.Use, cmd.Short, cmd.Aliases = "list", "List agents", []string{"ls"}
-	cmd.Long = `List agents, newest first. A "?" behind a state means that the daemon has not observed the agent since the daemon started.`
+	cmd.Long = `List agents, newest first. A "?" behind a state means that the daemon has not observed the agent since the daemon started.
+With -w, print an agent again on each change.`
 	cmd.Example = "  agbox agent list\n  agbox agent list --sandbox web -o wide"
 	cmd.Args, cmd.ValidArgsFunction = noArgs, cobra.NoFileCompletions
 	return cmd
@@ -29,11 +31,17 @@ func (a *app) agentGetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "get [NAME...]", SuggestFor: []string{"ps", "status", "show"}, Short: "Show agents by name, or list all", ValidArgsFunction: a.agentKind().names,
 		Long: `Show agents. "-o yaml" prints manifests that can be applied again. A "?" behind a state means that the daemon has not observed
-the agent since the daemon started.`,
-		Example: "  agbox agent get coder\n  agbox agent get coder -o yaml > coder.yaml",
+the agent since the daemon started. With -w, print an agent again on each change, until ^C or until all named ones are deleted.`,
+		Example: "  agbox agent get coder\n  agbox agent get -l team=a -w\n  agbox agent get coder -o yaml > coder.yaml",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 && (len(o.labels) > 0 || o.sandbox != "") {
 				return usagef(cmd, "expected names, or -l and --sandbox, not both")
+			}
+			if o.watch {
+				if *o.output != "" && *o.output != "wide" {
+					return usagef(cmd, "-w prints a table: without -o, or with -o wide; SubscribeAgents of the API is for programs")
+				}
+				return a.watchAgents(cmd, args, o)
 			}
 			return a.getAgents(cmd, args, o)
 		},
@@ -41,6 +49,7 @@ the agent since the daemon started.`,
 	o.output = outputFlag(cmd, "wide", "yaml", "json", "name")
 	cmd.Flags().StringSliceVarP(&o.labels, "selector", "l", nil, "only those with these labels: key=value,...")
 	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "only those of this sandbox")
+	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "keep running and print changes")
 	onFlag(cmd, "sandbox", a.sandboxKind().names)
 	return cmd
 }

@@ -57,6 +57,7 @@ type Store interface {
 	AgentEvents(ctx context.Context, id string, after uint64, limit int) ([]*agboxv1.AgentEvent, error)
 	Transitions(ctx context.Context, id string, after uint64, limit int) ([]*agboxv1.AgentTransition, error)
 	WatchAgent(id string) (changed <-chan struct{}, stop func())
+	WatchAll() (feed *store.Feed, stop func())
 	Drain() *storev1.DrainRecord
 }
 

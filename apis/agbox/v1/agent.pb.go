@@ -2448,6 +2448,365 @@ func (*AgentEvent_Move) isAgentEvent_Details() {}
 
 func (*AgentEvent_Drain) isAgentEvent_Details() {}
 
+type SubscribeAgentsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For agents and for sandboxes. Empty: all.
+	LabelSelector map[string]string `protobuf:"bytes,1,rep,name=label_selector,json=labelSelector,proto3" json:"label_selector,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Follow sandboxes too. Deleted ones are not sent at the start.
+	IncludeSandboxes bool `protobuf:"varint,2,opt,name=include_sandboxes,json=includeSandboxes,proto3" json:"include_sandboxes,omitempty"`
+	// The types of events to send. Empty: no events.
+	EventTypes []AgentEventType `protobuf:"varint,3,rep,packed,name=event_types,json=eventTypes,proto3,enum=agbox.v1.AgentEventType" json:"event_types,omitempty"`
+	// Positions from an earlier subscription, at most one for an agent. The events of that agent that are newer are sent.
+	Cursors []*AgentCursor `protobuf:"bytes,4,rep,name=cursors,proto3" json:"cursors,omitempty"`
+	// Send all retained events of agents without a cursor; set it to resume. Otherwise the events of agents that exist at the start of the
+	// subscription are sent from that time on.
+	Replay        bool `protobuf:"varint,5,opt,name=replay,proto3" json:"replay,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubscribeAgentsRequest) Reset() {
+	*x = SubscribeAgentsRequest{}
+	mi := &file_agbox_v1_agent_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubscribeAgentsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubscribeAgentsRequest) ProtoMessage() {}
+
+func (x *SubscribeAgentsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agent_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubscribeAgentsRequest.ProtoReflect.Descriptor instead.
+func (*SubscribeAgentsRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *SubscribeAgentsRequest) GetLabelSelector() map[string]string {
+	if x != nil {
+		return x.LabelSelector
+	}
+	return nil
+}
+
+func (x *SubscribeAgentsRequest) GetIncludeSandboxes() bool {
+	if x != nil {
+		return x.IncludeSandboxes
+	}
+	return false
+}
+
+func (x *SubscribeAgentsRequest) GetEventTypes() []AgentEventType {
+	if x != nil {
+		return x.EventTypes
+	}
+	return nil
+}
+
+func (x *SubscribeAgentsRequest) GetCursors() []*AgentCursor {
+	if x != nil {
+		return x.Cursors
+	}
+	return nil
+}
+
+func (x *SubscribeAgentsRequest) GetReplay() bool {
+	if x != nil {
+		return x.Replay
+	}
+	return false
+}
+
+type AgentCursor struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// The events up to this one were received.
+	Sequence      uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentCursor) Reset() {
+	*x = AgentCursor{}
+	mi := &file_agbox_v1_agent_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentCursor) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentCursor) ProtoMessage() {}
+
+func (x *AgentCursor) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agent_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentCursor.ProtoReflect.Descriptor instead.
+func (*AgentCursor) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *AgentCursor) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *AgentCursor) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+type SubscribeAgentsItem struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Item:
+	//
+	//	*SubscribeAgentsItem_Agent
+	//	*SubscribeAgentsItem_Sandbox
+	//	*SubscribeAgentsItem_Synced
+	Item          isSubscribeAgentsItem_Item `protobuf_oneof:"item"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubscribeAgentsItem) Reset() {
+	*x = SubscribeAgentsItem{}
+	mi := &file_agbox_v1_agent_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubscribeAgentsItem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubscribeAgentsItem) ProtoMessage() {}
+
+func (x *SubscribeAgentsItem) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agent_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubscribeAgentsItem.ProtoReflect.Descriptor instead.
+func (*SubscribeAgentsItem) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *SubscribeAgentsItem) GetItem() isSubscribeAgentsItem_Item {
+	if x != nil {
+		return x.Item
+	}
+	return nil
+}
+
+func (x *SubscribeAgentsItem) GetAgent() *AgentChange {
+	if x != nil {
+		if x, ok := x.Item.(*SubscribeAgentsItem_Agent); ok {
+			return x.Agent
+		}
+	}
+	return nil
+}
+
+func (x *SubscribeAgentsItem) GetSandbox() *SandboxChange {
+	if x != nil {
+		if x, ok := x.Item.(*SubscribeAgentsItem_Sandbox); ok {
+			return x.Sandbox
+		}
+	}
+	return nil
+}
+
+func (x *SubscribeAgentsItem) GetSynced() bool {
+	if x != nil {
+		if x, ok := x.Item.(*SubscribeAgentsItem_Synced); ok {
+			return x.Synced
+		}
+	}
+	return false
+}
+
+type isSubscribeAgentsItem_Item interface {
+	isSubscribeAgentsItem_Item()
+}
+
+type SubscribeAgentsItem_Agent struct {
+	Agent *AgentChange `protobuf:"bytes,1,opt,name=agent,proto3,oneof"`
+}
+
+type SubscribeAgentsItem_Sandbox struct {
+	Sandbox *SandboxChange `protobuf:"bytes,2,opt,name=sandbox,proto3,oneof"`
+}
+
+type SubscribeAgentsItem_Synced struct {
+	// Everything that existed at the start was sent. An object of an earlier subscription that was not sent is gone.
+	Synced bool `protobuf:"varint,3,opt,name=synced,proto3,oneof"`
+}
+
+func (*SubscribeAgentsItem_Agent) isSubscribeAgentsItem_Item() {}
+
+func (*SubscribeAgentsItem_Sandbox) isSubscribeAgentsItem_Item() {}
+
+func (*SubscribeAgentsItem_Synced) isSubscribeAgentsItem_Item() {}
+
+type AgentChange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its events are received up to here: the position for a later subscription.
+	Cursor *AgentCursor `protobuf:"bytes,1,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	// Without spec and queue. Absent: it was removed with its conversation, and its cursor is no longer valid.
+	Agent *AgentHandle `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
+	// In order, at most 256 and 1 MiB; further ones follow in the next item.
+	Events []*AgentEvent `protobuf:"bytes,3,rep,name=events,proto3" json:"events,omitempty"`
+	// Events up to this one that were not received were dropped to stay within the bounds of the store; 0: none.
+	DroppedThrough uint64 `protobuf:"varint,4,opt,name=dropped_through,json=droppedThrough,proto3" json:"dropped_through,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *AgentChange) Reset() {
+	*x = AgentChange{}
+	mi := &file_agbox_v1_agent_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentChange) ProtoMessage() {}
+
+func (x *AgentChange) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agent_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentChange.ProtoReflect.Descriptor instead.
+func (*AgentChange) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *AgentChange) GetCursor() *AgentCursor {
+	if x != nil {
+		return x.Cursor
+	}
+	return nil
+}
+
+func (x *AgentChange) GetAgent() *AgentHandle {
+	if x != nil {
+		return x.Agent
+	}
+	return nil
+}
+
+func (x *AgentChange) GetEvents() []*AgentEvent {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+func (x *AgentChange) GetDroppedThrough() uint64 {
+	if x != nil {
+		return x.DroppedThrough
+	}
+	return 0
+}
+
+type SandboxChange struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	// Without spec. Absent: its history was purged, or it no longer has the labels.
+	Sandbox       *SandboxHandle `protobuf:"bytes,2,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxChange) Reset() {
+	*x = SandboxChange{}
+	mi := &file_agbox_v1_agent_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxChange) ProtoMessage() {}
+
+func (x *SandboxChange) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agent_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxChange.ProtoReflect.Descriptor instead.
+func (*SandboxChange) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *SandboxChange) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *SandboxChange) GetSandbox() *SandboxHandle {
+	if x != nil {
+		return x.Sandbox
+	}
+	return nil
+}
+
 type AgentMessage struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	MessageId string                 `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
@@ -2461,7 +2820,7 @@ type AgentMessage struct {
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[27]
+	mi := &file_agbox_v1_agent_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2473,7 +2832,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[27]
+	mi := &file_agbox_v1_agent_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2486,7 +2845,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{27}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AgentMessage) GetMessageId() string {
@@ -2530,7 +2889,7 @@ type AgentMessagePart struct {
 
 func (x *AgentMessagePart) Reset() {
 	*x = AgentMessagePart{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[28]
+	mi := &file_agbox_v1_agent_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2542,7 +2901,7 @@ func (x *AgentMessagePart) String() string {
 func (*AgentMessagePart) ProtoMessage() {}
 
 func (x *AgentMessagePart) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[28]
+	mi := &file_agbox_v1_agent_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2555,7 +2914,7 @@ func (x *AgentMessagePart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessagePart.ProtoReflect.Descriptor instead.
 func (*AgentMessagePart) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{28}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AgentMessagePart) GetMessageId() string {
@@ -2621,7 +2980,7 @@ type AgentResult struct {
 
 func (x *AgentResult) Reset() {
 	*x = AgentResult{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[29]
+	mi := &file_agbox_v1_agent_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2633,7 +2992,7 @@ func (x *AgentResult) String() string {
 func (*AgentResult) ProtoMessage() {}
 
 func (x *AgentResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[29]
+	mi := &file_agbox_v1_agent_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2646,7 +3005,7 @@ func (x *AgentResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentResult.ProtoReflect.Descriptor instead.
 func (*AgentResult) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{29}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AgentResult) GetPromptId() string {
@@ -2687,7 +3046,7 @@ type AgentCheckpoint struct {
 
 func (x *AgentCheckpoint) Reset() {
 	*x = AgentCheckpoint{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[30]
+	mi := &file_agbox_v1_agent_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2699,7 +3058,7 @@ func (x *AgentCheckpoint) String() string {
 func (*AgentCheckpoint) ProtoMessage() {}
 
 func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[30]
+	mi := &file_agbox_v1_agent_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2712,7 +3071,7 @@ func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentCheckpoint.ProtoReflect.Descriptor instead.
 func (*AgentCheckpoint) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{30}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AgentCheckpoint) GetText() string {
@@ -2735,7 +3094,7 @@ type AgentTruncation struct {
 
 func (x *AgentTruncation) Reset() {
 	*x = AgentTruncation{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[31]
+	mi := &file_agbox_v1_agent_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2747,7 +3106,7 @@ func (x *AgentTruncation) String() string {
 func (*AgentTruncation) ProtoMessage() {}
 
 func (x *AgentTruncation) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[31]
+	mi := &file_agbox_v1_agent_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2760,7 +3119,7 @@ func (x *AgentTruncation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentTruncation.ProtoReflect.Descriptor instead.
 func (*AgentTruncation) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{31}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *AgentTruncation) GetThroughSequence() uint64 {
@@ -2801,7 +3160,7 @@ type AgentMove struct {
 
 func (x *AgentMove) Reset() {
 	*x = AgentMove{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[32]
+	mi := &file_agbox_v1_agent_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2813,7 +3172,7 @@ func (x *AgentMove) String() string {
 func (*AgentMove) ProtoMessage() {}
 
 func (x *AgentMove) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[32]
+	mi := &file_agbox_v1_agent_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2826,7 +3185,7 @@ func (x *AgentMove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMove.ProtoReflect.Descriptor instead.
 func (*AgentMove) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{32}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *AgentMove) GetFromSandboxId() string {
@@ -2856,7 +3215,7 @@ type AgentDrain struct {
 
 func (x *AgentDrain) Reset() {
 	*x = AgentDrain{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[33]
+	mi := &file_agbox_v1_agent_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2868,7 +3227,7 @@ func (x *AgentDrain) String() string {
 func (*AgentDrain) ProtoMessage() {}
 
 func (x *AgentDrain) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[33]
+	mi := &file_agbox_v1_agent_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2881,7 +3240,7 @@ func (x *AgentDrain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentDrain.ProtoReflect.Descriptor instead.
 func (*AgentDrain) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{33}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *AgentDrain) GetMode() DrainMode {
@@ -3100,7 +3459,34 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"truncation\x12)\n" +
 	"\x04move\x18\r \x01(\v2\x13.agbox.v1.AgentMoveH\x00R\x04move\x12,\n" +
 	"\x05drain\x18\x0e \x01(\v2\x14.agbox.v1.AgentDrainH\x00R\x05drainB\t\n" +
-	"\adetails\"^\n" +
+	"\adetails\"\xe7\x02\n" +
+	"\x16SubscribeAgentsRequest\x12Z\n" +
+	"\x0elabel_selector\x18\x01 \x03(\v23.agbox.v1.SubscribeAgentsRequest.LabelSelectorEntryR\rlabelSelector\x12+\n" +
+	"\x11include_sandboxes\x18\x02 \x01(\bR\x10includeSandboxes\x129\n" +
+	"\vevent_types\x18\x03 \x03(\x0e2\x18.agbox.v1.AgentEventTypeR\n" +
+	"eventTypes\x12/\n" +
+	"\acursors\x18\x04 \x03(\v2\x15.agbox.v1.AgentCursorR\acursors\x12\x16\n" +
+	"\x06replay\x18\x05 \x01(\bR\x06replay\x1a@\n" +
+	"\x12LabelSelectorEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"D\n" +
+	"\vAgentCursor\x12\x19\n" +
+	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x1a\n" +
+	"\bsequence\x18\x02 \x01(\x04R\bsequence\"\x9b\x01\n" +
+	"\x13SubscribeAgentsItem\x12-\n" +
+	"\x05agent\x18\x01 \x01(\v2\x15.agbox.v1.AgentChangeH\x00R\x05agent\x123\n" +
+	"\asandbox\x18\x02 \x01(\v2\x17.agbox.v1.SandboxChangeH\x00R\asandbox\x12\x18\n" +
+	"\x06synced\x18\x03 \x01(\bH\x00R\x06syncedB\x06\n" +
+	"\x04item\"\xc0\x01\n" +
+	"\vAgentChange\x12-\n" +
+	"\x06cursor\x18\x01 \x01(\v2\x15.agbox.v1.AgentCursorR\x06cursor\x12+\n" +
+	"\x05agent\x18\x02 \x01(\v2\x15.agbox.v1.AgentHandleR\x05agent\x12,\n" +
+	"\x06events\x18\x03 \x03(\v2\x14.agbox.v1.AgentEventR\x06events\x12'\n" +
+	"\x0fdropped_through\x18\x04 \x01(\x04R\x0edroppedThrough\"a\n" +
+	"\rSandboxChange\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x121\n" +
+	"\asandbox\x18\x02 \x01(\v2\x17.agbox.v1.SandboxHandleR\asandbox\"^\n" +
 	"\fAgentMessage\x12\x1d\n" +
 	"\n" +
 	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x12\n" +
@@ -3177,7 +3563,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\vAGENT_MOVED\x10\t\x12\x15\n" +
 	"\x11AGENT_DRAIN_PHASE\x10\n" +
 	"\x12\x1a\n" +
-	"\x16AGENT_PROMPT_WITHDRAWN\x10\v2\xe0\b\n" +
+	"\x16AGENT_PROMPT_WITHDRAWN\x10\v2\xb6\t\n" +
 	"\fAgentService\x12J\n" +
 	"\vCreateAgent\x12\x1c.agbox.v1.CreateAgentRequest\x1a\x1d.agbox.v1.CreateAgentResponse\x12A\n" +
 	"\bGetAgent\x12\x19.agbox.v1.GetAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12G\n" +
@@ -3194,7 +3580,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x0eInterruptAgent\x12\x1f.agbox.v1.InterruptAgentRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12e\n" +
 	"\x14GetAgentConversation\x12%.agbox.v1.GetAgentConversationRequest\x1a&.agbox.v1.GetAgentConversationResponse\x12e\n" +
 	"\x14ListAgentTransitions\x12%.agbox.v1.ListAgentTransitionsRequest\x1a&.agbox.v1.ListAgentTransitionsResponse\x12U\n" +
-	"\x14SubscribeAgentEvents\x12%.agbox.v1.SubscribeAgentEventsRequest\x1a\x14.agbox.v1.AgentEvent0\x01B.Z,github.com/agbox/agbox/apis/agbox/v1;agboxv1b\x06proto3"
+	"\x14SubscribeAgentEvents\x12%.agbox.v1.SubscribeAgentEventsRequest\x1a\x14.agbox.v1.AgentEvent0\x01\x12T\n" +
+	"\x0fSubscribeAgents\x12 .agbox.v1.SubscribeAgentsRequest\x1a\x1d.agbox.v1.SubscribeAgentsItem0\x01B.Z,github.com/agbox/agbox/apis/agbox/v1;agboxv1b\x06proto3"
 
 var (
 	file_agbox_v1_agent_proto_rawDescOnce sync.Once
@@ -3209,7 +3596,7 @@ func file_agbox_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_agbox_v1_agent_proto_goTypes = []any{
 	(AgentState)(0),                      // 0: agbox.v1.AgentState
 	(AgentTrigger)(0),                    // 1: agbox.v1.AgentTrigger
@@ -3242,94 +3629,112 @@ var file_agbox_v1_agent_proto_goTypes = []any{
 	(*AgentTransition)(nil),              // 28: agbox.v1.AgentTransition
 	(*SubscribeAgentEventsRequest)(nil),  // 29: agbox.v1.SubscribeAgentEventsRequest
 	(*AgentEvent)(nil),                   // 30: agbox.v1.AgentEvent
-	(*AgentMessage)(nil),                 // 31: agbox.v1.AgentMessage
-	(*AgentMessagePart)(nil),             // 32: agbox.v1.AgentMessagePart
-	(*AgentResult)(nil),                  // 33: agbox.v1.AgentResult
-	(*AgentCheckpoint)(nil),              // 34: agbox.v1.AgentCheckpoint
-	(*AgentTruncation)(nil),              // 35: agbox.v1.AgentTruncation
-	(*AgentMove)(nil),                    // 36: agbox.v1.AgentMove
-	(*AgentDrain)(nil),                   // 37: agbox.v1.AgentDrain
-	nil,                                  // 38: agbox.v1.AgentSpec.EnvsEntry
-	nil,                                  // 39: agbox.v1.AgentSpec.LabelsEntry
-	nil,                                  // 40: agbox.v1.AgentHandle.LabelsEntry
-	nil,                                  // 41: agbox.v1.ListAgentsRequest.LabelSelectorEntry
-	(*durationpb.Duration)(nil),          // 42: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),        // 43: google.protobuf.Timestamp
-	(DrainMode)(0),                       // 44: agbox.v1.DrainMode
-	(DrainPhase)(0),                      // 45: agbox.v1.DrainPhase
-	(*AcceptedResponse)(nil),             // 46: agbox.v1.AcceptedResponse
+	(*SubscribeAgentsRequest)(nil),       // 31: agbox.v1.SubscribeAgentsRequest
+	(*AgentCursor)(nil),                  // 32: agbox.v1.AgentCursor
+	(*SubscribeAgentsItem)(nil),          // 33: agbox.v1.SubscribeAgentsItem
+	(*AgentChange)(nil),                  // 34: agbox.v1.AgentChange
+	(*SandboxChange)(nil),                // 35: agbox.v1.SandboxChange
+	(*AgentMessage)(nil),                 // 36: agbox.v1.AgentMessage
+	(*AgentMessagePart)(nil),             // 37: agbox.v1.AgentMessagePart
+	(*AgentResult)(nil),                  // 38: agbox.v1.AgentResult
+	(*AgentCheckpoint)(nil),              // 39: agbox.v1.AgentCheckpoint
+	(*AgentTruncation)(nil),              // 40: agbox.v1.AgentTruncation
+	(*AgentMove)(nil),                    // 41: agbox.v1.AgentMove
+	(*AgentDrain)(nil),                   // 42: agbox.v1.AgentDrain
+	nil,                                  // 43: agbox.v1.AgentSpec.EnvsEntry
+	nil,                                  // 44: agbox.v1.AgentSpec.LabelsEntry
+	nil,                                  // 45: agbox.v1.AgentHandle.LabelsEntry
+	nil,                                  // 46: agbox.v1.ListAgentsRequest.LabelSelectorEntry
+	nil,                                  // 47: agbox.v1.SubscribeAgentsRequest.LabelSelectorEntry
+	(*durationpb.Duration)(nil),          // 48: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),        // 49: google.protobuf.Timestamp
+	(*SandboxHandle)(nil),                // 50: agbox.v1.SandboxHandle
+	(DrainMode)(0),                       // 51: agbox.v1.DrainMode
+	(DrainPhase)(0),                      // 52: agbox.v1.DrainPhase
+	(*AcceptedResponse)(nil),             // 53: agbox.v1.AcceptedResponse
 }
 var file_agbox_v1_agent_proto_depIdxs = []int32{
-	38, // 0: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
-	42, // 1: agbox.v1.AgentSpec.start_timeout:type_name -> google.protobuf.Duration
+	43, // 0: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
+	48, // 1: agbox.v1.AgentSpec.start_timeout:type_name -> google.protobuf.Duration
 	5,  // 2: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextPolicy
-	39, // 3: agbox.v1.AgentSpec.labels:type_name -> agbox.v1.AgentSpec.LabelsEntry
+	44, // 3: agbox.v1.AgentSpec.labels:type_name -> agbox.v1.AgentSpec.LabelsEntry
 	0,  // 4: agbox.v1.AgentHandle.state:type_name -> agbox.v1.AgentState
-	43, // 5: agbox.v1.AgentHandle.state_changed_at:type_name -> google.protobuf.Timestamp
+	49, // 5: agbox.v1.AgentHandle.state_changed_at:type_name -> google.protobuf.Timestamp
 	2,  // 6: agbox.v1.AgentHandle.rung:type_name -> agbox.v1.AgentRung
-	43, // 7: agbox.v1.AgentHandle.created_at:type_name -> google.protobuf.Timestamp
-	40, // 8: agbox.v1.AgentHandle.labels:type_name -> agbox.v1.AgentHandle.LabelsEntry
+	49, // 7: agbox.v1.AgentHandle.created_at:type_name -> google.protobuf.Timestamp
+	45, // 8: agbox.v1.AgentHandle.labels:type_name -> agbox.v1.AgentHandle.LabelsEntry
 	4,  // 9: agbox.v1.AgentHandle.spec:type_name -> agbox.v1.AgentSpec
 	7,  // 10: agbox.v1.AgentHandle.queue:type_name -> agbox.v1.AgentQueuedPrompt
-	43, // 11: agbox.v1.AgentQueuedPrompt.queued_at:type_name -> google.protobuf.Timestamp
+	49, // 11: agbox.v1.AgentQueuedPrompt.queued_at:type_name -> google.protobuf.Timestamp
 	4,  // 12: agbox.v1.CreateAgentRequest.spec:type_name -> agbox.v1.AgentSpec
 	6,  // 13: agbox.v1.CreateAgentResponse.agent:type_name -> agbox.v1.AgentHandle
 	6,  // 14: agbox.v1.GetAgentResponse.agent:type_name -> agbox.v1.AgentHandle
-	41, // 15: agbox.v1.ListAgentsRequest.label_selector:type_name -> agbox.v1.ListAgentsRequest.LabelSelectorEntry
+	46, // 15: agbox.v1.ListAgentsRequest.label_selector:type_name -> agbox.v1.ListAgentsRequest.LabelSelectorEntry
 	6,  // 16: agbox.v1.ListAgentsResponse.agents:type_name -> agbox.v1.AgentHandle
 	25, // 17: agbox.v1.GetAgentConversationResponse.turns:type_name -> agbox.v1.ConversationTurn
-	43, // 18: agbox.v1.ConversationTurn.at:type_name -> google.protobuf.Timestamp
+	49, // 18: agbox.v1.ConversationTurn.at:type_name -> google.protobuf.Timestamp
 	28, // 19: agbox.v1.ListAgentTransitionsResponse.transitions:type_name -> agbox.v1.AgentTransition
 	0,  // 20: agbox.v1.AgentTransition.from:type_name -> agbox.v1.AgentState
 	0,  // 21: agbox.v1.AgentTransition.to:type_name -> agbox.v1.AgentState
 	1,  // 22: agbox.v1.AgentTransition.trigger:type_name -> agbox.v1.AgentTrigger
-	43, // 23: agbox.v1.AgentTransition.occurred_at:type_name -> google.protobuf.Timestamp
+	49, // 23: agbox.v1.AgentTransition.occurred_at:type_name -> google.protobuf.Timestamp
 	2,  // 24: agbox.v1.AgentTransition.rung:type_name -> agbox.v1.AgentRung
 	3,  // 25: agbox.v1.AgentEvent.event_type:type_name -> agbox.v1.AgentEventType
-	43, // 26: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
-	31, // 27: agbox.v1.AgentEvent.message:type_name -> agbox.v1.AgentMessage
-	32, // 28: agbox.v1.AgentEvent.part:type_name -> agbox.v1.AgentMessagePart
+	49, // 26: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	36, // 27: agbox.v1.AgentEvent.message:type_name -> agbox.v1.AgentMessage
+	37, // 28: agbox.v1.AgentEvent.part:type_name -> agbox.v1.AgentMessagePart
 	28, // 29: agbox.v1.AgentEvent.transition:type_name -> agbox.v1.AgentTransition
-	34, // 30: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	33, // 31: agbox.v1.AgentEvent.result:type_name -> agbox.v1.AgentResult
-	35, // 32: agbox.v1.AgentEvent.truncation:type_name -> agbox.v1.AgentTruncation
-	36, // 33: agbox.v1.AgentEvent.move:type_name -> agbox.v1.AgentMove
-	37, // 34: agbox.v1.AgentEvent.drain:type_name -> agbox.v1.AgentDrain
-	44, // 35: agbox.v1.AgentDrain.mode:type_name -> agbox.v1.DrainMode
-	45, // 36: agbox.v1.AgentDrain.phase:type_name -> agbox.v1.DrainPhase
-	8,  // 37: agbox.v1.AgentService.CreateAgent:input_type -> agbox.v1.CreateAgentRequest
-	10, // 38: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
-	12, // 39: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
-	14, // 40: agbox.v1.AgentService.StartAgent:input_type -> agbox.v1.StartAgentRequest
-	15, // 41: agbox.v1.AgentService.StopAgent:input_type -> agbox.v1.StopAgentRequest
-	17, // 42: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
-	16, // 43: agbox.v1.AgentService.MoveAgent:input_type -> agbox.v1.MoveAgentRequest
-	18, // 44: agbox.v1.AgentService.PromptAgent:input_type -> agbox.v1.PromptAgentRequest
-	20, // 45: agbox.v1.AgentService.RedeliverPrompt:input_type -> agbox.v1.RedeliverPromptRequest
-	21, // 46: agbox.v1.AgentService.WithdrawPrompt:input_type -> agbox.v1.WithdrawPromptRequest
-	22, // 47: agbox.v1.AgentService.InterruptAgent:input_type -> agbox.v1.InterruptAgentRequest
-	23, // 48: agbox.v1.AgentService.GetAgentConversation:input_type -> agbox.v1.GetAgentConversationRequest
-	26, // 49: agbox.v1.AgentService.ListAgentTransitions:input_type -> agbox.v1.ListAgentTransitionsRequest
-	29, // 50: agbox.v1.AgentService.SubscribeAgentEvents:input_type -> agbox.v1.SubscribeAgentEventsRequest
-	9,  // 51: agbox.v1.AgentService.CreateAgent:output_type -> agbox.v1.CreateAgentResponse
-	11, // 52: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
-	13, // 53: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
-	46, // 54: agbox.v1.AgentService.StartAgent:output_type -> agbox.v1.AcceptedResponse
-	46, // 55: agbox.v1.AgentService.StopAgent:output_type -> agbox.v1.AcceptedResponse
-	46, // 56: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.AcceptedResponse
-	46, // 57: agbox.v1.AgentService.MoveAgent:output_type -> agbox.v1.AcceptedResponse
-	19, // 58: agbox.v1.AgentService.PromptAgent:output_type -> agbox.v1.PromptAgentResponse
-	46, // 59: agbox.v1.AgentService.RedeliverPrompt:output_type -> agbox.v1.AcceptedResponse
-	46, // 60: agbox.v1.AgentService.WithdrawPrompt:output_type -> agbox.v1.AcceptedResponse
-	46, // 61: agbox.v1.AgentService.InterruptAgent:output_type -> agbox.v1.AcceptedResponse
-	24, // 62: agbox.v1.AgentService.GetAgentConversation:output_type -> agbox.v1.GetAgentConversationResponse
-	27, // 63: agbox.v1.AgentService.ListAgentTransitions:output_type -> agbox.v1.ListAgentTransitionsResponse
-	30, // 64: agbox.v1.AgentService.SubscribeAgentEvents:output_type -> agbox.v1.AgentEvent
-	51, // [51:65] is the sub-list for method output_type
-	37, // [37:51] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	39, // 30: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	38, // 31: agbox.v1.AgentEvent.result:type_name -> agbox.v1.AgentResult
+	40, // 32: agbox.v1.AgentEvent.truncation:type_name -> agbox.v1.AgentTruncation
+	41, // 33: agbox.v1.AgentEvent.move:type_name -> agbox.v1.AgentMove
+	42, // 34: agbox.v1.AgentEvent.drain:type_name -> agbox.v1.AgentDrain
+	47, // 35: agbox.v1.SubscribeAgentsRequest.label_selector:type_name -> agbox.v1.SubscribeAgentsRequest.LabelSelectorEntry
+	3,  // 36: agbox.v1.SubscribeAgentsRequest.event_types:type_name -> agbox.v1.AgentEventType
+	32, // 37: agbox.v1.SubscribeAgentsRequest.cursors:type_name -> agbox.v1.AgentCursor
+	34, // 38: agbox.v1.SubscribeAgentsItem.agent:type_name -> agbox.v1.AgentChange
+	35, // 39: agbox.v1.SubscribeAgentsItem.sandbox:type_name -> agbox.v1.SandboxChange
+	32, // 40: agbox.v1.AgentChange.cursor:type_name -> agbox.v1.AgentCursor
+	6,  // 41: agbox.v1.AgentChange.agent:type_name -> agbox.v1.AgentHandle
+	30, // 42: agbox.v1.AgentChange.events:type_name -> agbox.v1.AgentEvent
+	50, // 43: agbox.v1.SandboxChange.sandbox:type_name -> agbox.v1.SandboxHandle
+	51, // 44: agbox.v1.AgentDrain.mode:type_name -> agbox.v1.DrainMode
+	52, // 45: agbox.v1.AgentDrain.phase:type_name -> agbox.v1.DrainPhase
+	8,  // 46: agbox.v1.AgentService.CreateAgent:input_type -> agbox.v1.CreateAgentRequest
+	10, // 47: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
+	12, // 48: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
+	14, // 49: agbox.v1.AgentService.StartAgent:input_type -> agbox.v1.StartAgentRequest
+	15, // 50: agbox.v1.AgentService.StopAgent:input_type -> agbox.v1.StopAgentRequest
+	17, // 51: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
+	16, // 52: agbox.v1.AgentService.MoveAgent:input_type -> agbox.v1.MoveAgentRequest
+	18, // 53: agbox.v1.AgentService.PromptAgent:input_type -> agbox.v1.PromptAgentRequest
+	20, // 54: agbox.v1.AgentService.RedeliverPrompt:input_type -> agbox.v1.RedeliverPromptRequest
+	21, // 55: agbox.v1.AgentService.WithdrawPrompt:input_type -> agbox.v1.WithdrawPromptRequest
+	22, // 56: agbox.v1.AgentService.InterruptAgent:input_type -> agbox.v1.InterruptAgentRequest
+	23, // 57: agbox.v1.AgentService.GetAgentConversation:input_type -> agbox.v1.GetAgentConversationRequest
+	26, // 58: agbox.v1.AgentService.ListAgentTransitions:input_type -> agbox.v1.ListAgentTransitionsRequest
+	29, // 59: agbox.v1.AgentService.SubscribeAgentEvents:input_type -> agbox.v1.SubscribeAgentEventsRequest
+	31, // 60: agbox.v1.AgentService.SubscribeAgents:input_type -> agbox.v1.SubscribeAgentsRequest
+	9,  // 61: agbox.v1.AgentService.CreateAgent:output_type -> agbox.v1.CreateAgentResponse
+	11, // 62: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
+	13, // 63: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
+	53, // 64: agbox.v1.AgentService.StartAgent:output_type -> agbox.v1.AcceptedResponse
+	53, // 65: agbox.v1.AgentService.StopAgent:output_type -> agbox.v1.AcceptedResponse
+	53, // 66: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.AcceptedResponse
+	53, // 67: agbox.v1.AgentService.MoveAgent:output_type -> agbox.v1.AcceptedResponse
+	19, // 68: agbox.v1.AgentService.PromptAgent:output_type -> agbox.v1.PromptAgentResponse
+	53, // 69: agbox.v1.AgentService.RedeliverPrompt:output_type -> agbox.v1.AcceptedResponse
+	53, // 70: agbox.v1.AgentService.WithdrawPrompt:output_type -> agbox.v1.AcceptedResponse
+	53, // 71: agbox.v1.AgentService.InterruptAgent:output_type -> agbox.v1.AcceptedResponse
+	24, // 72: agbox.v1.AgentService.GetAgentConversation:output_type -> agbox.v1.GetAgentConversationResponse
+	27, // 73: agbox.v1.AgentService.ListAgentTransitions:output_type -> agbox.v1.ListAgentTransitionsResponse
+	30, // 74: agbox.v1.AgentService.SubscribeAgentEvents:output_type -> agbox.v1.AgentEvent
+	33, // 75: agbox.v1.AgentService.SubscribeAgents:output_type -> agbox.v1.SubscribeAgentsItem
+	61, // [61:76] is the sub-list for method output_type
+	46, // [46:61] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agent_proto_init() }
@@ -3349,13 +3754,18 @@ func file_agbox_v1_agent_proto_init() {
 		(*AgentEvent_Move)(nil),
 		(*AgentEvent_Drain)(nil),
 	}
+	file_agbox_v1_agent_proto_msgTypes[29].OneofWrappers = []any{
+		(*SubscribeAgentsItem_Agent)(nil),
+		(*SubscribeAgentsItem_Sandbox)(nil),
+		(*SubscribeAgentsItem_Synced)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agent_proto_rawDesc), len(file_agbox_v1_agent_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   38,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -53,6 +53,7 @@ const (
 	AgentService_GetAgentConversation_FullMethodName = "/agbox.v1.AgentService/GetAgentConversation"
 	AgentService_ListAgentTransitions_FullMethodName = "/agbox.v1.AgentService/ListAgentTransitions"
 	AgentService_SubscribeAgentEvents_FullMethodName = "/agbox.v1.AgentService/SubscribeAgentEvents"
+	AgentService_SubscribeAgents_FullMethodName      = "/agbox.v1.AgentService/SubscribeAgents"
 )
 
 // AgentServiceClient is the client API for AgentService service.
@@ -92,6 +93,11 @@ type AgentServiceClient interface {
 	// SubscribeAgentEvents replays stored events newer than an anchor and then follows live ones. It ends when the agent is
 	// deleted, and with UNAVAILABLE when the daemon stops.
 	SubscribeAgentEvents(ctx context.Context, in *SubscribeAgentEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AgentEvent], error)
+	// SubscribeAgents follows all agents with the labels, and on request all sandboxes. It first sends each of them once, then one item
+	// with synced, and then an item for each change. An item has the state at the time of its sending, so a slow reader gets fewer items
+	// and the same end. Events are read from the store: none is lost to a slow reader or to a restart of the daemon, except those that the
+	// store dropped, and an item says so. It ends with UNAVAILABLE when the daemon stops. Error: INVALID_ARGUMENT.
+	SubscribeAgents(ctx context.Context, in *SubscribeAgentsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SubscribeAgentsItem], error)
 }
 
 type agentServiceClient struct {
@@ -251,6 +257,25 @@ func (c *agentServiceClient) SubscribeAgentEvents(ctx context.Context, in *Subsc
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AgentService_SubscribeAgentEventsClient = grpc.ServerStreamingClient[AgentEvent]
 
+func (c *agentServiceClient) SubscribeAgents(ctx context.Context, in *SubscribeAgentsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SubscribeAgentsItem], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[1], AgentService_SubscribeAgents_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[SubscribeAgentsRequest, SubscribeAgentsItem]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AgentService_SubscribeAgentsClient = grpc.ServerStreamingClient[SubscribeAgentsItem]
+
 // AgentServiceServer is the server API for AgentService service.
 // All implementations must embed UnimplementedAgentServiceServer
 // for forward compatibility.
@@ -288,6 +313,11 @@ type AgentServiceServer interface {
 	// SubscribeAgentEvents replays stored events newer than an anchor and then follows live ones. It ends when the agent is
 	// deleted, and with UNAVAILABLE when the daemon stops.
 	SubscribeAgentEvents(*SubscribeAgentEventsRequest, grpc.ServerStreamingServer[AgentEvent]) error
+	// SubscribeAgents follows all agents with the labels, and on request all sandboxes. It first sends each of them once, then one item
+	// with synced, and then an item for each change. An item has the state at the time of its sending, so a slow reader gets fewer items
+	// and the same end. Events are read from the store: none is lost to a slow reader or to a restart of the daemon, except those that the
+	// store dropped, and an item says so. It ends with UNAVAILABLE when the daemon stops. Error: INVALID_ARGUMENT.
+	SubscribeAgents(*SubscribeAgentsRequest, grpc.ServerStreamingServer[SubscribeAgentsItem]) error
 	mustEmbedUnimplementedAgentServiceServer()
 }
 
@@ -339,6 +369,9 @@ func (UnimplementedAgentServiceServer) ListAgentTransitions(context.Context, *Li
 }
 func (UnimplementedAgentServiceServer) SubscribeAgentEvents(*SubscribeAgentEventsRequest, grpc.ServerStreamingServer[AgentEvent]) error {
 	return status.Error(codes.Unimplemented, "method SubscribeAgentEvents not implemented")
+}
+func (UnimplementedAgentServiceServer) SubscribeAgents(*SubscribeAgentsRequest, grpc.ServerStreamingServer[SubscribeAgentsItem]) error {
+	return status.Error(codes.Unimplemented, "method SubscribeAgents not implemented")
 }
 func (UnimplementedAgentServiceServer) mustEmbedUnimplementedAgentServiceServer() {}
 func (UnimplementedAgentServiceServer) testEmbeddedByValue()                      {}
@@ -606,6 +639,17 @@ func _AgentService_SubscribeAgentEvents_Handler(srv interface{}, stream grpc.Ser
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AgentService_SubscribeAgentEventsServer = grpc.ServerStreamingServer[AgentEvent]
 
+func _AgentService_SubscribeAgents_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(SubscribeAgentsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AgentServiceServer).SubscribeAgents(m, &grpc.GenericServerStream[SubscribeAgentsRequest, SubscribeAgentsItem]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AgentService_SubscribeAgentsServer = grpc.ServerStreamingServer[SubscribeAgentsItem]
+
 // AgentService_ServiceDesc is the grpc.ServiceDesc for AgentService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -670,6 +714,11 @@ var AgentService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "SubscribeAgentEvents",
 			Handler:       _AgentService_SubscribeAgentEvents_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "SubscribeAgents",
+			Handler:       _AgentService_SubscribeAgents_Handler,
 			ServerStreams: true,
 		},
 	},

@@ -1,9 +1,11 @@
 package conformance
 
 import (
+	"maps"
 	"slices"
 	"testing"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -51,6 +53,33 @@ func agents(t *testing.T, c *client) {
 		}
 		c.settled(id, c.named(name))
 		c.told(id, "one", "two")
+	})
+	c.sub(t, "one stream follows all agents", func(c *client) {
+		box := c.ready()
+		first := c.hire(box)
+		c.settled(first, box)
+		f := c.feed(&agboxv1.SubscribeAgentsRequest{IncludeSandboxes: true})
+		f.until(first, func(i *agboxv1.SubscribeAgentsItem) bool { return i.GetSandbox().GetSandboxId() == box })
+		f.until(first, func(i *agboxv1.SubscribeAgentsItem) bool { return i.GetSynced() })
+		c.prompt(first, "one")
+		second := c.hire(box)
+		for _, id := range []string{first, second} {
+			f.until(id, func(i *agboxv1.SubscribeAgentsItem) bool {
+				return slices.ContainsFunc(i.GetAgent().GetEvents(), func(e *agboxv1.AgentEvent) bool {
+					return e.GetTransition().GetTo() == agboxv1.AgentState_AGENT_STATE_IDLE
+				})
+			})
+		}
+		c.settled(second, box)
+		again := c.feed(&agboxv1.SubscribeAgentsRequest{Cursors: f.cursors(), Replay: true})
+		c.must(c.tryDelete(box))
+		for _, id := range []string{first, second} {
+			again.until(id, func(i *agboxv1.SubscribeAgentsItem) bool {
+				return i.GetAgent().GetCursor().GetAgentId() == id && i.GetAgent().GetAgent() == nil
+			})
+		}
+		c.refused(errOf(c.feed(&agboxv1.SubscribeAgentsRequest{Cursors: []*agboxv1.AgentCursor{{}}}).Recv()),
+			invalid("cursors[0].agent_id", "cursors[0].agent_id is required"))
 	})
 	c.sub(t, "a plain delete takes agents along", func(c *client) {
 		box := c.ready()
@@ -135,3 +164,38 @@ func (c *client) told(id string, want ...string) {
 		c.Errorf("%s was told %q, want %q", id, got, want)
 	}
 }
+
+// feed is a subscription to all agents with all changes of their states.
+type feed struct {
+	grpc.ServerStreamingClient[agboxv1.SubscribeAgentsItem]
+	c     *client
+	after map[string]*agboxv1.AgentCursor
+	seen  []*agboxv1.SubscribeAgentsItem
+}
+
+func (c *client) feed(req *agboxv1.SubscribeAgentsRequest) *feed {
+	c.Helper()
+	req.EventTypes = []agboxv1.AgentEventType{agboxv1.AgentEventType_AGENT_STATE_CHANGED}
+	s, err := c.agents.SubscribeAgents(c.ctx(), req)
+	c.must(err)
+	return &feed{ServerStreamingClient: s, c: c, after: map[string]*agboxv1.AgentCursor{}}
+}
+
+// until reads until an item that is wanted, about the agent if it is about an agent, was read; it may have been read before.
+func (f *feed) until(agentID string, wanted func(*agboxv1.SubscribeAgentsItem) bool) {
+	f.c.Helper()
+	match := func(i *agboxv1.SubscribeAgentsItem) bool {
+		id := i.GetAgent().GetCursor().GetAgentId()
+		return (id == "" || id == agentID) && wanted(i)
+	}
+	for !slices.ContainsFunc(f.seen, match) {
+		item, err := f.Recv()
+		f.c.must(err)
+		if cursor := item.GetAgent().GetCursor(); cursor != nil {
+			f.after[cursor.GetAgentId()] = cursor
+		}
+		f.seen = append(f.seen, item)
+	}
+}
+
+func (f *feed) cursors() []*agboxv1.AgentCursor { return slices.Collect(maps.Values(f.after)) }

@@ -2,6 +2,7 @@ package validate
 
 import (
 	"cmp"
+	"fmt"
 	"strings"
 	"time"
 
@@ -143,4 +144,20 @@ func DiffAgent(before, after *agboxv1.AgentSpec) []Change {
 	}
 	d.message("", a.ProtoReflect(), b.ProtoReflect())
 	return d.changes
+}
+
+// SubscribeAgents checks the request of a subscription to all agents.
+func SubscribeAgents(req *agboxv1.SubscribeAgentsRequest) (errs Errors) {
+	for i, typ := range req.GetEventTypes() {
+		_, known := agboxv1.AgentEventType_name[int32(typ)]
+		errs.addIf(typ == 0 || !known, fmt.Sprintf("event_types[%d]", i), "%d is not known", typ)
+	}
+	seen := map[string]bool{}
+	for i, c := range req.GetCursors() {
+		field := fmt.Sprintf("cursors[%d].agent_id", i)
+		errs.addIf(c.GetAgentId() == "", field, "is required")
+		errs.addIf(seen[c.GetAgentId()], field, "%s was given before", c.GetAgentId())
+		seen[c.GetAgentId()] = true
+	}
+	return errs
 }
