@@ -104,6 +104,22 @@ func (c *Client) ListActiveExecs(ctx context.Context, sandboxID string) ([]*agbo
 	return resp.GetExecs(), err
 }
 
+// ListExecs reads execs, active and ended, sorted by ID: of one sandbox, or of all when sandboxID is empty; those whose IDs start with
+// prefix.
+func (c *Client) ListExecs(ctx context.Context, sandboxID, prefix string) (all []*agboxv1.ExecStatus, err error) {
+	req := &agboxv1.ListExecsRequest{SandboxId: sandboxID, ExecIdPrefix: prefix}
+	for {
+		resp, err := read(ctx, c, c.sandboxes.ListExecs, req)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, resp.GetExecs()...)
+		if req.PageToken = resp.GetNextPageToken(); req.PageToken == "" {
+			return all, nil
+		}
+	}
+}
+
 // EngineConfirmation is the result of ConfirmEngine. GivenUp and Undecided are sandbox IDs, sorted; an older daemon leaves them empty.
 type EngineConfirmation struct {
 	// EngineID is the engine's own ID.

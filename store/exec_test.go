@@ -1,7 +1,9 @@
 package store
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -188,4 +190,69 @@ func TestExecKilledForMemoryBeforeAResumeDoesNotCount(t *testing.T) {
 	must(t, err)
 	report(t, s, "box", phase(agboxv1.EventType_SANDBOX_READY, ready))
 	wantKilled(t, s, c.at, false)
+}
+
+func TestExecsListsActiveAndEndedOnesInPages(t *testing.T) {
+	s := open(t, testOptions(t))
+	makeReady(t, s, "box1")
+	makeReady(t, s, "box2")
+	var want []string
+	for i := range maxRead + 10 {
+		id := fmt.Sprintf("exec-%04d", i)
+		want = append(want, id)
+		startExec(t, s, "box1", id)
+	}
+	startExec(t, s, "box2", "other-1")
+	if err := s.EndExec(ctx, want[3], &storev1.ExecEnd{State: int32(agboxv1.ExecState_EXEC_STATE_FAILED), ExitCode: 3}); err != nil {
+		t.Fatal(err)
+	}
+	s = reopen(t, s)
+	for _, row := range []struct {
+		filter ExecFilter
+		pages  int
+		want   []string
+	}{
+		{ExecFilter{}, 2, append(slices.Clone(want), "other-1")},
+		{ExecFilter{SandboxID: "box1"}, 2, want},
+		{ExecFilter{SandboxID: "box2"}, 1, []string{"other-1"}},
+		{ExecFilter{SandboxID: "nobody"}, 1, nil},
+		{ExecFilter{Prefix: "exec-000"}, 1, want[:10]},
+		{ExecFilter{Prefix: "exec-000", After: want[7]}, 1, want[8:10]},
+		{ExecFilter{Prefix: "zzz"}, 1, nil},
+	} {
+		var got []string
+		pages := 0
+		for f, more := row.filter, true; more; pages++ {
+			page, err := s.Execs(ctx, f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range page.Execs {
+				got = append(got, e.ID)
+				if ended := e.ID == want[3]; ended != (e.End.GetExitCode() == 3) {
+					t.Errorf("%+v", e)
+				}
+			}
+			f.After, more = page.Next, page.Next != ""
+		}
+		if pages != row.pages || !slices.Equal(got, row.want) {
+			t.Errorf("%+v: %d execs in %d pages, want %d in %d", row.filter, len(got), pages, len(row.want), row.pages)
+		}
+	}
+}
+
+func TestAPageOfExecsIsBoundedInBytes(t *testing.T) {
+	s := open(t, testOptions(t))
+	makeReady(t, s, "box1")
+	for i := range 4 {
+		req := execRequest("box1", fmt.Sprintf("exec-%d", i))
+		req.Command = append(req.Command, strings.Repeat("x", execPageBytes-100))
+		if _, err := s.CreateExec(ctx, req); err != nil {
+			t.Fatal(err)
+		}
+	}
+	page, err := s.Execs(ctx, ExecFilter{})
+	if err != nil || len(page.Execs) != 2 || page.Next != "exec-1" {
+		t.Errorf("%d execs, next is %q, %v", len(page.Execs), page.Next, err)
+	}
 }

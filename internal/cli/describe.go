@@ -19,12 +19,18 @@ import (
 const recentEvents = 10
 
 func (a *app) describeCommand() *cobra.Command {
+	sandbox := withOne(a.sandboxKind().full, a.describe)
 	return &cobra.Command{
-		Use: "describe NAME", Short: "Show everything about one sandbox", ValidArgsFunction: a.sandboxKind().first,
+		Use: "describe (NAME | exec/ID)", Short: "Show everything about one sandbox or exec", ValidArgsFunction: a.sandboxKind().first,
 		Long:    "Show one sandbox with its agents, active execs and newest events. Values of envs are left out; \"get -o yaml\" has them.",
-		Example: "  agbox describe web",
+		Example: "  agbox describe web\n  agbox describe exec/0e12dd5b",
 		Args:    one(a.sandboxKind().one),
-		RunE:    withOne(a.sandboxKind().full, a.describe),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if bare(kindExec, args[0]) != args[0] {
+				return a.describeExec(cmd.Context(), args[0])
+			}
+			return sandbox(cmd, args)
+		},
 	}
 }
 

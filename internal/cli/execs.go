@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,19 +23,24 @@ const commandWidth = 40
 
 func (a *app) execsCommand() *cobra.Command {
 	var output *string
+	var all bool
 	cmd := &cobra.Command{
-		Use: "execs [NAME]", Short: "List running commands", ValidArgsFunction: a.sandboxKind().first,
-		Args: atMostOne("at most the name or ID of one sandbox"),
+		Use: "execs [NAME]", Short: "List running commands, with --all also ended ones", ValidArgsFunction: a.sandboxKind().first,
+		Long: `List running commands: of one sandbox, or of all. --all lists also those that have ended, newest first, as long as the history of
+their sandbox is kept.`,
+		Example: "  agbox execs\n  agbox execs web --all",
+		Args:    atMostOne("at most the name or ID of one sandbox"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.execs(cmd.Context(), args, *output)
+			return a.execs(cmd.Context(), args, all, *output)
 		},
 	}
 	output = outputFlag(cmd, "json", "name")
+	cmd.Flags().BoolVar(&all, "all", false, "also ended ones, while the history of their sandbox is kept")
 	return cmd
 }
 
 // execs prints a table, the bare IDs ("name"), or one JSON object per line.
-func (a *app) execs(ctx context.Context, args []string, output string) error {
+func (a *app) execs(ctx context.Context, args []string, ended bool, output string) error {
 	id := ""
 	if len(args) == 1 {
 		sb, err := a.sandboxKind().resolve(ctx, args[0])
@@ -41,11 +49,15 @@ func (a *app) execs(ctx context.Context, args []string, output string) error {
 		}
 		id = sb.GetSandboxId()
 	}
-	all, err := a.live(ctx)
+	sandboxes, err := a.conn().ListSandboxes(ctx, ended, nil)
 	if err != nil {
 		return err
 	}
-	execs, err := a.conn().ListActiveExecs(ctx, id)
+	list := a.conn().ListActiveExecs
+	if ended {
+		list = a.history
+	}
+	execs, err := list(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -53,12 +65,106 @@ func (a *app) execs(ctx context.Context, args []string, output string) error {
 		return a.printExecsAs(execs, output)
 	}
 	if len(execs) == 0 {
-		fmt.Fprintln(a.Err, "no active execs")
+		fmt.Fprintln(a.Err, textIf(!ended, "no active execs; --all lists ended ones")+textIf(ended, "no execs"))
 		return nil
 	}
-	a.printExecs(execs, sandboxNames(all), "")
+	if ended {
+		a.printHistory(execs, sandboxNames(sandboxes))
+	} else {
+		a.printExecs(execs, sandboxNames(sandboxes), "")
+	}
 	return nil
 }
+
+// history returns the execs of a sandbox, or of all, newest first.
+func (a *app) history(ctx context.Context, sandboxID string) ([]*agboxv1.ExecStatus, error) {
+	execs, err := a.conn().ListExecs(ctx, sandboxID, "")
+	slices.SortStableFunc(execs, func(x, y *agboxv1.ExecStatus) int {
+		return y.GetCreatedAt().AsTime().Compare(x.GetCreatedAt().AsTime())
+	})
+	return execs, err
+}
+
+// printHistory prints a table of running and ended execs.
+func (a *app) printHistory(execs []*agboxv1.ExecStatus, names map[string]string) {
+	t := table{}
+	t.add("EXEC", "SANDBOX", "STATE", "EXIT", "CREATED", "TOOK", "COMMAND")
+	for _, e := range execs {
+		sandbox := cmp.Or(names[e.GetSandboxId()], e.GetSandboxId())
+		t.add(e.GetExecId(), clip(sandbox, nameWidth), execState(e), exitText(e), e.GetCreatedAt().AsTime().Local().Format(time.DateTime), took(e), commandLine(e.GetCommand()))
+	}
+	t.write(a.Out)
+}
+
+// execState is the state, or the code of a failure that is not that of the command.
+func execState(e *agboxv1.ExecStatus) string {
+	if code := strings.TrimPrefix(e.GetErrorCode(), "EXEC_"); code != "" && code != "RUN_FAILED" {
+		return code
+	}
+	return enum.Word(e.GetState())
+}
+
+// exitText is the exit code of a command that ran and has ended, otherwise "-".
+func exitText(e *agboxv1.ExecStatus) string {
+	if e.GetStartedAt() == nil || e.GetEndedAt() == nil {
+		return "-"
+	}
+	return strconv.Itoa(int(e.GetExitCode()))
+}
+
+// took is how long a command ran, if it ran and has ended, otherwise "-".
+func took(e *agboxv1.ExecStatus) string {
+	if e.GetStartedAt() == nil || e.GetEndedAt() == nil {
+		return "-"
+	}
+	return e.GetEndedAt().AsTime().Sub(e.GetStartedAt().AsTime()).Round(time.Millisecond).String()
+}
+
+// findExec returns the exec of an ID or of its first characters; "exec/" may precede it. Errors: EXEC_NOT_FOUND; an ambiguous prefix.
+func (a *app) findExec(ctx context.Context, ref string) (*agboxv1.ExecStatus, error) {
+	ref = bare(kindExec, ref)
+	e, err := a.conn().GetExec(ctx, ref)
+	if !client.IsNotFound(err) || len(ref) < minPrefix {
+		return e, err
+	}
+	found, listErr := a.conn().ListExecs(ctx, "", ref)
+	switch {
+	case listErr != nil:
+		return nil, listErr
+	case len(found) == 0:
+		return nil, err
+	case len(found) > 1:
+		return nil, fmt.Errorf("%q is ambiguous: the IDs of %d execs start with it; write more of the ID", ref, len(found))
+	}
+	return found[0], nil
+}
+
+// describeExec prints everything about one exec. Values of its environment are left out.
+func (a *app) describeExec(ctx context.Context, ref string) error {
+	e, err := a.findExec(ctx, ref)
+	if err != nil {
+		return a.notAnExec(ctx, ref, err)
+	}
+	a.fact("ID", e.GetExecId())
+	a.fact("Sandbox", e.GetSandboxId())
+	a.fact("State", execState(e))
+	a.fact("Exit code", exitText(e))
+	a.factIf("Error", oneLine(joinError(e.GetErrorCode(), e.GetError())))
+	a.fact("Command", oneLine(fmt.Sprintf("%q", e.GetCommand())))
+	a.factIf("Directory", oneLine(e.GetCwd()))
+	a.factIf("User", oneLine(e.GetUser()))
+	a.factIf("Envs", oneLine(strings.Join(slices.Sorted(maps.Keys(e.GetEnvOverrides())), ", ")))
+	a.factIf("Timeout", textIf(e.GetTimeout() != nil, e.GetTimeout().AsDuration().String()))
+	a.fact("Created", when(e.GetCreatedAt()))
+	a.factIf("Started", when(e.GetStartedAt()))
+	a.factIf("Ended", when(e.GetEndedAt()))
+	a.fact("Took", took(e))
+	a.fact("Stdout", e.GetStdoutLogPath()+dropped(e.GetStdoutDroppedBytes()))
+	a.fact("Stderr", e.GetStderrLogPath()+dropped(e.GetStderrDroppedBytes()))
+	return nil
+}
+
+func dropped(n int64) string { return textIf(n > 0, fmt.Sprintf(" (%d bytes were dropped)", n)) }
 
 func (a *app) printExecsAs(execs []*agboxv1.ExecStatus, output string) error {
 	if output == "json" {
@@ -107,7 +213,12 @@ func (a *app) cancelCommand() *cobra.Command {
 }
 
 func (a *app) cancel(ctx context.Context, execID string, wait bool, timeout time.Duration) error {
-	if err := a.conn().CancelExec(ctx, execID); err != nil {
+	e, err := a.findExec(ctx, execID)
+	if err == nil {
+		execID = e.GetExecId()
+		err = a.conn().CancelExec(ctx, execID)
+	}
+	if err != nil {
 		return a.notAnExec(ctx, execID, err)
 	}
 	a.hint(given(fmt.Sprintf("exec/%s ends later: ", execID), a.frozenWith(ctx, execID), ""))
@@ -117,7 +228,7 @@ func (a *app) cancel(ctx context.Context, execID string, wait bool, timeout time
 	}
 	ctx, done := context.WithTimeout(ctx, timeout)
 	defer done()
-	e, err := a.conn().WaitExec(ctx, execID)
+	e, err = a.conn().WaitExec(ctx, execID)
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("exec %s has not ended after %s; the cancel stays in effect", execID, timeout)
 	}
@@ -135,9 +246,9 @@ func (a *app) notAnExec(ctx context.Context, ref string, err error) error {
 	}
 	sb, lookErr := a.sandboxKind().resolve(ctx, ref)
 	if lookErr != nil {
-		return fmt.Errorf("%w; \"agbox execs\" lists running ones, \"agbox events NAME\" all", err)
+		return fmt.Errorf("%w; \"agbox execs --all\" lists them", err)
 	}
-	return fmt.Errorf("%s is a sandbox, not an exec; \"agbox execs %s\" lists running ones, \"agbox events %s\" all", ref, nameOrID(sb), nameOrID(sb))
+	return fmt.Errorf("%s is a sandbox, not an exec; \"agbox execs %s --all\" lists its execs", ref, nameOrID(sb))
 }
 
 // requestCancel retries a cancel until it is recorded, or prints the command for it.

@@ -40,6 +40,7 @@ sandbox has it.`,
 // Kinds, as users write them before a name.
 const (
 	kindAgent   = "agent"
+	kindExec    = "exec"
 	kindSandbox = "sandbox"
 )
 
@@ -48,6 +49,8 @@ func kindOf(word string) string {
 	switch word {
 	case "agent", "agents":
 		return kindAgent
+	case "exec", "execs":
+		return kindExec
 	case "sandbox", "sandboxes":
 		return kindSandbox
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/agbox/agbox/internal/sandboxstate"
 )
 
-type logsOptions struct{ follow, stdout, stderr, raw bool }
+type logsOptions struct{ follow, stdout, stderr, raw, exitCode bool }
 
 func (a *app) logsCommand() *cobra.Command {
 	var o logsOptions
@@ -32,18 +32,22 @@ On a terminal, escape sequences of the output are shown as text, unless --raw is
 			if o.stdout && o.stderr {
 				return usagef(cmd, "expected --stdout or --stderr, or neither for both")
 			}
+			if o.exitCode && !o.follow {
+				return usagef(cmd, "--exit-code needs -f")
+			}
 			return a.logs(cmd.Context(), args[0], o)
 		},
 	}
 	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "follow the output until the command ends")
 	cmd.Flags().BoolVar(&o.stdout, "stdout", false, "only stdout")
 	cmd.Flags().BoolVar(&o.stderr, "stderr", false, "only stderr")
+	cmd.Flags().BoolVar(&o.exitCode, "exit-code", false, "with -f: exit as the command of the exec did, like \"agbox exec\"")
 	cmd.Flags().BoolVar(&o.raw, "raw", false, "write escape sequences to the terminal unchanged")
 	return cmd
 }
 
 func (a *app) logs(ctx context.Context, ref string, o logsOptions) error {
-	e, err := a.conn().GetExec(ctx, ref)
+	e, err := a.findExec(ctx, ref)
 	if !client.IsNotFound(err) {
 		if err != nil {
 			return err
@@ -64,7 +68,7 @@ func (a *app) logs(ctx context.Context, ref string, o logsOptions) error {
 	case !a.agentKind().isNotFound(lookErr):
 		return lookErr
 	}
-	return fmt.Errorf("%w, and no sandbox or agent has this name; \"agbox execs\" lists running commands, \"agbox events NAME\" all", err)
+	return fmt.Errorf("%w, and no sandbox or agent has this name; \"agbox execs --all\" lists commands", err)
 }
 
 // agentLogs shows the output of an agent's newest process.
@@ -92,11 +96,20 @@ func (a *app) execLogs(ctx context.Context, e *agboxv1.ExecStatus, o logsOptions
 	if o.follow && running {
 		end = a.awaitExec(ctx, e.GetExecId())
 	}
-	return a.printLogs(ctx, e.GetStdoutLogPath(), e.GetStderrLogPath(), o, end)
+	if err := a.printLogs(ctx, e.GetStdoutLogPath(), e.GetStderrLogPath(), o, end); err != nil || !o.exitCode {
+		return err
+	}
+	if end.exec != nil {
+		e = end.exec
+	}
+	return execResult(e)
 }
 
 // mainLogs shows the output of the main process; with -f until the sandbox no longer runs.
 func (a *app) mainLogs(ctx context.Context, id string, o logsOptions) error {
+	if o.exitCode {
+		return errors.New("--exit-code is for execs: the main process of a sandbox may run several times; \"agbox describe\" shows how it ended")
+	}
 	sb, err := a.conn().GetSandbox(ctx, id)
 	if err != nil {
 		return err

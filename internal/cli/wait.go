@@ -31,12 +31,20 @@ func (a *app) waitCommand() *cobra.Command {
 	var timeout time.Duration
 	conditions := []string{"ready", "stopped", "paused", "deleted", "failed", servicePrefix}
 	cmd := &cobra.Command{
-		Use: "wait NAME... [--for CONDITION]", Short: "Wait until sandboxes reach a state", ValidArgsFunction: a.sandboxKind().names,
+		Use: "wait (NAME... [--for CONDITION] | exec/ID)", Short: "Wait until sandboxes reach a state, or an exec ends", ValidArgsFunction: a.sandboxKind().names,
 		Long: `Wait until each of the sandboxes is ready, stopped, paused, deleted or failed, or until a service of it is ready. It requests no
-change: "agbox stop" and the like do. It fails when the condition can no longer be met, and after --timeout.`,
-		Example: "  agbox wait web --for=ready --timeout=2m\n  agbox wait web --for=service=db\n  agbox wait web db --for=deleted",
+change: "agbox stop" and the like do. It fails when the condition can no longer be met, and after --timeout.
+
+With exec/ID, wait until the exec has ended, and exit as its command did, like "agbox exec".`,
+		Example: "  agbox wait web --for=ready --timeout=2m\n  agbox wait web --for=service=db\n  agbox wait web db --for=deleted\n  agbox wait exec/0e12dd5b",
 		Args:    atLeastOne(a.sandboxKind().one),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if bare(kindExec, args[0]) != args[0] {
+				if len(args) > 1 || cmd.Flags().Changed("for") {
+					return usagef(cmd, "expected one exec, without --for: the exit code is that of its command")
+				}
+				return a.waitExec(cmd.Context(), args[0], timeout)
+			}
 			want, err := parseCondition(cmd, condition)
 			if err != nil {
 				return err
@@ -48,6 +56,25 @@ change: "agbox stop" and the like do. It fails when the condition can no longer 
 	cmd.Flags().DurationVar(&timeout, "timeout", defaultWait, "give up after this long")
 	completeFlag(cmd, "for", conditions...)
 	return cmd
+}
+
+// waitExec waits until an exec has ended and returns its outcome.
+func (a *app) waitExec(ctx context.Context, ref string, timeout time.Duration) error {
+	e, err := a.findExec(ctx, ref)
+	if err != nil {
+		return notRun(ctx, a.notAnExec(ctx, ref, err))
+	}
+	waitCtx, done := context.WithTimeout(ctx, timeout)
+	defer done()
+	id := e.GetExecId()
+	if e, err = a.conn().WaitExec(waitCtx, id); errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("exec %s has not ended after %s; it continues", id, timeout)
+	}
+	if err != nil {
+		return notRun(ctx, err)
+	}
+	fmt.Fprintf(a.Out, "exec/%s %s\n", id, strings.ToLower(enum.Word(e.GetState())))
+	return execResult(e)
 }
 
 func parseCondition(cmd *cobra.Command, text string) (client.Condition, error) {

@@ -35,6 +35,7 @@ type Store interface {
 	List(ctx context.Context, f store.Filter) ([]store.Sandbox, error)
 	Exec(ctx context.Context, execID string) (store.Exec, error)
 	ActiveExecs(sandboxID string) []string
+	Execs(ctx context.Context, f store.ExecFilter) (store.ExecPage, error)
 	Events(ctx context.Context, id string, after uint64, limit int) ([]*agboxv1.SandboxEvent, error)
 	EventsAfter(ctx context.Context, id string, c store.Cursor, limit int) ([]*agboxv1.SandboxEvent, error)
 	Watch(id string) (changed <-chan struct{}, stop func())

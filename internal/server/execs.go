@@ -10,6 +10,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
+	"github.com/agbox/agbox/store"
 )
 
 // CreateExec implements agbox.v1.SandboxService.
@@ -60,6 +61,19 @@ func (s *Server) ListActiveExecs(ctx context.Context, req *agboxv1.ListActiveExe
 		case e.End == nil: // otherwise it ended since
 			resp.Execs = append(resp.Execs, s.execStatus(e))
 		}
+	}
+	return resp, nil
+}
+
+// ListExecs implements agbox.v1.SandboxService.
+func (s *Server) ListExecs(ctx context.Context, req *agboxv1.ListExecsRequest) (*agboxv1.ListExecsResponse, error) {
+	page, err := s.deps.Store.Execs(ctx, store.ExecFilter{SandboxID: req.GetSandboxId(), Prefix: req.GetExecIdPrefix(), After: req.GetPageToken()})
+	if err != nil {
+		return nil, err
+	}
+	resp := &agboxv1.ListExecsResponse{NextPageToken: page.Next}
+	for _, e := range page.Execs {
+		resp.Execs = append(resp.Execs, s.execStatus(e))
 	}
 	return resp, nil
 }

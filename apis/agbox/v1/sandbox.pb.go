@@ -3944,6 +3944,123 @@ func (x *ListActiveExecsResponse) GetExecs() []*ExecStatus {
 	return nil
 }
 
+type ListExecsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty: of all sandboxes, also of deleted ones. An unknown sandbox has none.
+	SandboxId string `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	// Only those whose exec ID starts with this.
+	ExecIdPrefix string `protobuf:"bytes,2,opt,name=exec_id_prefix,json=execIdPrefix,proto3" json:"exec_id_prefix,omitempty"`
+	// The next_page_token of the page before; empty: the first page.
+	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListExecsRequest) Reset() {
+	*x = ListExecsRequest{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListExecsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListExecsRequest) ProtoMessage() {}
+
+func (x *ListExecsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListExecsRequest.ProtoReflect.Descriptor instead.
+func (*ListExecsRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *ListExecsRequest) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *ListExecsRequest) GetExecIdPrefix() string {
+	if x != nil {
+		return x.ExecIdPrefix
+	}
+	return ""
+}
+
+func (x *ListExecsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type ListExecsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// May be empty although there is a next page.
+	Execs []*ExecStatus `protobuf:"bytes,1,rep,name=execs,proto3" json:"execs,omitempty"`
+	// Empty: this is the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListExecsResponse) Reset() {
+	*x = ListExecsResponse{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListExecsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListExecsResponse) ProtoMessage() {}
+
+func (x *ListExecsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListExecsResponse.ProtoReflect.Descriptor instead.
+func (*ListExecsResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *ListExecsResponse) GetExecs() []*ExecStatus {
+	if x != nil {
+		return x.Execs
+	}
+	return nil
+}
+
+func (x *ListExecsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
 type BackupRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Add the logs and journals of execs. They are read after the records, so they may be newer.
@@ -3954,7 +4071,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3966,7 +4083,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3979,7 +4096,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{46}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *BackupRequest) GetWithLogs() bool {
@@ -3998,7 +4115,7 @@ type BackupChunk struct {
 
 func (x *BackupChunk) Reset() {
 	*x = BackupChunk{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4010,7 +4127,7 @@ func (x *BackupChunk) String() string {
 func (*BackupChunk) ProtoMessage() {}
 
 func (x *BackupChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4023,7 +4140,7 @@ func (x *BackupChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupChunk.ProtoReflect.Descriptor instead.
 func (*BackupChunk) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{47}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *BackupChunk) GetData() []byte {
@@ -4044,7 +4161,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4056,7 +4173,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4069,7 +4186,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{48}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ExplainRequest) GetSandboxId() string {
@@ -4121,7 +4238,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4133,7 +4250,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4146,7 +4263,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{49}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ExplainResponse) GetDesired() string {
@@ -4267,7 +4384,7 @@ type ExplainDeadline struct {
 
 func (x *ExplainDeadline) Reset() {
 	*x = ExplainDeadline{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4279,7 +4396,7 @@ func (x *ExplainDeadline) String() string {
 func (*ExplainDeadline) ProtoMessage() {}
 
 func (x *ExplainDeadline) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4292,7 +4409,7 @@ func (x *ExplainDeadline) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainDeadline.ProtoReflect.Descriptor instead.
 func (*ExplainDeadline) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{50}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ExplainDeadline) GetKind() string {
@@ -4329,7 +4446,7 @@ type CollectGarbageRequest struct {
 
 func (x *CollectGarbageRequest) Reset() {
 	*x = CollectGarbageRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4341,7 +4458,7 @@ func (x *CollectGarbageRequest) String() string {
 func (*CollectGarbageRequest) ProtoMessage() {}
 
 func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4354,7 +4471,7 @@ func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageRequest.ProtoReflect.Descriptor instead.
 func (*CollectGarbageRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{51}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *CollectGarbageRequest) GetDryRun() bool {
@@ -4380,7 +4497,7 @@ type CollectGarbageResponse struct {
 
 func (x *CollectGarbageResponse) Reset() {
 	*x = CollectGarbageResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4392,7 +4509,7 @@ func (x *CollectGarbageResponse) String() string {
 func (*CollectGarbageResponse) ProtoMessage() {}
 
 func (x *CollectGarbageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4405,7 +4522,7 @@ func (x *CollectGarbageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageResponse.ProtoReflect.Descriptor instead.
 func (*CollectGarbageResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{52}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *CollectGarbageResponse) GetItems() []*GarbageItem {
@@ -4437,7 +4554,7 @@ type GarbageItem struct {
 
 func (x *GarbageItem) Reset() {
 	*x = GarbageItem{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4449,7 +4566,7 @@ func (x *GarbageItem) String() string {
 func (*GarbageItem) ProtoMessage() {}
 
 func (x *GarbageItem) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4462,7 +4579,7 @@ func (x *GarbageItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GarbageItem.ProtoReflect.Descriptor instead.
 func (*GarbageItem) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{53}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *GarbageItem) GetKind() string {
@@ -4529,7 +4646,7 @@ type ConfirmEngineRequest struct {
 
 func (x *ConfirmEngineRequest) Reset() {
 	*x = ConfirmEngineRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4541,7 +4658,7 @@ func (x *ConfirmEngineRequest) String() string {
 func (*ConfirmEngineRequest) ProtoMessage() {}
 
 func (x *ConfirmEngineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4554,7 +4671,7 @@ func (x *ConfirmEngineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmEngineRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmEngineRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{54}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{56}
 }
 
 type ConfirmEngineResponse struct {
@@ -4573,7 +4690,7 @@ type ConfirmEngineResponse struct {
 
 func (x *ConfirmEngineResponse) Reset() {
 	*x = ConfirmEngineResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[55]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4585,7 +4702,7 @@ func (x *ConfirmEngineResponse) String() string {
 func (*ConfirmEngineResponse) ProtoMessage() {}
 
 func (x *ConfirmEngineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[55]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4598,7 +4715,7 @@ func (x *ConfirmEngineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmEngineResponse.ProtoReflect.Descriptor instead.
 func (*ConfirmEngineResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{55}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ConfirmEngineResponse) GetEngineId() string {
@@ -4982,7 +5099,16 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"sandbox_id\x18\x01 \x01(\tH\x00R\tsandboxId\x88\x01\x01B\r\n" +
 	"\v_sandbox_id\"E\n" +
 	"\x17ListActiveExecsResponse\x12*\n" +
-	"\x05execs\x18\x01 \x03(\v2\x14.agbox.v1.ExecStatusR\x05execs\",\n" +
+	"\x05execs\x18\x01 \x03(\v2\x14.agbox.v1.ExecStatusR\x05execs\"v\n" +
+	"\x10ListExecsRequest\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12$\n" +
+	"\x0eexec_id_prefix\x18\x02 \x01(\tR\fexecIdPrefix\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\"g\n" +
+	"\x11ListExecsResponse\x12*\n" +
+	"\x05execs\x18\x01 \x03(\v2\x14.agbox.v1.ExecStatusR\x05execs\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\",\n" +
 	"\rBackupRequest\x12\x1b\n" +
 	"\twith_logs\x18\x01 \x01(\bR\bwithLogs\"!\n" +
 	"\vBackupChunk\x12\x12\n" +
@@ -5074,7 +5200,8 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x14SANDBOX_SPEC_CHANGED\x10h\x12\x17\n" +
 	"\x13SANDBOX_TIMEOUT_SET\x10i\x12\x1b\n" +
 	"\x17SANDBOX_PAUSE_REQUESTED\x10j\x12\x15\n" +
-	"\x11SANDBOX_RECOVERED\x10k2\xef\t\n" +
+	"\x11SANDBOX_RECOVERED\x10k2\xb5\n" +
+	"\n" +
 	"\x0eSandboxService\x125\n" +
 	"\x04Ping\x12\x15.agbox.v1.PingRequest\x1a\x16.agbox.v1.PingResponse\x12P\n" +
 	"\rCreateSandbox\x12\x1e.agbox.v1.CreateSandboxRequest\x1a\x1f.agbox.v1.CreateSandboxResponse\x12G\n" +
@@ -5094,7 +5221,8 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
 	"CancelExec\x12\x1b.agbox.v1.CancelExecRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12>\n" +
 	"\aGetExec\x12\x18.agbox.v1.GetExecRequest\x1a\x19.agbox.v1.GetExecResponse\x12V\n" +
-	"\x0fListActiveExecs\x12 .agbox.v1.ListActiveExecsRequest\x1a!.agbox.v1.ListActiveExecsResponse2\x80\x04\n" +
+	"\x0fListActiveExecs\x12 .agbox.v1.ListActiveExecsRequest\x1a!.agbox.v1.ListActiveExecsResponse\x12D\n" +
+	"\tListExecs\x12\x1a.agbox.v1.ListExecsRequest\x1a\x1b.agbox.v1.ListExecsResponse2\x80\x04\n" +
 	"\fAdminService\x12P\n" +
 	"\rConfirmEngine\x12\x1e.agbox.v1.ConfirmEngineRequest\x1a\x1f.agbox.v1.ConfirmEngineResponse\x12:\n" +
 	"\x06Backup\x12\x17.agbox.v1.BackupRequest\x1a\x15.agbox.v1.BackupChunk0\x01\x12>\n" +
@@ -5117,7 +5245,7 @@ func file_agbox_v1_sandbox_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
+var file_agbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
 var file_agbox_v1_sandbox_proto_goTypes = []any{
 	(SandboxState)(0),                     // 0: agbox.v1.SandboxState
 	(ExecState)(0),                        // 1: agbox.v1.ExecState
@@ -5168,71 +5296,73 @@ var file_agbox_v1_sandbox_proto_goTypes = []any{
 	(*GetExecResponse)(nil),               // 46: agbox.v1.GetExecResponse
 	(*ListActiveExecsRequest)(nil),        // 47: agbox.v1.ListActiveExecsRequest
 	(*ListActiveExecsResponse)(nil),       // 48: agbox.v1.ListActiveExecsResponse
-	(*BackupRequest)(nil),                 // 49: agbox.v1.BackupRequest
-	(*BackupChunk)(nil),                   // 50: agbox.v1.BackupChunk
-	(*ExplainRequest)(nil),                // 51: agbox.v1.ExplainRequest
-	(*ExplainResponse)(nil),               // 52: agbox.v1.ExplainResponse
-	(*ExplainDeadline)(nil),               // 53: agbox.v1.ExplainDeadline
-	(*CollectGarbageRequest)(nil),         // 54: agbox.v1.CollectGarbageRequest
-	(*CollectGarbageResponse)(nil),        // 55: agbox.v1.CollectGarbageResponse
-	(*GarbageItem)(nil),                   // 56: agbox.v1.GarbageItem
-	(*ConfirmEngineRequest)(nil),          // 57: agbox.v1.ConfirmEngineRequest
-	(*ConfirmEngineResponse)(nil),         // 58: agbox.v1.ConfirmEngineResponse
-	nil,                                   // 59: agbox.v1.ServiceSpec.EnvsEntry
-	nil,                                   // 60: agbox.v1.CreateSpec.LabelsEntry
-	nil,                                   // 61: agbox.v1.CreateSpec.EnvsEntry
-	nil,                                   // 62: agbox.v1.SandboxHandle.LabelsEntry
-	nil,                                   // 63: agbox.v1.ExecStatus.EnvOverridesEntry
-	nil,                                   // 64: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 65: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 66: agbox.v1.CreateExecRequest.EnvOverridesEntry
-	(*durationpb.Duration)(nil),           // 67: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),         // 68: google.protobuf.Timestamp
-	(*DrainRequest)(nil),                  // 69: agbox.v1.DrainRequest
-	(*UndrainRequest)(nil),                // 70: agbox.v1.UndrainRequest
-	(*GetDrainStatusRequest)(nil),         // 71: agbox.v1.GetDrainStatusRequest
-	(*DrainResponse)(nil),                 // 72: agbox.v1.DrainResponse
-	(*UndrainResponse)(nil),               // 73: agbox.v1.UndrainResponse
-	(*GetDrainStatusResponse)(nil),        // 74: agbox.v1.GetDrainStatusResponse
+	(*ListExecsRequest)(nil),              // 49: agbox.v1.ListExecsRequest
+	(*ListExecsResponse)(nil),             // 50: agbox.v1.ListExecsResponse
+	(*BackupRequest)(nil),                 // 51: agbox.v1.BackupRequest
+	(*BackupChunk)(nil),                   // 52: agbox.v1.BackupChunk
+	(*ExplainRequest)(nil),                // 53: agbox.v1.ExplainRequest
+	(*ExplainResponse)(nil),               // 54: agbox.v1.ExplainResponse
+	(*ExplainDeadline)(nil),               // 55: agbox.v1.ExplainDeadline
+	(*CollectGarbageRequest)(nil),         // 56: agbox.v1.CollectGarbageRequest
+	(*CollectGarbageResponse)(nil),        // 57: agbox.v1.CollectGarbageResponse
+	(*GarbageItem)(nil),                   // 58: agbox.v1.GarbageItem
+	(*ConfirmEngineRequest)(nil),          // 59: agbox.v1.ConfirmEngineRequest
+	(*ConfirmEngineResponse)(nil),         // 60: agbox.v1.ConfirmEngineResponse
+	nil,                                   // 61: agbox.v1.ServiceSpec.EnvsEntry
+	nil,                                   // 62: agbox.v1.CreateSpec.LabelsEntry
+	nil,                                   // 63: agbox.v1.CreateSpec.EnvsEntry
+	nil,                                   // 64: agbox.v1.SandboxHandle.LabelsEntry
+	nil,                                   // 65: agbox.v1.ExecStatus.EnvOverridesEntry
+	nil,                                   // 66: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 67: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 68: agbox.v1.CreateExecRequest.EnvOverridesEntry
+	(*durationpb.Duration)(nil),           // 69: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),         // 70: google.protobuf.Timestamp
+	(*DrainRequest)(nil),                  // 71: agbox.v1.DrainRequest
+	(*UndrainRequest)(nil),                // 72: agbox.v1.UndrainRequest
+	(*GetDrainStatusRequest)(nil),         // 73: agbox.v1.GetDrainStatusRequest
+	(*DrainResponse)(nil),                 // 74: agbox.v1.DrainResponse
+	(*UndrainResponse)(nil),               // 75: agbox.v1.UndrainResponse
+	(*GetDrainStatusResponse)(nil),        // 76: agbox.v1.GetDrainStatusResponse
 }
 var file_agbox_v1_sandbox_proto_depIdxs = []int32{
-	67, // 0: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
-	67, // 1: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
-	67, // 2: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
-	67, // 3: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
-	59, // 4: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
+	69, // 0: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
+	69, // 1: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
+	69, // 2: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
+	69, // 3: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
+	61, // 4: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
 	7,  // 5: agbox.v1.ServiceSpec.healthcheck:type_name -> agbox.v1.HealthcheckConfig
 	9,  // 6: agbox.v1.ServiceSpec.ports:type_name -> agbox.v1.PortSpec
 	5,  // 7: agbox.v1.CreateSpec.mounts:type_name -> agbox.v1.MountSpec
 	6,  // 8: agbox.v1.CreateSpec.copies:type_name -> agbox.v1.CopySpec
 	8,  // 9: agbox.v1.CreateSpec.required_services:type_name -> agbox.v1.ServiceSpec
 	8,  // 10: agbox.v1.CreateSpec.optional_services:type_name -> agbox.v1.ServiceSpec
-	60, // 11: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
-	61, // 12: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
-	67, // 13: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
+	62, // 11: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
+	63, // 12: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
+	69, // 13: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
 	9,  // 14: agbox.v1.CreateSpec.ports:type_name -> agbox.v1.PortSpec
 	11, // 15: agbox.v1.CreateSpec.security:type_name -> agbox.v1.SecuritySpec
-	67, // 16: agbox.v1.CreateSpec.timeout:type_name -> google.protobuf.Duration
+	69, // 16: agbox.v1.CreateSpec.timeout:type_name -> google.protobuf.Duration
 	0,  // 17: agbox.v1.SandboxHandle.state:type_name -> agbox.v1.SandboxState
 	8,  // 18: agbox.v1.SandboxHandle.required_services:type_name -> agbox.v1.ServiceSpec
 	8,  // 19: agbox.v1.SandboxHandle.optional_services:type_name -> agbox.v1.ServiceSpec
-	62, // 20: agbox.v1.SandboxHandle.labels:type_name -> agbox.v1.SandboxHandle.LabelsEntry
-	68, // 21: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
-	68, // 22: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
+	64, // 20: agbox.v1.SandboxHandle.labels:type_name -> agbox.v1.SandboxHandle.LabelsEntry
+	70, // 21: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
+	70, // 22: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
 	10, // 23: agbox.v1.SandboxHandle.spec:type_name -> agbox.v1.CreateSpec
 	13, // 24: agbox.v1.SandboxHandle.services:type_name -> agbox.v1.ServiceStatus
 	14, // 25: agbox.v1.SandboxHandle.ports:type_name -> agbox.v1.PublishedPort
-	68, // 26: agbox.v1.SandboxHandle.deadline_at:type_name -> google.protobuf.Timestamp
-	67, // 27: agbox.v1.SandboxHandle.timeout:type_name -> google.protobuf.Duration
-	68, // 28: agbox.v1.SandboxHandle.demoted_at:type_name -> google.protobuf.Timestamp
+	70, // 26: agbox.v1.SandboxHandle.deadline_at:type_name -> google.protobuf.Timestamp
+	69, // 27: agbox.v1.SandboxHandle.timeout:type_name -> google.protobuf.Duration
+	70, // 28: agbox.v1.SandboxHandle.demoted_at:type_name -> google.protobuf.Timestamp
 	21, // 29: agbox.v1.SandboxHandle.rehydrated:type_name -> agbox.v1.RehydratedDetails
 	1,  // 30: agbox.v1.ExecEventDetails.exec_state:type_name -> agbox.v1.ExecState
-	68, // 31: agbox.v1.TimeoutDetails.deadline_at:type_name -> google.protobuf.Timestamp
-	68, // 32: agbox.v1.RehydratedDetails.rehydrated_at:type_name -> google.protobuf.Timestamp
-	68, // 33: agbox.v1.RehydratedDetails.state_changed_at:type_name -> google.protobuf.Timestamp
-	68, // 34: agbox.v1.RehydratedDetails.idle_since:type_name -> google.protobuf.Timestamp
+	70, // 31: agbox.v1.TimeoutDetails.deadline_at:type_name -> google.protobuf.Timestamp
+	70, // 32: agbox.v1.RehydratedDetails.rehydrated_at:type_name -> google.protobuf.Timestamp
+	70, // 33: agbox.v1.RehydratedDetails.state_changed_at:type_name -> google.protobuf.Timestamp
+	70, // 34: agbox.v1.RehydratedDetails.idle_since:type_name -> google.protobuf.Timestamp
 	2,  // 35: agbox.v1.SandboxEvent.event_type:type_name -> agbox.v1.EventType
-	68, // 36: agbox.v1.SandboxEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	70, // 36: agbox.v1.SandboxEvent.occurred_at:type_name -> google.protobuf.Timestamp
 	0,  // 37: agbox.v1.SandboxEvent.sandbox_state:type_name -> agbox.v1.SandboxState
 	15, // 38: agbox.v1.SandboxEvent.sandbox_phase:type_name -> agbox.v1.SandboxPhaseDetails
 	16, // 39: agbox.v1.SandboxEvent.exec:type_name -> agbox.v1.ExecEventDetails
@@ -5242,83 +5372,86 @@ var file_agbox_v1_sandbox_proto_depIdxs = []int32{
 	20, // 43: agbox.v1.SandboxEvent.timeout_set:type_name -> agbox.v1.TimeoutDetails
 	21, // 44: agbox.v1.SandboxEvent.rehydrated:type_name -> agbox.v1.RehydratedDetails
 	1,  // 45: agbox.v1.ExecStatus.state:type_name -> agbox.v1.ExecState
-	63, // 46: agbox.v1.ExecStatus.env_overrides:type_name -> agbox.v1.ExecStatus.EnvOverridesEntry
-	68, // 47: agbox.v1.ExecStatus.created_at:type_name -> google.protobuf.Timestamp
-	68, // 48: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
-	68, // 49: agbox.v1.ExecStatus.ended_at:type_name -> google.protobuf.Timestamp
-	67, // 50: agbox.v1.ExecStatus.timeout:type_name -> google.protobuf.Duration
+	65, // 46: agbox.v1.ExecStatus.env_overrides:type_name -> agbox.v1.ExecStatus.EnvOverridesEntry
+	70, // 47: agbox.v1.ExecStatus.created_at:type_name -> google.protobuf.Timestamp
+	70, // 48: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
+	70, // 49: agbox.v1.ExecStatus.ended_at:type_name -> google.protobuf.Timestamp
+	69, // 50: agbox.v1.ExecStatus.timeout:type_name -> google.protobuf.Duration
 	10, // 51: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
 	12, // 52: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
 	12, // 53: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	64, // 54: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	66, // 54: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
 	12, // 55: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
 	10, // 56: agbox.v1.UpdateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
 	12, // 57: agbox.v1.UpdateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	67, // 58: agbox.v1.SetSandboxTimeoutRequest.timeout:type_name -> google.protobuf.Duration
-	68, // 59: agbox.v1.SetSandboxTimeoutRequest.deadline_at:type_name -> google.protobuf.Timestamp
-	68, // 60: agbox.v1.SetSandboxTimeoutResponse.deadline_at:type_name -> google.protobuf.Timestamp
-	65, // 61: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	66, // 62: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
-	67, // 63: agbox.v1.CreateExecRequest.timeout:type_name -> google.protobuf.Duration
+	69, // 58: agbox.v1.SetSandboxTimeoutRequest.timeout:type_name -> google.protobuf.Duration
+	70, // 59: agbox.v1.SetSandboxTimeoutRequest.deadline_at:type_name -> google.protobuf.Timestamp
+	70, // 60: agbox.v1.SetSandboxTimeoutResponse.deadline_at:type_name -> google.protobuf.Timestamp
+	67, // 61: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	68, // 62: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
+	69, // 63: agbox.v1.CreateExecRequest.timeout:type_name -> google.protobuf.Duration
 	23, // 64: agbox.v1.GetExecResponse.exec:type_name -> agbox.v1.ExecStatus
 	23, // 65: agbox.v1.ListActiveExecsResponse.execs:type_name -> agbox.v1.ExecStatus
-	0,  // 66: agbox.v1.ExplainResponse.state:type_name -> agbox.v1.SandboxState
-	68, // 67: agbox.v1.ExplainResponse.retry_at:type_name -> google.protobuf.Timestamp
-	53, // 68: agbox.v1.ExplainResponse.deadlines:type_name -> agbox.v1.ExplainDeadline
-	68, // 69: agbox.v1.ExplainResponse.engine_problem_since:type_name -> google.protobuf.Timestamp
-	68, // 70: agbox.v1.ExplainDeadline.at:type_name -> google.protobuf.Timestamp
-	56, // 71: agbox.v1.CollectGarbageResponse.items:type_name -> agbox.v1.GarbageItem
-	3,  // 72: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
-	24, // 73: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
-	26, // 74: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
-	28, // 75: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
-	32, // 76: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
-	33, // 77: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
-	34, // 78: agbox.v1.SandboxService.PauseSandbox:input_type -> agbox.v1.PauseSandboxRequest
-	35, // 79: agbox.v1.SandboxService.SetSandboxTimeout:input_type -> agbox.v1.SetSandboxTimeoutRequest
-	30, // 80: agbox.v1.SandboxService.UpdateSandbox:input_type -> agbox.v1.UpdateSandboxRequest
-	37, // 81: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
-	38, // 82: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
-	41, // 83: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
-	42, // 84: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
-	44, // 85: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
-	45, // 86: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
-	47, // 87: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
-	57, // 88: agbox.v1.AdminService.ConfirmEngine:input_type -> agbox.v1.ConfirmEngineRequest
-	49, // 89: agbox.v1.AdminService.Backup:input_type -> agbox.v1.BackupRequest
-	51, // 90: agbox.v1.AdminService.Explain:input_type -> agbox.v1.ExplainRequest
-	54, // 91: agbox.v1.AdminService.CollectGarbage:input_type -> agbox.v1.CollectGarbageRequest
-	69, // 92: agbox.v1.AdminService.Drain:input_type -> agbox.v1.DrainRequest
-	70, // 93: agbox.v1.AdminService.Undrain:input_type -> agbox.v1.UndrainRequest
-	71, // 94: agbox.v1.AdminService.GetDrainStatus:input_type -> agbox.v1.GetDrainStatusRequest
-	4,  // 95: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
-	25, // 96: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
-	27, // 97: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
-	29, // 98: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
-	40, // 99: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
-	40, // 100: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
-	40, // 101: agbox.v1.SandboxService.PauseSandbox:output_type -> agbox.v1.AcceptedResponse
-	36, // 102: agbox.v1.SandboxService.SetSandboxTimeout:output_type -> agbox.v1.SetSandboxTimeoutResponse
-	31, // 103: agbox.v1.SandboxService.UpdateSandbox:output_type -> agbox.v1.UpdateSandboxResponse
-	40, // 104: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
-	39, // 105: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
-	22, // 106: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
-	43, // 107: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
-	40, // 108: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
-	46, // 109: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
-	48, // 110: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
-	58, // 111: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
-	50, // 112: agbox.v1.AdminService.Backup:output_type -> agbox.v1.BackupChunk
-	52, // 113: agbox.v1.AdminService.Explain:output_type -> agbox.v1.ExplainResponse
-	55, // 114: agbox.v1.AdminService.CollectGarbage:output_type -> agbox.v1.CollectGarbageResponse
-	72, // 115: agbox.v1.AdminService.Drain:output_type -> agbox.v1.DrainResponse
-	73, // 116: agbox.v1.AdminService.Undrain:output_type -> agbox.v1.UndrainResponse
-	74, // 117: agbox.v1.AdminService.GetDrainStatus:output_type -> agbox.v1.GetDrainStatusResponse
-	95, // [95:118] is the sub-list for method output_type
-	72, // [72:95] is the sub-list for method input_type
-	72, // [72:72] is the sub-list for extension type_name
-	72, // [72:72] is the sub-list for extension extendee
-	0,  // [0:72] is the sub-list for field type_name
+	23, // 66: agbox.v1.ListExecsResponse.execs:type_name -> agbox.v1.ExecStatus
+	0,  // 67: agbox.v1.ExplainResponse.state:type_name -> agbox.v1.SandboxState
+	70, // 68: agbox.v1.ExplainResponse.retry_at:type_name -> google.protobuf.Timestamp
+	55, // 69: agbox.v1.ExplainResponse.deadlines:type_name -> agbox.v1.ExplainDeadline
+	70, // 70: agbox.v1.ExplainResponse.engine_problem_since:type_name -> google.protobuf.Timestamp
+	70, // 71: agbox.v1.ExplainDeadline.at:type_name -> google.protobuf.Timestamp
+	58, // 72: agbox.v1.CollectGarbageResponse.items:type_name -> agbox.v1.GarbageItem
+	3,  // 73: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
+	24, // 74: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
+	26, // 75: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
+	28, // 76: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
+	32, // 77: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
+	33, // 78: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
+	34, // 79: agbox.v1.SandboxService.PauseSandbox:input_type -> agbox.v1.PauseSandboxRequest
+	35, // 80: agbox.v1.SandboxService.SetSandboxTimeout:input_type -> agbox.v1.SetSandboxTimeoutRequest
+	30, // 81: agbox.v1.SandboxService.UpdateSandbox:input_type -> agbox.v1.UpdateSandboxRequest
+	37, // 82: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
+	38, // 83: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
+	41, // 84: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
+	42, // 85: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
+	44, // 86: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
+	45, // 87: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
+	47, // 88: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
+	49, // 89: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
+	59, // 90: agbox.v1.AdminService.ConfirmEngine:input_type -> agbox.v1.ConfirmEngineRequest
+	51, // 91: agbox.v1.AdminService.Backup:input_type -> agbox.v1.BackupRequest
+	53, // 92: agbox.v1.AdminService.Explain:input_type -> agbox.v1.ExplainRequest
+	56, // 93: agbox.v1.AdminService.CollectGarbage:input_type -> agbox.v1.CollectGarbageRequest
+	71, // 94: agbox.v1.AdminService.Drain:input_type -> agbox.v1.DrainRequest
+	72, // 95: agbox.v1.AdminService.Undrain:input_type -> agbox.v1.UndrainRequest
+	73, // 96: agbox.v1.AdminService.GetDrainStatus:input_type -> agbox.v1.GetDrainStatusRequest
+	4,  // 97: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
+	25, // 98: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
+	27, // 99: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
+	29, // 100: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
+	40, // 101: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
+	40, // 102: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
+	40, // 103: agbox.v1.SandboxService.PauseSandbox:output_type -> agbox.v1.AcceptedResponse
+	36, // 104: agbox.v1.SandboxService.SetSandboxTimeout:output_type -> agbox.v1.SetSandboxTimeoutResponse
+	31, // 105: agbox.v1.SandboxService.UpdateSandbox:output_type -> agbox.v1.UpdateSandboxResponse
+	40, // 106: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
+	39, // 107: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
+	22, // 108: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
+	43, // 109: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
+	40, // 110: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
+	46, // 111: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
+	48, // 112: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
+	50, // 113: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
+	60, // 114: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
+	52, // 115: agbox.v1.AdminService.Backup:output_type -> agbox.v1.BackupChunk
+	54, // 116: agbox.v1.AdminService.Explain:output_type -> agbox.v1.ExplainResponse
+	57, // 117: agbox.v1.AdminService.CollectGarbage:output_type -> agbox.v1.CollectGarbageResponse
+	74, // 118: agbox.v1.AdminService.Drain:output_type -> agbox.v1.DrainResponse
+	75, // 119: agbox.v1.AdminService.Undrain:output_type -> agbox.v1.UndrainResponse
+	76, // 120: agbox.v1.AdminService.GetDrainStatus:output_type -> agbox.v1.GetDrainStatusResponse
+	97, // [97:121] is the sub-list for method output_type
+	73, // [73:97] is the sub-list for method input_type
+	73, // [73:73] is the sub-list for extension type_name
+	73, // [73:73] is the sub-list for extension extendee
+	0,  // [0:73] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_sandbox_proto_init() }
@@ -5347,7 +5480,7 @@ func file_agbox_v1_sandbox_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_sandbox_proto_rawDesc), len(file_agbox_v1_sandbox_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   64,
+			NumMessages:   66,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

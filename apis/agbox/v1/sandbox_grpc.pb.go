@@ -65,6 +65,7 @@ const (
 	SandboxService_CancelExec_FullMethodName             = "/agbox.v1.SandboxService/CancelExec"
 	SandboxService_GetExec_FullMethodName                = "/agbox.v1.SandboxService/GetExec"
 	SandboxService_ListActiveExecs_FullMethodName        = "/agbox.v1.SandboxService/ListActiveExecs"
+	SandboxService_ListExecs_FullMethodName              = "/agbox.v1.SandboxService/ListExecs"
 )
 
 // SandboxServiceClient is the client API for SandboxService service.
@@ -116,6 +117,9 @@ type SandboxServiceClient interface {
 	GetExec(ctx context.Context, in *GetExecRequest, opts ...grpc.CallOption) (*GetExecResponse, error)
 	// ListActiveExecs reads the execs that have not ended, sorted by exec ID.
 	ListActiveExecs(ctx context.Context, in *ListActiveExecsRequest, opts ...grpc.CallOption) (*ListActiveExecsResponse, error)
+	// ListExecs reads execs, active and ended, as long as the history of their sandbox is kept: one page, sorted by exec ID. Execs whose
+	// records are damaged are left out; GetExec reports them.
+	ListExecs(ctx context.Context, in *ListExecsRequest, opts ...grpc.CallOption) (*ListExecsResponse, error)
 }
 
 type sandboxServiceClient struct {
@@ -295,6 +299,16 @@ func (c *sandboxServiceClient) ListActiveExecs(ctx context.Context, in *ListActi
 	return out, nil
 }
 
+func (c *sandboxServiceClient) ListExecs(ctx context.Context, in *ListExecsRequest, opts ...grpc.CallOption) (*ListExecsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListExecsResponse)
+	err := c.cc.Invoke(ctx, SandboxService_ListExecs_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // SandboxServiceServer is the server API for SandboxService service.
 // All implementations must embed UnimplementedSandboxServiceServer
 // for forward compatibility.
@@ -344,6 +358,9 @@ type SandboxServiceServer interface {
 	GetExec(context.Context, *GetExecRequest) (*GetExecResponse, error)
 	// ListActiveExecs reads the execs that have not ended, sorted by exec ID.
 	ListActiveExecs(context.Context, *ListActiveExecsRequest) (*ListActiveExecsResponse, error)
+	// ListExecs reads execs, active and ended, as long as the history of their sandbox is kept: one page, sorted by exec ID. Execs whose
+	// records are damaged are left out; GetExec reports them.
+	ListExecs(context.Context, *ListExecsRequest) (*ListExecsResponse, error)
 	mustEmbedUnimplementedSandboxServiceServer()
 }
 
@@ -401,6 +418,9 @@ func (UnimplementedSandboxServiceServer) GetExec(context.Context, *GetExecReques
 }
 func (UnimplementedSandboxServiceServer) ListActiveExecs(context.Context, *ListActiveExecsRequest) (*ListActiveExecsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListActiveExecs not implemented")
+}
+func (UnimplementedSandboxServiceServer) ListExecs(context.Context, *ListExecsRequest) (*ListExecsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListExecs not implemented")
 }
 func (UnimplementedSandboxServiceServer) mustEmbedUnimplementedSandboxServiceServer() {}
 func (UnimplementedSandboxServiceServer) testEmbeddedByValue()                        {}
@@ -704,6 +724,24 @@ func _SandboxService_ListActiveExecs_Handler(srv interface{}, ctx context.Contex
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SandboxService_ListExecs_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListExecsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SandboxServiceServer).ListExecs(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SandboxService_ListExecs_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SandboxServiceServer).ListExecs(ctx, req.(*ListExecsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // SandboxService_ServiceDesc is the grpc.ServiceDesc for SandboxService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -770,6 +808,10 @@ var SandboxService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListActiveExecs",
 			Handler:    _SandboxService_ListActiveExecs_Handler,
+		},
+		{
+			MethodName: "ListExecs",
+			Handler:    _SandboxService_ListExecs_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
