@@ -94,6 +94,13 @@ func (c *Client) GetExec(ctx context.Context, execID string) (*agboxv1.ExecStatu
 	return resp.GetExec(), err
 }
 
+// ServiceLog makes the daemon copy what the engine has of a service's output, and returns the path of the file on this host. problem says why
+// the file may lack the newest output. Errors besides: FailedPrecondition for a deleted sandbox.
+func (c *Client) ServiceLog(ctx context.Context, sandboxID, service string) (path, problem string, err error) {
+	resp, err := read(ctx, c, c.sandboxes.GetServiceLog, &agboxv1.GetServiceLogRequest{SandboxId: sandboxID, ServiceName: service})
+	return resp.GetLogPath(), resp.GetProblem(), err
+}
+
 // ListActiveExecs reads the execs that have not ended: of one sandbox, or of all when sandboxID is empty.
 func (c *Client) ListActiveExecs(ctx context.Context, sandboxID string) ([]*agboxv1.ExecStatus, error) {
 	req := &agboxv1.ListActiveExecsRequest{}

@@ -46,6 +46,11 @@ func (c *Controller) Ports(sandboxID string) []*agboxv1.PublishedPort {
 	return c.sandboxes.Ports(sandboxID)
 }
 
+// ServiceLog calls sandbox.Reconciler.ServiceLog.
+func (c *Controller) ServiceLog(ctx context.Context, sandboxID, service string) (path, problem string, err error) {
+	return c.sandboxes.ServiceLog(ctx, sandboxID, service)
+}
+
 // OverQuota returns how many sandboxes have used up their quota, as last measured.
 func (c *Controller) OverQuota() int { return c.quotas.Full() }
 

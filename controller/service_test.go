@@ -2,7 +2,10 @@ package controller_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +13,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/naming"
+	"github.com/agbox/agbox/internal/servicelog"
 )
 
 // create accepts the next sandbox of its world, with this spec.
@@ -100,6 +104,16 @@ func TestAServiceThatFailsACreateSaysItsLastWords(t *testing.T) {
 		}
 		if n := len(p.engine.Containers()); n != 0 {
 			t.Errorf("%d containers are left", n)
+		}
+		path, problem, err := p.daemon.ServiceLog(t.Context(), id, "db")
+		data, readErr := os.ReadFile(path)
+		if lines := servicelog.Parse(data); err != nil || readErr != nil || problem != "" || len(lines) != 2 || string(lines[1].Text) != "swordfish opens no table\n" {
+			t.Errorf("%q, %q, %v, %v", data, problem, err, readErr)
+		}
+		p.must(t, act{"delete", 0})
+		pass(time.Minute)
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("after the delete: %v", err)
 		}
 	})
 }

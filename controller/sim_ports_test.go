@@ -393,6 +393,10 @@ func (d *simExecs) Release(id string) error {
 	return d.effect("File.Release "+id, func() error { return d.Dir.Release(id) })
 }
 
+func (d *simExecs) ReplaceServiceLog(id, service string, data []byte) error {
+	return d.effect("File.ReplaceServiceLog "+id, func() error { return d.Dir.ReplaceServiceLog(id, service, data) })
+}
+
 func (d *simExecs) Withhold(id string) error {
 	return d.effect("File.Withhold "+id, func() error { return d.Dir.Withhold(id) })
 }

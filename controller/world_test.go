@@ -778,6 +778,10 @@ func (d *fusedExecs) Release(sandboxID string) error {
 	return d.f.guard(func() error { return d.Dir.Release(sandboxID) })
 }
 
+func (d *fusedExecs) ReplaceServiceLog(sandboxID, service string, data []byte) error {
+	return d.f.guard(func() error { return d.Dir.ReplaceServiceLog(sandboxID, service, data) })
+}
+
 func (d *fusedExecs) Withhold(sandboxID string) error {
 	return d.f.guard(func() error { return d.Dir.Withhold(sandboxID) })
 }

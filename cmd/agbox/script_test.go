@@ -139,7 +139,7 @@ func (w *world) start() error {
 	server := server.New(server.Deps{
 		Backup: backups.Write, Explain: ctl.Explain, ExplainAgent: ctl.ExplainAgent, CollectGarbage: ctl.CollectGarbage,
 		Store: st, Logs: execs.LogPaths, Status: ctl.Status, Engine: ctl.EngineProblem, ConfirmEngine: ctl.ConfirmEngine,
-		MainLogs: execs.MainLogPaths, Ports: ctl.Ports, EngineRefuses: ctl.EngineRefuses,
+		MainLogs: execs.MainLogPaths, ServiceLog: ctl.ServiceLog, Ports: ctl.Ports, EngineRefuses: ctl.EngineRefuses,
 		AgentStatus: ctl.AgentStatus, Drainer: drainer{ctl}, DrainWait: func() time.Duration { return time.Minute },
 		Nameless: execs.Nameless, Rules: func() server.Rules { return server.Rules{} }, DefaultTimeout: func() time.Duration { return 0 },
 		Rebuilding: func() string { return "" }, NoRoom: func() string { return "" }, Now: time.Now,

@@ -246,7 +246,7 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	d.backups = d.newMaker(paths)
 	d.api = server.New(server.Deps{
 		Backup: d.backups.Write, Explain: d.ctl.Explain, ExplainAgent: d.ctl.ExplainAgent, CollectGarbage: d.ctl.CollectGarbage,
-		Store: d.store, Logs: d.execs.LogPaths, MainLogs: d.execs.MainLogPaths, Nameless: d.execs.Nameless, Status: d.ctl.Status, Engine: d.ctl.EngineProblem,
+		Store: d.store, Logs: d.execs.LogPaths, MainLogs: d.execs.MainLogPaths, ServiceLog: d.ctl.ServiceLog, Nameless: d.execs.Nameless, Status: d.ctl.Status, Engine: d.ctl.EngineProblem,
 		Drainer: d.ctl, DrainWait: func() time.Duration { return d.current.Load().Drain.Wait }, AgentStatus: d.ctl.AgentStatus, NoRoom: d.disk.NoRoom,
 		Rules:      d.rulesNow,
 		Rebuilding: d.rebuild.sentence, DefaultTimeout: func() time.Duration { return d.current.Load().Runtime.Timeout },

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"hash/maphash"
 	"io"
 	"log/slog"
 	"time"
@@ -67,6 +68,9 @@ type HostFiles interface {
 	Released(sandboxID string) (bool, error)
 	Prove(sandboxID string, c execjournal.Container) (execjournal.Proof, error)
 	Withhold(sandboxID string) error
+	ServiceLogPath(sandboxID, service string) string
+	ServiceLog(sandboxID, service string, limit int64) ([]byte, error)
+	ReplaceServiceLog(sandboxID, service string, data []byte) error
 }
 
 // EngineLink is *enginelink.Link.
@@ -133,6 +137,7 @@ type Reconciler struct {
 	ops     *queue.Operations[plan.Kind]
 	// fileRemovals and containerRemovals use no workers of the queues.
 	fileRemovals, containerRemovals pool
+	serviceLogs                     stripes
 }
 
 // New returns a reconciler.
@@ -141,6 +146,7 @@ func New(o Options) *Reconciler {
 		o: o, log: o.Logger, scratch: scratchpad{scratch.New[memory]()},
 		fileRemovals: make(pool, maxFileRemovals), containerRemovals: make(pool, maxContainerRemovals),
 	}
+	r.serviceLogs.seed = maphash.MakeSeed()
 	r.ops = queue.NewOperations(o.Queue.Add, plan.Kind.Unseen)
 	r.reader = &Reader{readerOptions{
 		Store: o.Store, Engine: o.Engine, Objects: o.Objects, Files: o.Files, Link: o.Link, Absences: o.Absences,

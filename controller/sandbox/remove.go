@@ -68,7 +68,7 @@ func removing(files int) string {
 func (p *pass) removeContainer(ctx context.Context, s plan.Step) error {
 	return p.background(ctx, s, s.ID, removePatience, "removing a container", func(ctx context.Context) error {
 		return p.containerRemovals.do(ctx, func() error {
-			return p.audited(s, s.ID, func(ctx context.Context) error { return p.o.Engine.RemoveContainer(ctx, s.ID) })(ctx)
+			return p.audited(s, s.ID, func(ctx context.Context) error { return p.removeWithOutputKept(ctx, s) })(ctx)
 		})
 	})
 }

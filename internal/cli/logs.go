@@ -15,7 +15,10 @@ import (
 	"github.com/agbox/agbox/internal/sandboxstate"
 )
 
-type logsOptions struct{ follow, stdout, stderr, raw, exitCode bool }
+type logsOptions struct {
+	follow, stdout, stderr, raw, exitCode bool
+	service                               serviceLogOptions
+}
 
 func (a *app) logsCommand() *cobra.Command {
 	var o logsOptions
@@ -25,15 +28,27 @@ func (a *app) logsCommand() *cobra.Command {
 process (the spec's "command") over all its starts. With agent/NAME, or the name of an agent that no sandbox has, show the unchanged
 output of the agent's newest process; "agbox agent conversation" shows its messages.
 
+With --service, show the newest output of a service of the sandbox, over all its starts, up to 1 MiB. It stays readable until the sandbox
+is deleted, also if the create failed.
+
 On a terminal, escape sequences of the output are shown as text, unless --raw is given. A file or a pipe gets every byte unchanged.`,
-		Example: "  agbox logs -f web\n  agbox logs --stderr agent/coder\n  agbox logs --stderr 0e12dd5b-58f1-4a5c-8d6b-3f5f9a1c2b3d",
+		Example: "  agbox logs -f web\n  agbox logs web --service db --tail 20 --timestamps\n  agbox logs --stderr agent/coder\n  agbox logs --stderr 0e12dd5b-58f1-4a5c-8d6b-3f5f9a1c2b3d",
 		Args:    one("the ID of an exec, or the name of a sandbox or an agent"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.service.parse(cmd); err != nil {
+				return err
+			}
 			if o.stdout && o.stderr {
 				return usagef(cmd, "expected --stdout or --stderr, or neither for both")
 			}
 			if o.exitCode && !o.follow {
 				return usagef(cmd, "--exit-code needs -f")
+			}
+			if o.service.name != "" && o.exitCode {
+				return usagef(cmd, "--exit-code is for execs, not for services")
+			}
+			if o.service.name != "" {
+				return a.serviceLogs(cmd.Context(), args[0], o)
 			}
 			return a.logs(cmd.Context(), args[0], o)
 		},
@@ -42,6 +57,7 @@ On a terminal, escape sequences of the output are shown as text, unless --raw is
 	cmd.Flags().BoolVar(&o.stdout, "stdout", false, "only stdout")
 	cmd.Flags().BoolVar(&o.stderr, "stderr", false, "only stderr")
 	cmd.Flags().BoolVar(&o.exitCode, "exit-code", false, "with -f: exit as the command of the exec did, like \"agbox exec\"")
+	o.service.bind(cmd)
 	cmd.Flags().BoolVar(&o.raw, "raw", false, "write escape sequences to the terminal unchanged")
 	return cmd
 }
@@ -128,12 +144,17 @@ func (a *app) mainLogs(ctx context.Context, id string, o logsOptions) error {
 	return a.printLogs(ctx, sb.GetStdoutLogPath(), sb.GetStderrLogPath(), o, end)
 }
 
+// mayRun reports whether containers of a sandbox may run.
+func mayRun(s agboxv1.SandboxState) bool {
+	return sandboxstate.IsUp(s) || s == agboxv1.SandboxState_SANDBOX_STATE_PENDING
+}
+
 // awaitRest waits in the background until the sandbox no longer runs, or ctx ends.
 func (a *app) awaitRest(ctx context.Context, sb *agboxv1.SandboxHandle) *execEnd {
 	return background(func() (*agboxv1.ExecStatus, error) {
 		for e, err := range a.conn().Events(ctx, sb.GetSandboxId(), client.EventOptions{From: sb.GetLastEventSequence(), Reconnect: true}) {
 			state := e.GetSandboxState()
-			if err != nil || state != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED && !sandboxstate.IsUp(state) {
+			if err != nil || state != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED && !mayRun(state) {
 				return nil, err
 			}
 		}

@@ -89,6 +89,8 @@ type Deps struct {
 	Logs func(sandboxID, execID string) (stdout, stderr string)
 	// MainLogs returns the host paths of the logs of a sandbox's main process. It must not access the disk.
 	MainLogs func(sandboxID string) (stdout, stderr string)
+	// ServiceLog brings the file with a service's output up to date. problem says why that was not possible.
+	ServiceLog func(ctx context.Context, sandboxID, service string) (path, problem string, err error)
 	// Status returns what the daemon is doing for a sandbox, or "". It must not block.
 	Status func(sandboxID string) string
 	// AgentStatus returns what the daemon is doing for an agent, or "". unverified: the daemon has not observed the agent since it

@@ -1461,6 +1461,113 @@ func (x *SandboxHandle) GetSecurityProfile() string {
 	return ""
 }
 
+type GetServiceLogRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	ServiceName   string                 `protobuf:"bytes,2,opt,name=service_name,json=serviceName,proto3" json:"service_name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetServiceLogRequest) Reset() {
+	*x = GetServiceLogRequest{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetServiceLogRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetServiceLogRequest) ProtoMessage() {}
+
+func (x *GetServiceLogRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetServiceLogRequest.ProtoReflect.Descriptor instead.
+func (*GetServiceLogRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *GetServiceLogRequest) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *GetServiceLogRequest) GetServiceName() string {
+	if x != nil {
+		return x.ServiceName
+	}
+	return ""
+}
+
+type GetServiceLogResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// On the host; it need not exist. Each line is a record: its time (RFC 3339), stdout or stderr, F for a whole line or P for a part that
+	// the next record of the stream continues, and the text.
+	LogPath string `protobuf:"bytes,1,opt,name=log_path,json=logPath,proto3" json:"log_path,omitempty"`
+	// Why the file may lack the newest output; empty: it does not.
+	Problem       string `protobuf:"bytes,2,opt,name=problem,proto3" json:"problem,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetServiceLogResponse) Reset() {
+	*x = GetServiceLogResponse{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetServiceLogResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetServiceLogResponse) ProtoMessage() {}
+
+func (x *GetServiceLogResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetServiceLogResponse.ProtoReflect.Descriptor instead.
+func (*GetServiceLogResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *GetServiceLogResponse) GetLogPath() string {
+	if x != nil {
+		return x.LogPath
+	}
+	return ""
+}
+
+func (x *GetServiceLogResponse) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
 type ServiceStatus struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Name     string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1478,7 +1585,7 @@ type ServiceStatus struct {
 
 func (x *ServiceStatus) Reset() {
 	*x = ServiceStatus{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[10]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1490,7 +1597,7 @@ func (x *ServiceStatus) String() string {
 func (*ServiceStatus) ProtoMessage() {}
 
 func (x *ServiceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[10]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1503,7 +1610,7 @@ func (x *ServiceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceStatus.ProtoReflect.Descriptor instead.
 func (*ServiceStatus) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{10}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ServiceStatus) GetName() string {
@@ -1562,7 +1669,7 @@ type PublishedPort struct {
 
 func (x *PublishedPort) Reset() {
 	*x = PublishedPort{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[11]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1574,7 +1681,7 @@ func (x *PublishedPort) String() string {
 func (*PublishedPort) ProtoMessage() {}
 
 func (x *PublishedPort) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[11]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1587,7 +1694,7 @@ func (x *PublishedPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishedPort.ProtoReflect.Descriptor instead.
 func (*PublishedPort) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{11}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PublishedPort) GetServiceName() string {
@@ -1636,7 +1743,7 @@ type SandboxPhaseDetails struct {
 
 func (x *SandboxPhaseDetails) Reset() {
 	*x = SandboxPhaseDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[12]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1648,7 +1755,7 @@ func (x *SandboxPhaseDetails) String() string {
 func (*SandboxPhaseDetails) ProtoMessage() {}
 
 func (x *SandboxPhaseDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[12]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1661,7 +1768,7 @@ func (x *SandboxPhaseDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxPhaseDetails.ProtoReflect.Descriptor instead.
 func (*SandboxPhaseDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{12}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SandboxPhaseDetails) GetPhase() string {
@@ -1726,7 +1833,7 @@ type ExecEventDetails struct {
 
 func (x *ExecEventDetails) Reset() {
 	*x = ExecEventDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[13]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1738,7 +1845,7 @@ func (x *ExecEventDetails) String() string {
 func (*ExecEventDetails) ProtoMessage() {}
 
 func (x *ExecEventDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[13]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1751,7 +1858,7 @@ func (x *ExecEventDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecEventDetails.ProtoReflect.Descriptor instead.
 func (*ExecEventDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{13}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ExecEventDetails) GetExecId() string {
@@ -1800,7 +1907,7 @@ type ServiceEventDetails struct {
 
 func (x *ServiceEventDetails) Reset() {
 	*x = ServiceEventDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[14]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1812,7 +1919,7 @@ func (x *ServiceEventDetails) String() string {
 func (*ServiceEventDetails) ProtoMessage() {}
 
 func (x *ServiceEventDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[14]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1825,7 +1932,7 @@ func (x *ServiceEventDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceEventDetails.ProtoReflect.Descriptor instead.
 func (*ServiceEventDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ServiceEventDetails) GetServiceName() string {
@@ -1865,7 +1972,7 @@ type ImagePullDetails struct {
 
 func (x *ImagePullDetails) Reset() {
 	*x = ImagePullDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[15]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1877,7 +1984,7 @@ func (x *ImagePullDetails) String() string {
 func (*ImagePullDetails) ProtoMessage() {}
 
 func (x *ImagePullDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[15]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1890,7 +1997,7 @@ func (x *ImagePullDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImagePullDetails.ProtoReflect.Descriptor instead.
 func (*ImagePullDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ImagePullDetails) GetImage() string {
@@ -1938,7 +2045,7 @@ type SpecChangeDetails struct {
 
 func (x *SpecChangeDetails) Reset() {
 	*x = SpecChangeDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[16]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1950,7 +2057,7 @@ func (x *SpecChangeDetails) String() string {
 func (*SpecChangeDetails) ProtoMessage() {}
 
 func (x *SpecChangeDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[16]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1963,7 +2070,7 @@ func (x *SpecChangeDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SpecChangeDetails.ProtoReflect.Descriptor instead.
 func (*SpecChangeDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SpecChangeDetails) GetFields() []string {
@@ -1983,7 +2090,7 @@ type TimeoutDetails struct {
 
 func (x *TimeoutDetails) Reset() {
 	*x = TimeoutDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[17]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1995,7 +2102,7 @@ func (x *TimeoutDetails) String() string {
 func (*TimeoutDetails) ProtoMessage() {}
 
 func (x *TimeoutDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[17]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2008,7 +2115,7 @@ func (x *TimeoutDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimeoutDetails.ProtoReflect.Descriptor instead.
 func (*TimeoutDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *TimeoutDetails) GetDeadlineAt() *timestamppb.Timestamp {
@@ -2040,7 +2147,7 @@ type RehydratedDetails struct {
 
 func (x *RehydratedDetails) Reset() {
 	*x = RehydratedDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[18]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2052,7 +2159,7 @@ func (x *RehydratedDetails) String() string {
 func (*RehydratedDetails) ProtoMessage() {}
 
 func (x *RehydratedDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[18]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2065,7 +2172,7 @@ func (x *RehydratedDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RehydratedDetails.ProtoReflect.Descriptor instead.
 func (*RehydratedDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{18}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RehydratedDetails) GetDefaulted() []string {
@@ -2148,7 +2255,7 @@ type SandboxEvent struct {
 
 func (x *SandboxEvent) Reset() {
 	*x = SandboxEvent{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[19]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2160,7 +2267,7 @@ func (x *SandboxEvent) String() string {
 func (*SandboxEvent) ProtoMessage() {}
 
 func (x *SandboxEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[19]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2173,7 +2280,7 @@ func (x *SandboxEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxEvent.ProtoReflect.Descriptor instead.
 func (*SandboxEvent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{19}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SandboxEvent) GetEventId() string {
@@ -2389,7 +2496,7 @@ type ExecStatus struct {
 
 func (x *ExecStatus) Reset() {
 	*x = ExecStatus{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[20]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2401,7 +2508,7 @@ func (x *ExecStatus) String() string {
 func (*ExecStatus) ProtoMessage() {}
 
 func (x *ExecStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[20]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2414,7 +2521,7 @@ func (x *ExecStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecStatus.ProtoReflect.Descriptor instead.
 func (*ExecStatus) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{20}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ExecStatus) GetExecId() string {
@@ -2584,7 +2691,7 @@ type CreateSandboxRequest struct {
 
 func (x *CreateSandboxRequest) Reset() {
 	*x = CreateSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[21]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2596,7 +2703,7 @@ func (x *CreateSandboxRequest) String() string {
 func (*CreateSandboxRequest) ProtoMessage() {}
 
 func (x *CreateSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[21]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2609,7 +2716,7 @@ func (x *CreateSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSandboxRequest.ProtoReflect.Descriptor instead.
 func (*CreateSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{21}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CreateSandboxRequest) GetCreateSpec() *CreateSpec {
@@ -2663,7 +2770,7 @@ type CreateSandboxResponse struct {
 
 func (x *CreateSandboxResponse) Reset() {
 	*x = CreateSandboxResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[22]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2675,7 +2782,7 @@ func (x *CreateSandboxResponse) String() string {
 func (*CreateSandboxResponse) ProtoMessage() {}
 
 func (x *CreateSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[22]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2688,7 +2795,7 @@ func (x *CreateSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSandboxResponse.ProtoReflect.Descriptor instead.
 func (*CreateSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{22}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CreateSandboxResponse) GetSandbox() *SandboxHandle {
@@ -2707,7 +2814,7 @@ type GetSandboxRequest struct {
 
 func (x *GetSandboxRequest) Reset() {
 	*x = GetSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[23]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2719,7 +2826,7 @@ func (x *GetSandboxRequest) String() string {
 func (*GetSandboxRequest) ProtoMessage() {}
 
 func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[23]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2732,7 +2839,7 @@ func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxRequest.ProtoReflect.Descriptor instead.
 func (*GetSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{23}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetSandboxRequest) GetSandboxId() string {
@@ -2751,7 +2858,7 @@ type GetSandboxResponse struct {
 
 func (x *GetSandboxResponse) Reset() {
 	*x = GetSandboxResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[24]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2763,7 +2870,7 @@ func (x *GetSandboxResponse) String() string {
 func (*GetSandboxResponse) ProtoMessage() {}
 
 func (x *GetSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[24]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2776,7 +2883,7 @@ func (x *GetSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxResponse.ProtoReflect.Descriptor instead.
 func (*GetSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{24}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetSandboxResponse) GetSandbox() *SandboxHandle {
@@ -2797,7 +2904,7 @@ type ListSandboxesRequest struct {
 
 func (x *ListSandboxesRequest) Reset() {
 	*x = ListSandboxesRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2809,7 +2916,7 @@ func (x *ListSandboxesRequest) String() string {
 func (*ListSandboxesRequest) ProtoMessage() {}
 
 func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2822,7 +2929,7 @@ func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*ListSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{25}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListSandboxesRequest) GetIncludeDeleted() bool {
@@ -2848,7 +2955,7 @@ type ListSandboxesResponse struct {
 
 func (x *ListSandboxesResponse) Reset() {
 	*x = ListSandboxesResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2860,7 +2967,7 @@ func (x *ListSandboxesResponse) String() string {
 func (*ListSandboxesResponse) ProtoMessage() {}
 
 func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2873,7 +2980,7 @@ func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*ListSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{26}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListSandboxesResponse) GetSandboxes() []*SandboxHandle {
@@ -2898,7 +3005,7 @@ type UpdateSandboxRequest struct {
 
 func (x *UpdateSandboxRequest) Reset() {
 	*x = UpdateSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2910,7 +3017,7 @@ func (x *UpdateSandboxRequest) String() string {
 func (*UpdateSandboxRequest) ProtoMessage() {}
 
 func (x *UpdateSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2923,7 +3030,7 @@ func (x *UpdateSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSandboxRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{27}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *UpdateSandboxRequest) GetSandboxId() string {
@@ -2966,7 +3073,7 @@ type UpdateSandboxResponse struct {
 
 func (x *UpdateSandboxResponse) Reset() {
 	*x = UpdateSandboxResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2978,7 +3085,7 @@ func (x *UpdateSandboxResponse) String() string {
 func (*UpdateSandboxResponse) ProtoMessage() {}
 
 func (x *UpdateSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2991,7 +3098,7 @@ func (x *UpdateSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSandboxResponse.ProtoReflect.Descriptor instead.
 func (*UpdateSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{28}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *UpdateSandboxResponse) GetSandbox() *SandboxHandle {
@@ -3020,7 +3127,7 @@ type ResumeSandboxRequest struct {
 
 func (x *ResumeSandboxRequest) Reset() {
 	*x = ResumeSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3032,7 +3139,7 @@ func (x *ResumeSandboxRequest) String() string {
 func (*ResumeSandboxRequest) ProtoMessage() {}
 
 func (x *ResumeSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3045,7 +3152,7 @@ func (x *ResumeSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeSandboxRequest.ProtoReflect.Descriptor instead.
 func (*ResumeSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{29}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ResumeSandboxRequest) GetSandboxId() string {
@@ -3071,7 +3178,7 @@ type StopSandboxRequest struct {
 
 func (x *StopSandboxRequest) Reset() {
 	*x = StopSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3083,7 +3190,7 @@ func (x *StopSandboxRequest) String() string {
 func (*StopSandboxRequest) ProtoMessage() {}
 
 func (x *StopSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3096,7 +3203,7 @@ func (x *StopSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopSandboxRequest.ProtoReflect.Descriptor instead.
 func (*StopSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{30}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *StopSandboxRequest) GetSandboxId() string {
@@ -3115,7 +3222,7 @@ type PauseSandboxRequest struct {
 
 func (x *PauseSandboxRequest) Reset() {
 	*x = PauseSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3127,7 +3234,7 @@ func (x *PauseSandboxRequest) String() string {
 func (*PauseSandboxRequest) ProtoMessage() {}
 
 func (x *PauseSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3140,7 +3247,7 @@ func (x *PauseSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseSandboxRequest.ProtoReflect.Descriptor instead.
 func (*PauseSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{31}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *PauseSandboxRequest) GetSandboxId() string {
@@ -3168,7 +3275,7 @@ type SetSandboxTimeoutRequest struct {
 
 func (x *SetSandboxTimeoutRequest) Reset() {
 	*x = SetSandboxTimeoutRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3180,7 +3287,7 @@ func (x *SetSandboxTimeoutRequest) String() string {
 func (*SetSandboxTimeoutRequest) ProtoMessage() {}
 
 func (x *SetSandboxTimeoutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3193,7 +3300,7 @@ func (x *SetSandboxTimeoutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSandboxTimeoutRequest.ProtoReflect.Descriptor instead.
 func (*SetSandboxTimeoutRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{32}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SetSandboxTimeoutRequest) GetSandboxId() string {
@@ -3265,7 +3372,7 @@ type SetSandboxTimeoutResponse struct {
 
 func (x *SetSandboxTimeoutResponse) Reset() {
 	*x = SetSandboxTimeoutResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3277,7 +3384,7 @@ func (x *SetSandboxTimeoutResponse) String() string {
 func (*SetSandboxTimeoutResponse) ProtoMessage() {}
 
 func (x *SetSandboxTimeoutResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3290,7 +3397,7 @@ func (x *SetSandboxTimeoutResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSandboxTimeoutResponse.ProtoReflect.Descriptor instead.
 func (*SetSandboxTimeoutResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{33}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SetSandboxTimeoutResponse) GetDeadlineAt() *timestamppb.Timestamp {
@@ -3319,7 +3426,7 @@ type DeleteSandboxRequest struct {
 
 func (x *DeleteSandboxRequest) Reset() {
 	*x = DeleteSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3331,7 +3438,7 @@ func (x *DeleteSandboxRequest) String() string {
 func (*DeleteSandboxRequest) ProtoMessage() {}
 
 func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3344,7 +3451,7 @@ func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{34}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DeleteSandboxRequest) GetSandboxId() string {
@@ -3371,7 +3478,7 @@ type DeleteSandboxesRequest struct {
 
 func (x *DeleteSandboxesRequest) Reset() {
 	*x = DeleteSandboxesRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[35]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3383,7 +3490,7 @@ func (x *DeleteSandboxesRequest) String() string {
 func (*DeleteSandboxesRequest) ProtoMessage() {}
 
 func (x *DeleteSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[35]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3396,7 +3503,7 @@ func (x *DeleteSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{35}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DeleteSandboxesRequest) GetLabelSelector() map[string]string {
@@ -3416,7 +3523,7 @@ type DeleteSandboxesResponse struct {
 
 func (x *DeleteSandboxesResponse) Reset() {
 	*x = DeleteSandboxesResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[36]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3428,7 +3535,7 @@ func (x *DeleteSandboxesResponse) String() string {
 func (*DeleteSandboxesResponse) ProtoMessage() {}
 
 func (x *DeleteSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[36]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3441,7 +3548,7 @@ func (x *DeleteSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{36}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DeleteSandboxesResponse) GetDeletedSandboxIds() []string {
@@ -3467,7 +3574,7 @@ type AcceptedResponse struct {
 
 func (x *AcceptedResponse) Reset() {
 	*x = AcceptedResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[37]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3479,7 +3586,7 @@ func (x *AcceptedResponse) String() string {
 func (*AcceptedResponse) ProtoMessage() {}
 
 func (x *AcceptedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[37]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3492,7 +3599,7 @@ func (x *AcceptedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptedResponse.ProtoReflect.Descriptor instead.
 func (*AcceptedResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{37}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *AcceptedResponse) GetAccepted() bool {
@@ -3515,7 +3622,7 @@ type SubscribeSandboxEventsRequest struct {
 
 func (x *SubscribeSandboxEventsRequest) Reset() {
 	*x = SubscribeSandboxEventsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[38]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3527,7 +3634,7 @@ func (x *SubscribeSandboxEventsRequest) String() string {
 func (*SubscribeSandboxEventsRequest) ProtoMessage() {}
 
 func (x *SubscribeSandboxEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[38]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3540,7 +3647,7 @@ func (x *SubscribeSandboxEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscribeSandboxEventsRequest.ProtoReflect.Descriptor instead.
 func (*SubscribeSandboxEventsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{38}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SubscribeSandboxEventsRequest) GetSandboxId() string {
@@ -3585,7 +3692,7 @@ type CreateExecRequest struct {
 
 func (x *CreateExecRequest) Reset() {
 	*x = CreateExecRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3597,7 +3704,7 @@ func (x *CreateExecRequest) String() string {
 func (*CreateExecRequest) ProtoMessage() {}
 
 func (x *CreateExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3610,7 +3717,7 @@ func (x *CreateExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateExecRequest.ProtoReflect.Descriptor instead.
 func (*CreateExecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{39}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *CreateExecRequest) GetSandboxId() string {
@@ -3674,7 +3781,7 @@ type CreateExecResponse struct {
 
 func (x *CreateExecResponse) Reset() {
 	*x = CreateExecResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3686,7 +3793,7 @@ func (x *CreateExecResponse) String() string {
 func (*CreateExecResponse) ProtoMessage() {}
 
 func (x *CreateExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3699,7 +3806,7 @@ func (x *CreateExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateExecResponse.ProtoReflect.Descriptor instead.
 func (*CreateExecResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{40}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *CreateExecResponse) GetExecId() string {
@@ -3732,7 +3839,7 @@ type CancelExecRequest struct {
 
 func (x *CancelExecRequest) Reset() {
 	*x = CancelExecRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3744,7 +3851,7 @@ func (x *CancelExecRequest) String() string {
 func (*CancelExecRequest) ProtoMessage() {}
 
 func (x *CancelExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3757,7 +3864,7 @@ func (x *CancelExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelExecRequest.ProtoReflect.Descriptor instead.
 func (*CancelExecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{41}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *CancelExecRequest) GetExecId() string {
@@ -3776,7 +3883,7 @@ type GetExecRequest struct {
 
 func (x *GetExecRequest) Reset() {
 	*x = GetExecRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3788,7 +3895,7 @@ func (x *GetExecRequest) String() string {
 func (*GetExecRequest) ProtoMessage() {}
 
 func (x *GetExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3801,7 +3908,7 @@ func (x *GetExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetExecRequest.ProtoReflect.Descriptor instead.
 func (*GetExecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{42}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *GetExecRequest) GetExecId() string {
@@ -3820,7 +3927,7 @@ type GetExecResponse struct {
 
 func (x *GetExecResponse) Reset() {
 	*x = GetExecResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3832,7 +3939,7 @@ func (x *GetExecResponse) String() string {
 func (*GetExecResponse) ProtoMessage() {}
 
 func (x *GetExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3845,7 +3952,7 @@ func (x *GetExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetExecResponse.ProtoReflect.Descriptor instead.
 func (*GetExecResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{43}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *GetExecResponse) GetExec() *ExecStatus {
@@ -3865,7 +3972,7 @@ type ListActiveExecsRequest struct {
 
 func (x *ListActiveExecsRequest) Reset() {
 	*x = ListActiveExecsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[44]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3877,7 +3984,7 @@ func (x *ListActiveExecsRequest) String() string {
 func (*ListActiveExecsRequest) ProtoMessage() {}
 
 func (x *ListActiveExecsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[44]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3890,7 +3997,7 @@ func (x *ListActiveExecsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActiveExecsRequest.ProtoReflect.Descriptor instead.
 func (*ListActiveExecsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{44}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListActiveExecsRequest) GetSandboxId() string {
@@ -3909,7 +4016,7 @@ type ListActiveExecsResponse struct {
 
 func (x *ListActiveExecsResponse) Reset() {
 	*x = ListActiveExecsResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[45]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3921,7 +4028,7 @@ func (x *ListActiveExecsResponse) String() string {
 func (*ListActiveExecsResponse) ProtoMessage() {}
 
 func (x *ListActiveExecsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[45]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3934,7 +4041,7 @@ func (x *ListActiveExecsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActiveExecsResponse.ProtoReflect.Descriptor instead.
 func (*ListActiveExecsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{45}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ListActiveExecsResponse) GetExecs() []*ExecStatus {
@@ -3958,7 +4065,7 @@ type ListExecsRequest struct {
 
 func (x *ListExecsRequest) Reset() {
 	*x = ListExecsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3970,7 +4077,7 @@ func (x *ListExecsRequest) String() string {
 func (*ListExecsRequest) ProtoMessage() {}
 
 func (x *ListExecsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3983,7 +4090,7 @@ func (x *ListExecsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecsRequest.ProtoReflect.Descriptor instead.
 func (*ListExecsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{46}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ListExecsRequest) GetSandboxId() string {
@@ -4019,7 +4126,7 @@ type ListExecsResponse struct {
 
 func (x *ListExecsResponse) Reset() {
 	*x = ListExecsResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4031,7 +4138,7 @@ func (x *ListExecsResponse) String() string {
 func (*ListExecsResponse) ProtoMessage() {}
 
 func (x *ListExecsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4044,7 +4151,7 @@ func (x *ListExecsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecsResponse.ProtoReflect.Descriptor instead.
 func (*ListExecsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{47}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListExecsResponse) GetExecs() []*ExecStatus {
@@ -4071,7 +4178,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4083,7 +4190,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4096,7 +4203,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{48}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *BackupRequest) GetWithLogs() bool {
@@ -4115,7 +4222,7 @@ type BackupChunk struct {
 
 func (x *BackupChunk) Reset() {
 	*x = BackupChunk{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4127,7 +4234,7 @@ func (x *BackupChunk) String() string {
 func (*BackupChunk) ProtoMessage() {}
 
 func (x *BackupChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4140,7 +4247,7 @@ func (x *BackupChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupChunk.ProtoReflect.Descriptor instead.
 func (*BackupChunk) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{49}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *BackupChunk) GetData() []byte {
@@ -4161,7 +4268,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4173,7 +4280,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4186,7 +4293,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{50}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ExplainRequest) GetSandboxId() string {
@@ -4238,7 +4345,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4250,7 +4357,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4263,7 +4370,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{51}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ExplainResponse) GetDesired() string {
@@ -4384,7 +4491,7 @@ type ExplainDeadline struct {
 
 func (x *ExplainDeadline) Reset() {
 	*x = ExplainDeadline{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4396,7 +4503,7 @@ func (x *ExplainDeadline) String() string {
 func (*ExplainDeadline) ProtoMessage() {}
 
 func (x *ExplainDeadline) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4409,7 +4516,7 @@ func (x *ExplainDeadline) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainDeadline.ProtoReflect.Descriptor instead.
 func (*ExplainDeadline) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{52}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ExplainDeadline) GetKind() string {
@@ -4446,7 +4553,7 @@ type CollectGarbageRequest struct {
 
 func (x *CollectGarbageRequest) Reset() {
 	*x = CollectGarbageRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4458,7 +4565,7 @@ func (x *CollectGarbageRequest) String() string {
 func (*CollectGarbageRequest) ProtoMessage() {}
 
 func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4471,7 +4578,7 @@ func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageRequest.ProtoReflect.Descriptor instead.
 func (*CollectGarbageRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{53}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *CollectGarbageRequest) GetDryRun() bool {
@@ -4497,7 +4604,7 @@ type CollectGarbageResponse struct {
 
 func (x *CollectGarbageResponse) Reset() {
 	*x = CollectGarbageResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4509,7 +4616,7 @@ func (x *CollectGarbageResponse) String() string {
 func (*CollectGarbageResponse) ProtoMessage() {}
 
 func (x *CollectGarbageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4522,7 +4629,7 @@ func (x *CollectGarbageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageResponse.ProtoReflect.Descriptor instead.
 func (*CollectGarbageResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{54}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *CollectGarbageResponse) GetItems() []*GarbageItem {
@@ -4554,7 +4661,7 @@ type GarbageItem struct {
 
 func (x *GarbageItem) Reset() {
 	*x = GarbageItem{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[55]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4566,7 +4673,7 @@ func (x *GarbageItem) String() string {
 func (*GarbageItem) ProtoMessage() {}
 
 func (x *GarbageItem) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[55]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4579,7 +4686,7 @@ func (x *GarbageItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GarbageItem.ProtoReflect.Descriptor instead.
 func (*GarbageItem) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{55}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *GarbageItem) GetKind() string {
@@ -4646,7 +4753,7 @@ type ConfirmEngineRequest struct {
 
 func (x *ConfirmEngineRequest) Reset() {
 	*x = ConfirmEngineRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[56]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4658,7 +4765,7 @@ func (x *ConfirmEngineRequest) String() string {
 func (*ConfirmEngineRequest) ProtoMessage() {}
 
 func (x *ConfirmEngineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[56]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4671,7 +4778,7 @@ func (x *ConfirmEngineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmEngineRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmEngineRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{56}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{58}
 }
 
 type ConfirmEngineResponse struct {
@@ -4690,7 +4797,7 @@ type ConfirmEngineResponse struct {
 
 func (x *ConfirmEngineResponse) Reset() {
 	*x = ConfirmEngineResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[57]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4702,7 +4809,7 @@ func (x *ConfirmEngineResponse) String() string {
 func (*ConfirmEngineResponse) ProtoMessage() {}
 
 func (x *ConfirmEngineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[57]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4715,7 +4822,7 @@ func (x *ConfirmEngineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmEngineResponse.ProtoReflect.Descriptor instead.
 func (*ConfirmEngineResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{57}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ConfirmEngineResponse) GetEngineId() string {
@@ -4876,7 +4983,14 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x10security_profile\x18\x81\x01 \x01(\tR\x0fsecurityProfile\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb5\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"X\n" +
+	"\x14GetServiceLogRequest\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12!\n" +
+	"\fservice_name\x18\x02 \x01(\tR\vserviceName\"L\n" +
+	"\x15GetServiceLogResponse\x12\x19\n" +
+	"\blog_path\x18\x01 \x01(\tR\alogPath\x12\x18\n" +
+	"\aproblem\x18\x02 \x01(\tR\aproblem\"\xb5\x01\n" +
 	"\rServiceStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\brequired\x18\x02 \x01(\bR\brequired\x12\x14\n" +
@@ -5200,8 +5314,7 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x14SANDBOX_SPEC_CHANGED\x10h\x12\x17\n" +
 	"\x13SANDBOX_TIMEOUT_SET\x10i\x12\x1b\n" +
 	"\x17SANDBOX_PAUSE_REQUESTED\x10j\x12\x15\n" +
-	"\x11SANDBOX_RECOVERED\x10k2\xb5\n" +
-	"\n" +
+	"\x11SANDBOX_RECOVERED\x10k2\x87\v\n" +
 	"\x0eSandboxService\x125\n" +
 	"\x04Ping\x12\x15.agbox.v1.PingRequest\x1a\x16.agbox.v1.PingResponse\x12P\n" +
 	"\rCreateSandbox\x12\x1e.agbox.v1.CreateSandboxRequest\x1a\x1f.agbox.v1.CreateSandboxResponse\x12G\n" +
@@ -5222,7 +5335,8 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"CancelExec\x12\x1b.agbox.v1.CancelExecRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12>\n" +
 	"\aGetExec\x12\x18.agbox.v1.GetExecRequest\x1a\x19.agbox.v1.GetExecResponse\x12V\n" +
 	"\x0fListActiveExecs\x12 .agbox.v1.ListActiveExecsRequest\x1a!.agbox.v1.ListActiveExecsResponse\x12D\n" +
-	"\tListExecs\x12\x1a.agbox.v1.ListExecsRequest\x1a\x1b.agbox.v1.ListExecsResponse2\x80\x04\n" +
+	"\tListExecs\x12\x1a.agbox.v1.ListExecsRequest\x1a\x1b.agbox.v1.ListExecsResponse\x12P\n" +
+	"\rGetServiceLog\x12\x1e.agbox.v1.GetServiceLogRequest\x1a\x1f.agbox.v1.GetServiceLogResponse2\x80\x04\n" +
 	"\fAdminService\x12P\n" +
 	"\rConfirmEngine\x12\x1e.agbox.v1.ConfirmEngineRequest\x1a\x1f.agbox.v1.ConfirmEngineResponse\x12:\n" +
 	"\x06Backup\x12\x17.agbox.v1.BackupRequest\x1a\x15.agbox.v1.BackupChunk0\x01\x12>\n" +
@@ -5245,7 +5359,7 @@ func file_agbox_v1_sandbox_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
+var file_agbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
 var file_agbox_v1_sandbox_proto_goTypes = []any{
 	(SandboxState)(0),                     // 0: agbox.v1.SandboxState
 	(ExecState)(0),                        // 1: agbox.v1.ExecState
@@ -5260,195 +5374,199 @@ var file_agbox_v1_sandbox_proto_goTypes = []any{
 	(*CreateSpec)(nil),                    // 10: agbox.v1.CreateSpec
 	(*SecuritySpec)(nil),                  // 11: agbox.v1.SecuritySpec
 	(*SandboxHandle)(nil),                 // 12: agbox.v1.SandboxHandle
-	(*ServiceStatus)(nil),                 // 13: agbox.v1.ServiceStatus
-	(*PublishedPort)(nil),                 // 14: agbox.v1.PublishedPort
-	(*SandboxPhaseDetails)(nil),           // 15: agbox.v1.SandboxPhaseDetails
-	(*ExecEventDetails)(nil),              // 16: agbox.v1.ExecEventDetails
-	(*ServiceEventDetails)(nil),           // 17: agbox.v1.ServiceEventDetails
-	(*ImagePullDetails)(nil),              // 18: agbox.v1.ImagePullDetails
-	(*SpecChangeDetails)(nil),             // 19: agbox.v1.SpecChangeDetails
-	(*TimeoutDetails)(nil),                // 20: agbox.v1.TimeoutDetails
-	(*RehydratedDetails)(nil),             // 21: agbox.v1.RehydratedDetails
-	(*SandboxEvent)(nil),                  // 22: agbox.v1.SandboxEvent
-	(*ExecStatus)(nil),                    // 23: agbox.v1.ExecStatus
-	(*CreateSandboxRequest)(nil),          // 24: agbox.v1.CreateSandboxRequest
-	(*CreateSandboxResponse)(nil),         // 25: agbox.v1.CreateSandboxResponse
-	(*GetSandboxRequest)(nil),             // 26: agbox.v1.GetSandboxRequest
-	(*GetSandboxResponse)(nil),            // 27: agbox.v1.GetSandboxResponse
-	(*ListSandboxesRequest)(nil),          // 28: agbox.v1.ListSandboxesRequest
-	(*ListSandboxesResponse)(nil),         // 29: agbox.v1.ListSandboxesResponse
-	(*UpdateSandboxRequest)(nil),          // 30: agbox.v1.UpdateSandboxRequest
-	(*UpdateSandboxResponse)(nil),         // 31: agbox.v1.UpdateSandboxResponse
-	(*ResumeSandboxRequest)(nil),          // 32: agbox.v1.ResumeSandboxRequest
-	(*StopSandboxRequest)(nil),            // 33: agbox.v1.StopSandboxRequest
-	(*PauseSandboxRequest)(nil),           // 34: agbox.v1.PauseSandboxRequest
-	(*SetSandboxTimeoutRequest)(nil),      // 35: agbox.v1.SetSandboxTimeoutRequest
-	(*SetSandboxTimeoutResponse)(nil),     // 36: agbox.v1.SetSandboxTimeoutResponse
-	(*DeleteSandboxRequest)(nil),          // 37: agbox.v1.DeleteSandboxRequest
-	(*DeleteSandboxesRequest)(nil),        // 38: agbox.v1.DeleteSandboxesRequest
-	(*DeleteSandboxesResponse)(nil),       // 39: agbox.v1.DeleteSandboxesResponse
-	(*AcceptedResponse)(nil),              // 40: agbox.v1.AcceptedResponse
-	(*SubscribeSandboxEventsRequest)(nil), // 41: agbox.v1.SubscribeSandboxEventsRequest
-	(*CreateExecRequest)(nil),             // 42: agbox.v1.CreateExecRequest
-	(*CreateExecResponse)(nil),            // 43: agbox.v1.CreateExecResponse
-	(*CancelExecRequest)(nil),             // 44: agbox.v1.CancelExecRequest
-	(*GetExecRequest)(nil),                // 45: agbox.v1.GetExecRequest
-	(*GetExecResponse)(nil),               // 46: agbox.v1.GetExecResponse
-	(*ListActiveExecsRequest)(nil),        // 47: agbox.v1.ListActiveExecsRequest
-	(*ListActiveExecsResponse)(nil),       // 48: agbox.v1.ListActiveExecsResponse
-	(*ListExecsRequest)(nil),              // 49: agbox.v1.ListExecsRequest
-	(*ListExecsResponse)(nil),             // 50: agbox.v1.ListExecsResponse
-	(*BackupRequest)(nil),                 // 51: agbox.v1.BackupRequest
-	(*BackupChunk)(nil),                   // 52: agbox.v1.BackupChunk
-	(*ExplainRequest)(nil),                // 53: agbox.v1.ExplainRequest
-	(*ExplainResponse)(nil),               // 54: agbox.v1.ExplainResponse
-	(*ExplainDeadline)(nil),               // 55: agbox.v1.ExplainDeadline
-	(*CollectGarbageRequest)(nil),         // 56: agbox.v1.CollectGarbageRequest
-	(*CollectGarbageResponse)(nil),        // 57: agbox.v1.CollectGarbageResponse
-	(*GarbageItem)(nil),                   // 58: agbox.v1.GarbageItem
-	(*ConfirmEngineRequest)(nil),          // 59: agbox.v1.ConfirmEngineRequest
-	(*ConfirmEngineResponse)(nil),         // 60: agbox.v1.ConfirmEngineResponse
-	nil,                                   // 61: agbox.v1.ServiceSpec.EnvsEntry
-	nil,                                   // 62: agbox.v1.CreateSpec.LabelsEntry
-	nil,                                   // 63: agbox.v1.CreateSpec.EnvsEntry
-	nil,                                   // 64: agbox.v1.SandboxHandle.LabelsEntry
-	nil,                                   // 65: agbox.v1.ExecStatus.EnvOverridesEntry
-	nil,                                   // 66: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 67: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 68: agbox.v1.CreateExecRequest.EnvOverridesEntry
-	(*durationpb.Duration)(nil),           // 69: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),         // 70: google.protobuf.Timestamp
-	(*DrainRequest)(nil),                  // 71: agbox.v1.DrainRequest
-	(*UndrainRequest)(nil),                // 72: agbox.v1.UndrainRequest
-	(*GetDrainStatusRequest)(nil),         // 73: agbox.v1.GetDrainStatusRequest
-	(*DrainResponse)(nil),                 // 74: agbox.v1.DrainResponse
-	(*UndrainResponse)(nil),               // 75: agbox.v1.UndrainResponse
-	(*GetDrainStatusResponse)(nil),        // 76: agbox.v1.GetDrainStatusResponse
+	(*GetServiceLogRequest)(nil),          // 13: agbox.v1.GetServiceLogRequest
+	(*GetServiceLogResponse)(nil),         // 14: agbox.v1.GetServiceLogResponse
+	(*ServiceStatus)(nil),                 // 15: agbox.v1.ServiceStatus
+	(*PublishedPort)(nil),                 // 16: agbox.v1.PublishedPort
+	(*SandboxPhaseDetails)(nil),           // 17: agbox.v1.SandboxPhaseDetails
+	(*ExecEventDetails)(nil),              // 18: agbox.v1.ExecEventDetails
+	(*ServiceEventDetails)(nil),           // 19: agbox.v1.ServiceEventDetails
+	(*ImagePullDetails)(nil),              // 20: agbox.v1.ImagePullDetails
+	(*SpecChangeDetails)(nil),             // 21: agbox.v1.SpecChangeDetails
+	(*TimeoutDetails)(nil),                // 22: agbox.v1.TimeoutDetails
+	(*RehydratedDetails)(nil),             // 23: agbox.v1.RehydratedDetails
+	(*SandboxEvent)(nil),                  // 24: agbox.v1.SandboxEvent
+	(*ExecStatus)(nil),                    // 25: agbox.v1.ExecStatus
+	(*CreateSandboxRequest)(nil),          // 26: agbox.v1.CreateSandboxRequest
+	(*CreateSandboxResponse)(nil),         // 27: agbox.v1.CreateSandboxResponse
+	(*GetSandboxRequest)(nil),             // 28: agbox.v1.GetSandboxRequest
+	(*GetSandboxResponse)(nil),            // 29: agbox.v1.GetSandboxResponse
+	(*ListSandboxesRequest)(nil),          // 30: agbox.v1.ListSandboxesRequest
+	(*ListSandboxesResponse)(nil),         // 31: agbox.v1.ListSandboxesResponse
+	(*UpdateSandboxRequest)(nil),          // 32: agbox.v1.UpdateSandboxRequest
+	(*UpdateSandboxResponse)(nil),         // 33: agbox.v1.UpdateSandboxResponse
+	(*ResumeSandboxRequest)(nil),          // 34: agbox.v1.ResumeSandboxRequest
+	(*StopSandboxRequest)(nil),            // 35: agbox.v1.StopSandboxRequest
+	(*PauseSandboxRequest)(nil),           // 36: agbox.v1.PauseSandboxRequest
+	(*SetSandboxTimeoutRequest)(nil),      // 37: agbox.v1.SetSandboxTimeoutRequest
+	(*SetSandboxTimeoutResponse)(nil),     // 38: agbox.v1.SetSandboxTimeoutResponse
+	(*DeleteSandboxRequest)(nil),          // 39: agbox.v1.DeleteSandboxRequest
+	(*DeleteSandboxesRequest)(nil),        // 40: agbox.v1.DeleteSandboxesRequest
+	(*DeleteSandboxesResponse)(nil),       // 41: agbox.v1.DeleteSandboxesResponse
+	(*AcceptedResponse)(nil),              // 42: agbox.v1.AcceptedResponse
+	(*SubscribeSandboxEventsRequest)(nil), // 43: agbox.v1.SubscribeSandboxEventsRequest
+	(*CreateExecRequest)(nil),             // 44: agbox.v1.CreateExecRequest
+	(*CreateExecResponse)(nil),            // 45: agbox.v1.CreateExecResponse
+	(*CancelExecRequest)(nil),             // 46: agbox.v1.CancelExecRequest
+	(*GetExecRequest)(nil),                // 47: agbox.v1.GetExecRequest
+	(*GetExecResponse)(nil),               // 48: agbox.v1.GetExecResponse
+	(*ListActiveExecsRequest)(nil),        // 49: agbox.v1.ListActiveExecsRequest
+	(*ListActiveExecsResponse)(nil),       // 50: agbox.v1.ListActiveExecsResponse
+	(*ListExecsRequest)(nil),              // 51: agbox.v1.ListExecsRequest
+	(*ListExecsResponse)(nil),             // 52: agbox.v1.ListExecsResponse
+	(*BackupRequest)(nil),                 // 53: agbox.v1.BackupRequest
+	(*BackupChunk)(nil),                   // 54: agbox.v1.BackupChunk
+	(*ExplainRequest)(nil),                // 55: agbox.v1.ExplainRequest
+	(*ExplainResponse)(nil),               // 56: agbox.v1.ExplainResponse
+	(*ExplainDeadline)(nil),               // 57: agbox.v1.ExplainDeadline
+	(*CollectGarbageRequest)(nil),         // 58: agbox.v1.CollectGarbageRequest
+	(*CollectGarbageResponse)(nil),        // 59: agbox.v1.CollectGarbageResponse
+	(*GarbageItem)(nil),                   // 60: agbox.v1.GarbageItem
+	(*ConfirmEngineRequest)(nil),          // 61: agbox.v1.ConfirmEngineRequest
+	(*ConfirmEngineResponse)(nil),         // 62: agbox.v1.ConfirmEngineResponse
+	nil,                                   // 63: agbox.v1.ServiceSpec.EnvsEntry
+	nil,                                   // 64: agbox.v1.CreateSpec.LabelsEntry
+	nil,                                   // 65: agbox.v1.CreateSpec.EnvsEntry
+	nil,                                   // 66: agbox.v1.SandboxHandle.LabelsEntry
+	nil,                                   // 67: agbox.v1.ExecStatus.EnvOverridesEntry
+	nil,                                   // 68: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 69: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 70: agbox.v1.CreateExecRequest.EnvOverridesEntry
+	(*durationpb.Duration)(nil),           // 71: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),         // 72: google.protobuf.Timestamp
+	(*DrainRequest)(nil),                  // 73: agbox.v1.DrainRequest
+	(*UndrainRequest)(nil),                // 74: agbox.v1.UndrainRequest
+	(*GetDrainStatusRequest)(nil),         // 75: agbox.v1.GetDrainStatusRequest
+	(*DrainResponse)(nil),                 // 76: agbox.v1.DrainResponse
+	(*UndrainResponse)(nil),               // 77: agbox.v1.UndrainResponse
+	(*GetDrainStatusResponse)(nil),        // 78: agbox.v1.GetDrainStatusResponse
 }
 var file_agbox_v1_sandbox_proto_depIdxs = []int32{
-	69, // 0: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
-	69, // 1: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
-	69, // 2: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
-	69, // 3: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
-	61, // 4: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
+	71, // 0: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
+	71, // 1: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
+	71, // 2: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
+	71, // 3: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
+	63, // 4: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
 	7,  // 5: agbox.v1.ServiceSpec.healthcheck:type_name -> agbox.v1.HealthcheckConfig
 	9,  // 6: agbox.v1.ServiceSpec.ports:type_name -> agbox.v1.PortSpec
 	5,  // 7: agbox.v1.CreateSpec.mounts:type_name -> agbox.v1.MountSpec
 	6,  // 8: agbox.v1.CreateSpec.copies:type_name -> agbox.v1.CopySpec
 	8,  // 9: agbox.v1.CreateSpec.required_services:type_name -> agbox.v1.ServiceSpec
 	8,  // 10: agbox.v1.CreateSpec.optional_services:type_name -> agbox.v1.ServiceSpec
-	62, // 11: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
-	63, // 12: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
-	69, // 13: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
+	64, // 11: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
+	65, // 12: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
+	71, // 13: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
 	9,  // 14: agbox.v1.CreateSpec.ports:type_name -> agbox.v1.PortSpec
 	11, // 15: agbox.v1.CreateSpec.security:type_name -> agbox.v1.SecuritySpec
-	69, // 16: agbox.v1.CreateSpec.timeout:type_name -> google.protobuf.Duration
+	71, // 16: agbox.v1.CreateSpec.timeout:type_name -> google.protobuf.Duration
 	0,  // 17: agbox.v1.SandboxHandle.state:type_name -> agbox.v1.SandboxState
 	8,  // 18: agbox.v1.SandboxHandle.required_services:type_name -> agbox.v1.ServiceSpec
 	8,  // 19: agbox.v1.SandboxHandle.optional_services:type_name -> agbox.v1.ServiceSpec
-	64, // 20: agbox.v1.SandboxHandle.labels:type_name -> agbox.v1.SandboxHandle.LabelsEntry
-	70, // 21: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
-	70, // 22: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
+	66, // 20: agbox.v1.SandboxHandle.labels:type_name -> agbox.v1.SandboxHandle.LabelsEntry
+	72, // 21: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
+	72, // 22: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
 	10, // 23: agbox.v1.SandboxHandle.spec:type_name -> agbox.v1.CreateSpec
-	13, // 24: agbox.v1.SandboxHandle.services:type_name -> agbox.v1.ServiceStatus
-	14, // 25: agbox.v1.SandboxHandle.ports:type_name -> agbox.v1.PublishedPort
-	70, // 26: agbox.v1.SandboxHandle.deadline_at:type_name -> google.protobuf.Timestamp
-	69, // 27: agbox.v1.SandboxHandle.timeout:type_name -> google.protobuf.Duration
-	70, // 28: agbox.v1.SandboxHandle.demoted_at:type_name -> google.protobuf.Timestamp
-	21, // 29: agbox.v1.SandboxHandle.rehydrated:type_name -> agbox.v1.RehydratedDetails
+	15, // 24: agbox.v1.SandboxHandle.services:type_name -> agbox.v1.ServiceStatus
+	16, // 25: agbox.v1.SandboxHandle.ports:type_name -> agbox.v1.PublishedPort
+	72, // 26: agbox.v1.SandboxHandle.deadline_at:type_name -> google.protobuf.Timestamp
+	71, // 27: agbox.v1.SandboxHandle.timeout:type_name -> google.protobuf.Duration
+	72, // 28: agbox.v1.SandboxHandle.demoted_at:type_name -> google.protobuf.Timestamp
+	23, // 29: agbox.v1.SandboxHandle.rehydrated:type_name -> agbox.v1.RehydratedDetails
 	1,  // 30: agbox.v1.ExecEventDetails.exec_state:type_name -> agbox.v1.ExecState
-	70, // 31: agbox.v1.TimeoutDetails.deadline_at:type_name -> google.protobuf.Timestamp
-	70, // 32: agbox.v1.RehydratedDetails.rehydrated_at:type_name -> google.protobuf.Timestamp
-	70, // 33: agbox.v1.RehydratedDetails.state_changed_at:type_name -> google.protobuf.Timestamp
-	70, // 34: agbox.v1.RehydratedDetails.idle_since:type_name -> google.protobuf.Timestamp
+	72, // 31: agbox.v1.TimeoutDetails.deadline_at:type_name -> google.protobuf.Timestamp
+	72, // 32: agbox.v1.RehydratedDetails.rehydrated_at:type_name -> google.protobuf.Timestamp
+	72, // 33: agbox.v1.RehydratedDetails.state_changed_at:type_name -> google.protobuf.Timestamp
+	72, // 34: agbox.v1.RehydratedDetails.idle_since:type_name -> google.protobuf.Timestamp
 	2,  // 35: agbox.v1.SandboxEvent.event_type:type_name -> agbox.v1.EventType
-	70, // 36: agbox.v1.SandboxEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	72, // 36: agbox.v1.SandboxEvent.occurred_at:type_name -> google.protobuf.Timestamp
 	0,  // 37: agbox.v1.SandboxEvent.sandbox_state:type_name -> agbox.v1.SandboxState
-	15, // 38: agbox.v1.SandboxEvent.sandbox_phase:type_name -> agbox.v1.SandboxPhaseDetails
-	16, // 39: agbox.v1.SandboxEvent.exec:type_name -> agbox.v1.ExecEventDetails
-	17, // 40: agbox.v1.SandboxEvent.service:type_name -> agbox.v1.ServiceEventDetails
-	18, // 41: agbox.v1.SandboxEvent.image_pull:type_name -> agbox.v1.ImagePullDetails
-	19, // 42: agbox.v1.SandboxEvent.spec_change:type_name -> agbox.v1.SpecChangeDetails
-	20, // 43: agbox.v1.SandboxEvent.timeout_set:type_name -> agbox.v1.TimeoutDetails
-	21, // 44: agbox.v1.SandboxEvent.rehydrated:type_name -> agbox.v1.RehydratedDetails
+	17, // 38: agbox.v1.SandboxEvent.sandbox_phase:type_name -> agbox.v1.SandboxPhaseDetails
+	18, // 39: agbox.v1.SandboxEvent.exec:type_name -> agbox.v1.ExecEventDetails
+	19, // 40: agbox.v1.SandboxEvent.service:type_name -> agbox.v1.ServiceEventDetails
+	20, // 41: agbox.v1.SandboxEvent.image_pull:type_name -> agbox.v1.ImagePullDetails
+	21, // 42: agbox.v1.SandboxEvent.spec_change:type_name -> agbox.v1.SpecChangeDetails
+	22, // 43: agbox.v1.SandboxEvent.timeout_set:type_name -> agbox.v1.TimeoutDetails
+	23, // 44: agbox.v1.SandboxEvent.rehydrated:type_name -> agbox.v1.RehydratedDetails
 	1,  // 45: agbox.v1.ExecStatus.state:type_name -> agbox.v1.ExecState
-	65, // 46: agbox.v1.ExecStatus.env_overrides:type_name -> agbox.v1.ExecStatus.EnvOverridesEntry
-	70, // 47: agbox.v1.ExecStatus.created_at:type_name -> google.protobuf.Timestamp
-	70, // 48: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
-	70, // 49: agbox.v1.ExecStatus.ended_at:type_name -> google.protobuf.Timestamp
-	69, // 50: agbox.v1.ExecStatus.timeout:type_name -> google.protobuf.Duration
+	67, // 46: agbox.v1.ExecStatus.env_overrides:type_name -> agbox.v1.ExecStatus.EnvOverridesEntry
+	72, // 47: agbox.v1.ExecStatus.created_at:type_name -> google.protobuf.Timestamp
+	72, // 48: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
+	72, // 49: agbox.v1.ExecStatus.ended_at:type_name -> google.protobuf.Timestamp
+	71, // 50: agbox.v1.ExecStatus.timeout:type_name -> google.protobuf.Duration
 	10, // 51: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
 	12, // 52: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
 	12, // 53: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	66, // 54: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	68, // 54: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
 	12, // 55: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
 	10, // 56: agbox.v1.UpdateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
 	12, // 57: agbox.v1.UpdateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	69, // 58: agbox.v1.SetSandboxTimeoutRequest.timeout:type_name -> google.protobuf.Duration
-	70, // 59: agbox.v1.SetSandboxTimeoutRequest.deadline_at:type_name -> google.protobuf.Timestamp
-	70, // 60: agbox.v1.SetSandboxTimeoutResponse.deadline_at:type_name -> google.protobuf.Timestamp
-	67, // 61: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	68, // 62: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
-	69, // 63: agbox.v1.CreateExecRequest.timeout:type_name -> google.protobuf.Duration
-	23, // 64: agbox.v1.GetExecResponse.exec:type_name -> agbox.v1.ExecStatus
-	23, // 65: agbox.v1.ListActiveExecsResponse.execs:type_name -> agbox.v1.ExecStatus
-	23, // 66: agbox.v1.ListExecsResponse.execs:type_name -> agbox.v1.ExecStatus
+	71, // 58: agbox.v1.SetSandboxTimeoutRequest.timeout:type_name -> google.protobuf.Duration
+	72, // 59: agbox.v1.SetSandboxTimeoutRequest.deadline_at:type_name -> google.protobuf.Timestamp
+	72, // 60: agbox.v1.SetSandboxTimeoutResponse.deadline_at:type_name -> google.protobuf.Timestamp
+	69, // 61: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	70, // 62: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
+	71, // 63: agbox.v1.CreateExecRequest.timeout:type_name -> google.protobuf.Duration
+	25, // 64: agbox.v1.GetExecResponse.exec:type_name -> agbox.v1.ExecStatus
+	25, // 65: agbox.v1.ListActiveExecsResponse.execs:type_name -> agbox.v1.ExecStatus
+	25, // 66: agbox.v1.ListExecsResponse.execs:type_name -> agbox.v1.ExecStatus
 	0,  // 67: agbox.v1.ExplainResponse.state:type_name -> agbox.v1.SandboxState
-	70, // 68: agbox.v1.ExplainResponse.retry_at:type_name -> google.protobuf.Timestamp
-	55, // 69: agbox.v1.ExplainResponse.deadlines:type_name -> agbox.v1.ExplainDeadline
-	70, // 70: agbox.v1.ExplainResponse.engine_problem_since:type_name -> google.protobuf.Timestamp
-	70, // 71: agbox.v1.ExplainDeadline.at:type_name -> google.protobuf.Timestamp
-	58, // 72: agbox.v1.CollectGarbageResponse.items:type_name -> agbox.v1.GarbageItem
+	72, // 68: agbox.v1.ExplainResponse.retry_at:type_name -> google.protobuf.Timestamp
+	57, // 69: agbox.v1.ExplainResponse.deadlines:type_name -> agbox.v1.ExplainDeadline
+	72, // 70: agbox.v1.ExplainResponse.engine_problem_since:type_name -> google.protobuf.Timestamp
+	72, // 71: agbox.v1.ExplainDeadline.at:type_name -> google.protobuf.Timestamp
+	60, // 72: agbox.v1.CollectGarbageResponse.items:type_name -> agbox.v1.GarbageItem
 	3,  // 73: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
-	24, // 74: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
-	26, // 75: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
-	28, // 76: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
-	32, // 77: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
-	33, // 78: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
-	34, // 79: agbox.v1.SandboxService.PauseSandbox:input_type -> agbox.v1.PauseSandboxRequest
-	35, // 80: agbox.v1.SandboxService.SetSandboxTimeout:input_type -> agbox.v1.SetSandboxTimeoutRequest
-	30, // 81: agbox.v1.SandboxService.UpdateSandbox:input_type -> agbox.v1.UpdateSandboxRequest
-	37, // 82: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
-	38, // 83: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
-	41, // 84: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
-	42, // 85: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
-	44, // 86: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
-	45, // 87: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
-	47, // 88: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
-	49, // 89: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
-	59, // 90: agbox.v1.AdminService.ConfirmEngine:input_type -> agbox.v1.ConfirmEngineRequest
-	51, // 91: agbox.v1.AdminService.Backup:input_type -> agbox.v1.BackupRequest
-	53, // 92: agbox.v1.AdminService.Explain:input_type -> agbox.v1.ExplainRequest
-	56, // 93: agbox.v1.AdminService.CollectGarbage:input_type -> agbox.v1.CollectGarbageRequest
-	71, // 94: agbox.v1.AdminService.Drain:input_type -> agbox.v1.DrainRequest
-	72, // 95: agbox.v1.AdminService.Undrain:input_type -> agbox.v1.UndrainRequest
-	73, // 96: agbox.v1.AdminService.GetDrainStatus:input_type -> agbox.v1.GetDrainStatusRequest
-	4,  // 97: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
-	25, // 98: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
-	27, // 99: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
-	29, // 100: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
-	40, // 101: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
-	40, // 102: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
-	40, // 103: agbox.v1.SandboxService.PauseSandbox:output_type -> agbox.v1.AcceptedResponse
-	36, // 104: agbox.v1.SandboxService.SetSandboxTimeout:output_type -> agbox.v1.SetSandboxTimeoutResponse
-	31, // 105: agbox.v1.SandboxService.UpdateSandbox:output_type -> agbox.v1.UpdateSandboxResponse
-	40, // 106: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
-	39, // 107: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
-	22, // 108: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
-	43, // 109: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
-	40, // 110: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
-	46, // 111: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
-	48, // 112: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
-	50, // 113: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
-	60, // 114: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
-	52, // 115: agbox.v1.AdminService.Backup:output_type -> agbox.v1.BackupChunk
-	54, // 116: agbox.v1.AdminService.Explain:output_type -> agbox.v1.ExplainResponse
-	57, // 117: agbox.v1.AdminService.CollectGarbage:output_type -> agbox.v1.CollectGarbageResponse
-	74, // 118: agbox.v1.AdminService.Drain:output_type -> agbox.v1.DrainResponse
-	75, // 119: agbox.v1.AdminService.Undrain:output_type -> agbox.v1.UndrainResponse
-	76, // 120: agbox.v1.AdminService.GetDrainStatus:output_type -> agbox.v1.GetDrainStatusResponse
-	97, // [97:121] is the sub-list for method output_type
-	73, // [73:97] is the sub-list for method input_type
+	26, // 74: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
+	28, // 75: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
+	30, // 76: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
+	34, // 77: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
+	35, // 78: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
+	36, // 79: agbox.v1.SandboxService.PauseSandbox:input_type -> agbox.v1.PauseSandboxRequest
+	37, // 80: agbox.v1.SandboxService.SetSandboxTimeout:input_type -> agbox.v1.SetSandboxTimeoutRequest
+	32, // 81: agbox.v1.SandboxService.UpdateSandbox:input_type -> agbox.v1.UpdateSandboxRequest
+	39, // 82: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
+	40, // 83: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
+	43, // 84: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
+	44, // 85: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
+	46, // 86: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
+	47, // 87: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
+	49, // 88: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
+	51, // 89: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
+	13, // 90: agbox.v1.SandboxService.GetServiceLog:input_type -> agbox.v1.GetServiceLogRequest
+	61, // 91: agbox.v1.AdminService.ConfirmEngine:input_type -> agbox.v1.ConfirmEngineRequest
+	53, // 92: agbox.v1.AdminService.Backup:input_type -> agbox.v1.BackupRequest
+	55, // 93: agbox.v1.AdminService.Explain:input_type -> agbox.v1.ExplainRequest
+	58, // 94: agbox.v1.AdminService.CollectGarbage:input_type -> agbox.v1.CollectGarbageRequest
+	73, // 95: agbox.v1.AdminService.Drain:input_type -> agbox.v1.DrainRequest
+	74, // 96: agbox.v1.AdminService.Undrain:input_type -> agbox.v1.UndrainRequest
+	75, // 97: agbox.v1.AdminService.GetDrainStatus:input_type -> agbox.v1.GetDrainStatusRequest
+	4,  // 98: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
+	27, // 99: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
+	29, // 100: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
+	31, // 101: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
+	42, // 102: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
+	42, // 103: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
+	42, // 104: agbox.v1.SandboxService.PauseSandbox:output_type -> agbox.v1.AcceptedResponse
+	38, // 105: agbox.v1.SandboxService.SetSandboxTimeout:output_type -> agbox.v1.SetSandboxTimeoutResponse
+	33, // 106: agbox.v1.SandboxService.UpdateSandbox:output_type -> agbox.v1.UpdateSandboxResponse
+	42, // 107: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
+	41, // 108: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
+	24, // 109: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
+	45, // 110: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
+	42, // 111: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
+	48, // 112: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
+	50, // 113: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
+	52, // 114: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
+	14, // 115: agbox.v1.SandboxService.GetServiceLog:output_type -> agbox.v1.GetServiceLogResponse
+	62, // 116: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
+	54, // 117: agbox.v1.AdminService.Backup:output_type -> agbox.v1.BackupChunk
+	56, // 118: agbox.v1.AdminService.Explain:output_type -> agbox.v1.ExplainResponse
+	59, // 119: agbox.v1.AdminService.CollectGarbage:output_type -> agbox.v1.CollectGarbageResponse
+	76, // 120: agbox.v1.AdminService.Drain:output_type -> agbox.v1.DrainResponse
+	77, // 121: agbox.v1.AdminService.Undrain:output_type -> agbox.v1.UndrainResponse
+	78, // 122: agbox.v1.AdminService.GetDrainStatus:output_type -> agbox.v1.GetDrainStatusResponse
+	98, // [98:123] is the sub-list for method output_type
+	73, // [73:98] is the sub-list for method input_type
 	73, // [73:73] is the sub-list for extension type_name
 	73, // [73:73] is the sub-list for extension extendee
 	0,  // [0:73] is the sub-list for field type_name
@@ -5460,7 +5578,7 @@ func file_agbox_v1_sandbox_proto_init() {
 		return
 	}
 	file_agbox_v1_drain_proto_init()
-	file_agbox_v1_sandbox_proto_msgTypes[19].OneofWrappers = []any{
+	file_agbox_v1_sandbox_proto_msgTypes[21].OneofWrappers = []any{
 		(*SandboxEvent_SandboxPhase)(nil),
 		(*SandboxEvent_Exec)(nil),
 		(*SandboxEvent_Service)(nil),
@@ -5469,18 +5587,18 @@ func file_agbox_v1_sandbox_proto_init() {
 		(*SandboxEvent_TimeoutSet)(nil),
 		(*SandboxEvent_Rehydrated)(nil),
 	}
-	file_agbox_v1_sandbox_proto_msgTypes[32].OneofWrappers = []any{
+	file_agbox_v1_sandbox_proto_msgTypes[34].OneofWrappers = []any{
 		(*SetSandboxTimeoutRequest_Timeout)(nil),
 		(*SetSandboxTimeoutRequest_DeadlineAt)(nil),
 	}
-	file_agbox_v1_sandbox_proto_msgTypes[44].OneofWrappers = []any{}
+	file_agbox_v1_sandbox_proto_msgTypes[46].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_sandbox_proto_rawDesc), len(file_agbox_v1_sandbox_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   66,
+			NumMessages:   68,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -66,6 +66,7 @@ const (
 	SandboxService_GetExec_FullMethodName                = "/agbox.v1.SandboxService/GetExec"
 	SandboxService_ListActiveExecs_FullMethodName        = "/agbox.v1.SandboxService/ListActiveExecs"
 	SandboxService_ListExecs_FullMethodName              = "/agbox.v1.SandboxService/ListExecs"
+	SandboxService_GetServiceLog_FullMethodName          = "/agbox.v1.SandboxService/GetServiceLog"
 )
 
 // SandboxServiceClient is the client API for SandboxService service.
@@ -120,6 +121,9 @@ type SandboxServiceClient interface {
 	// ListExecs reads execs, active and ended, as long as the history of their sandbox is kept: one page, sorted by exec ID. Execs whose
 	// records are damaged are left out; GetExec reports them.
 	ListExecs(ctx context.Context, in *ListExecsRequest, opts ...grpc.CallOption) (*ListExecsResponse, error)
+	// GetServiceLog brings the file with a service's output up to date and returns its path. The newest 1 MiB are kept until the sandbox is
+	// deleted, also if its create fails. Errors besides: FAILED_PRECONDITION, reason SANDBOX_INVALID_STATE, for a deleted sandbox.
+	GetServiceLog(ctx context.Context, in *GetServiceLogRequest, opts ...grpc.CallOption) (*GetServiceLogResponse, error)
 }
 
 type sandboxServiceClient struct {
@@ -309,6 +313,16 @@ func (c *sandboxServiceClient) ListExecs(ctx context.Context, in *ListExecsReque
 	return out, nil
 }
 
+func (c *sandboxServiceClient) GetServiceLog(ctx context.Context, in *GetServiceLogRequest, opts ...grpc.CallOption) (*GetServiceLogResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetServiceLogResponse)
+	err := c.cc.Invoke(ctx, SandboxService_GetServiceLog_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // SandboxServiceServer is the server API for SandboxService service.
 // All implementations must embed UnimplementedSandboxServiceServer
 // for forward compatibility.
@@ -361,6 +375,9 @@ type SandboxServiceServer interface {
 	// ListExecs reads execs, active and ended, as long as the history of their sandbox is kept: one page, sorted by exec ID. Execs whose
 	// records are damaged are left out; GetExec reports them.
 	ListExecs(context.Context, *ListExecsRequest) (*ListExecsResponse, error)
+	// GetServiceLog brings the file with a service's output up to date and returns its path. The newest 1 MiB are kept until the sandbox is
+	// deleted, also if its create fails. Errors besides: FAILED_PRECONDITION, reason SANDBOX_INVALID_STATE, for a deleted sandbox.
+	GetServiceLog(context.Context, *GetServiceLogRequest) (*GetServiceLogResponse, error)
 	mustEmbedUnimplementedSandboxServiceServer()
 }
 
@@ -421,6 +438,9 @@ func (UnimplementedSandboxServiceServer) ListActiveExecs(context.Context, *ListA
 }
 func (UnimplementedSandboxServiceServer) ListExecs(context.Context, *ListExecsRequest) (*ListExecsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListExecs not implemented")
+}
+func (UnimplementedSandboxServiceServer) GetServiceLog(context.Context, *GetServiceLogRequest) (*GetServiceLogResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetServiceLog not implemented")
 }
 func (UnimplementedSandboxServiceServer) mustEmbedUnimplementedSandboxServiceServer() {}
 func (UnimplementedSandboxServiceServer) testEmbeddedByValue()                        {}
@@ -742,6 +762,24 @@ func _SandboxService_ListExecs_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SandboxService_GetServiceLog_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetServiceLogRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SandboxServiceServer).GetServiceLog(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SandboxService_GetServiceLog_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SandboxServiceServer).GetServiceLog(ctx, req.(*GetServiceLogRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // SandboxService_ServiceDesc is the grpc.ServiceDesc for SandboxService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -812,6 +850,10 @@ var SandboxService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListExecs",
 			Handler:    _SandboxService_ListExecs_Handler,
+		},
+		{
+			MethodName: "GetServiceLog",
+			Handler:    _SandboxService_GetServiceLog_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

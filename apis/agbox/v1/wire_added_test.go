@@ -42,6 +42,8 @@ ConfirmEngineResponse: 1 engine_id string, 2 given_up repeated string, 3 undecid
 CollectGarbageRequest: 1 dry_run bool, 2 unknown bool
 CollectGarbageResponse: 1 items repeated GarbageItem
 GarbageItem: 1 kind string, 2 id string, 3 name string, 4 sandbox_id string, 5 reason string, 6 unknown bool, 7 removed bool, 8 error string
+GetServiceLogRequest: 1 sandbox_id string, 2 service_name string
+GetServiceLogResponse: 1 log_path string, 2 problem string
 `
 
 const wireAddedEnums = `
@@ -54,6 +56,7 @@ SandboxService.ListExecs: ListExecsRequest ListExecsResponse
 SandboxService.PauseSandbox: PauseSandboxRequest AcceptedResponse
 SandboxService.SetSandboxTimeout: SetSandboxTimeoutRequest SetSandboxTimeoutResponse
 SandboxService.UpdateSandbox: UpdateSandboxRequest UpdateSandboxResponse
+SandboxService.GetServiceLog: GetServiceLogRequest GetServiceLogResponse
 AdminService.ConfirmEngine: ConfirmEngineRequest ConfirmEngineResponse
 AdminService.Backup: BackupRequest stream BackupChunk
 AdminService.Explain: ExplainRequest ExplainResponse

@@ -22,7 +22,8 @@ func Deps(st server.Store) server.Deps {
 	return server.Deps{
 		Store: st, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
 		Logs: func(string, string) (string, string) { return "", "" }, MainLogs: noLogs,
-		Status: func(string) string { return "" }, AgentStatus: func(string) (string, bool) { return "", false },
+		ServiceLog: func(context.Context, string, string) (string, string, error) { return "", "", errdefs.ErrUnavailable },
+		Status:     func(string) string { return "" }, AgentStatus: func(string) (string, bool) { return "", false },
 		Nameless: func(string) bool { return false }, Ports: func(string) []*agboxv1.PublishedPort { return nil },
 		EngineRefuses: func(*agboxv1.CreateSpec, *storev1.Confinement) validate.Errors { return nil },
 		Rules:         func() server.Rules { return server.Rules{} }, DefaultTimeout: func() time.Duration { return 0 },

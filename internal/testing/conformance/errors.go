@@ -107,6 +107,7 @@ func yaml(text string) *agboxv1.CreateSandboxRequest {
 func unknownSandbox(c *client) {
 	id := newID()
 	c.refused(errOf(c.GetSandbox(c.ctx(), &agboxv1.GetSandboxRequest{SandboxId: id})), sandboxNotFound(id))
+	c.refused(errOf(c.GetServiceLog(c.ctx(), &agboxv1.GetServiceLogRequest{SandboxId: id, ServiceName: "db"})), sandboxNotFound(id))
 	c.refused(c.tryStop(id), sandboxNotFound(id))
 	c.refused(c.tryResume(id), sandboxNotFound(id))
 	c.refused(c.tryExec(id), sandboxNotFound(id))

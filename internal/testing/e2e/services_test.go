@@ -3,17 +3,22 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/host/naming"
+	"github.com/agbox/agbox/internal/servicelog"
 )
 
 func TestServicesComeUpInOrderAndHooksReachThem(t *testing.T) {
@@ -125,7 +130,71 @@ func TestAServiceThatExitsFailsTheCreateWithItsLastWords(t *testing.T) {
 		t.Errorf("%v", f)
 	}
 	d.awaitNothing(id)
+	log := must(d.GetServiceLog(d.ctx(), &agboxv1.GetServiceLogRequest{SandboxId: id, ServiceName: "db"}))(t)
+	kept := d.read(log.GetLogPath())
+	if strings.Count(kept, " stdout F reading tables\n") != 1 || strings.Count(kept, " stderr F no table for swordfish\n") != 1 || log.GetProblem() != "" {
+		t.Errorf("%q, %q", kept, log.GetProblem())
+	}
+	if info, err := os.Stat(log.GetLogPath()); err != nil || info.Mode() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
 	d.remove(id)
+	if _, err := os.Stat(log.GetLogPath()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("after the delete: %v", err)
+	}
+}
+
+// The output of a service over two runs of the sandbox is there once, also of the stopped sandbox, and whatever root in the sandbox puts in place
+// of the file.
+func TestTheOutputOfAServiceIsReadableWhileItRunsAndAfterwards(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, "", "")
+	db := &agboxv1.ServiceSpec{
+		Name: "db", Image: baseImage, Healthcheck: probe(1, "true"), Command: []string{"sh", "-c", "echo run; exec sleep 1000000"},
+	}
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	id := d.create(&agboxv1.CreateSpec{RequiredServices: []*agboxv1.ServiceSpec{db}, User: "0:0"})
+	d.await(id, ready)
+	lines := func() string {
+		log := must(d.GetServiceLog(d.ctx(), &agboxv1.GetServiceLogRequest{SandboxId: id, ServiceName: "db"}))(t)
+		text := ""
+		for _, r := range servicelog.Parse([]byte(d.read(log.GetLogPath()))) {
+			text += string(r.Text)
+		}
+		return text
+	}
+	want := func(when, text string) {
+		t.Helper()
+		if got := lines(); got != text {
+			t.Errorf("%s: %q", when, got)
+		}
+	}
+	want("while it runs", "run\n")
+	want("read again", "run\n")
+	for _, trick := range []string{"ln -sf " + secret + " $f", "rm -f $f; mkfifo $f", "rm -f $f; mkdir $f"} {
+		d.sh(id, "f=/var/log/agents-sandbox/_service.db.log; "+trick)
+		want(trick, "run\n")
+	}
+	if got := d.read(secret); got != "secret" {
+		t.Errorf("the daemon wrote %q through a link", got)
+	}
+	d.halt(id)
+	want("stopped", "run\n")
+	must(d.ResumeSandbox(d.ctx(), &agboxv1.ResumeSandboxRequest{SandboxId: id}))(t)
+	d.await(id, ready)
+	want("resumed", "run\nrun\n")
+	_, err := d.GetServiceLog(d.ctx(), &agboxv1.GetServiceLogRequest{SandboxId: id, ServiceName: "mq"})
+	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "its services are db") {
+		t.Errorf("of an unknown service: %v", err)
+	}
+	d.remove(id)
+	_, err = d.GetServiceLog(d.ctx(), &agboxv1.GetServiceLogRequest{SandboxId: id, ServiceName: "db"})
+	if status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("of a deleted sandbox: %v", err)
+	}
 }
 
 func TestAServiceThatDiesAfterReadyIsToldOnceAndComesBackByItsPolicy(t *testing.T) {
