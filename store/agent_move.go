@@ -31,11 +31,14 @@ func (s *Store) RequestMove(ctx context.Context, id, sandboxID string) (changed 
 	})
 }
 
-// mayHold returns a draft of a sandbox that can hold an agent. Errors: SANDBOX_NOT_FOUND, AGENT_INVALID_STATE, ErrDataLoss.
+// mayHold returns a draft of a sandbox that can hold an agent. Errors: SANDBOX_NOT_FOUND, AGENT_INVALID_STATE, SANDBOX_ADOPTED, ErrDataLoss.
 func (t *txn) mayHold(agentID, sandboxID string) (*Sandbox, error) {
 	sb, err := t.sandbox(sandboxID, agentSandboxBeingDeleted(agentID, sandboxID))
 	if err == nil && sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_DELETE {
 		return nil, agentSandboxBeingDeleted(agentID, sandboxID)
+	}
+	if err == nil && sb.isAdopted() {
+		return nil, hasNoShim(sandboxID)
 	}
 	return sb, err
 }

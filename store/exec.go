@@ -21,7 +21,7 @@ const nonceBytes = 16
 
 // CreateExec reserves req's exec_id and records the request, the intent with a new nonce, and EXEC_STARTED. At the commit the sandbox must
 // be READY and wanted to run; or its spec has auto_resume and it is PAUSED, pausing or resuming. The same transaction then requests the
-// resume, unless one was requested before. Errors: Refusals SANDBOX_NOT_FOUND, SANDBOX_NOT_READY and EXEC_ID_ALREADY_EXISTS (also for the
+// resume, unless one was requested before. Errors: Refusals SANDBOX_NOT_FOUND, SANDBOX_NOT_READY, SANDBOX_ADOPTED and EXEC_ID_ALREADY_EXISTS (also for the
 // ID of an earlier exec, in any sandbox); ErrInvalidArgument; ErrDataLoss; ErrUnavailable.
 func (s *Store) CreateExec(ctx context.Context, req *agboxv1.CreateExecRequest) (Exec, error) {
 	if err := errors.Join(checkID("exec ID", req.GetExecId()), checkID("sandbox ID", req.GetSandboxId())); err != nil {
@@ -54,6 +54,8 @@ func (t *txn) createExec(e Exec) error {
 	switch {
 	case !taken:
 		return notReadyToExec(sb.ID)
+	case sb.isAdopted():
+		return hasNoShim(sb.ID)
 	case get(t.tx, bucketExecID, []byte(e.ID)) != nil:
 		return execExists(e.ID)
 	}

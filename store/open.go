@@ -51,9 +51,9 @@ type Store struct {
 	draining atomic.Pointer[storev1.DrainRecord]
 }
 
-// Open opens or creates the file, and loads the live records. After an unclean end o.CheckProgram first checks the file. ctx limits the
-// wait for the lock and the check. Errors: ErrUnavailable when another process has the file open, or there is no space;
-// ErrFailedPrecondition when a newer agboxd wrote it; ErrDataLoss when it is damaged: it is empty, is not a bbolt file, is shorter than
+// Open opens or creates the file, and loads the live records. After an unclean end o.CheckProgram first checks the file. A file of an older
+// daemon is adopted, and kept under another name. ctx limits the wait for the lock, the check and the adoption. Errors: ErrUnavailable when another process has the file open, or there is no space;
+// ErrFailedPrecondition when a newer agboxd wrote it, or it is of another program or can't be adopted; ErrDataLoss when it is damaged: it is empty, is not a bbolt file, is shorter than
 // its pages in use, has inconsistent pages, or has no schema version or instance. After an error the file is unchanged.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	o = o.withDefaults()
@@ -94,7 +94,7 @@ func openLocked(ctx context.Context, o Options, mark *marker) (*Store, error) {
 	return s, nil
 }
 
-// prepareFile creates or checks the file at o.Path, so that it is safe to map.
+// prepareFile creates, checks or adopts the file at o.Path, so that it is safe to map.
 func prepareFile(ctx context.Context, o Options, mark *marker) error {
 	info, err := os.Stat(o.Path)
 	switch {
@@ -111,10 +111,15 @@ func prepareFile(ctx context.Context, o Options, mark *marker) error {
 	if _, err := checkSize(o.Path); err != nil {
 		return err
 	}
-	if mark.clean || len(o.CheckProgram) == 0 {
+	if mark.clean {
 		return nil
 	}
-	return checkInChild(ctx, o.CheckProgram, o.Path)
+	if len(o.CheckProgram) > 0 {
+		if err := checkInChild(ctx, o.CheckProgram, o.Path); err != nil {
+			return err
+		}
+	}
+	return adoptOlder(ctx, o)
 }
 
 func openFile(o Options, mark *marker) (*Store, error) {

@@ -132,23 +132,40 @@ func replayOne(o Options, dir string, n uint32, to string) (r Recovery, err erro
 // replayBytes limits the size of one transaction of a replay.
 const replayBytes = 16 << 20
 
-// replay applies the log to an empty database, in transactions of bounded size.
+// replay applies the log to an empty database.
 func (r *Recovery) replay(db *bolt.DB, o Options, dir string, n uint32) error {
+	err := bulkUpdate(db, func(put func(op) error) error {
+		done, err := txlog.Replay(dir, n, bootID(), func(ops []op) error {
+			for _, in := range ops {
+				in.Value = bytes.Clone(in.Value)
+				if err := put(in); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		r.Missing = done.Missing
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return db.Update(func(tx *bolt.Tx) error { return r.finish(tx, o) })
+}
+
+// bulkUpdate calls fn with a function that writes to a database that no one reads, in transactions of bounded size.
+func bulkUpdate(db *bolt.DB, fn func(put func(op) error) error) error {
 	tx, err := db.Begin(true)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
 	size := 0
-	done, err := txlog.Replay(dir, n, bootID(), func(ops []op) (err error) {
-		for _, in := range ops {
-			in.Value = bytes.Clone(in.Value)
-			if err := apply(tx, in); err != nil {
-				return fmt.Errorf("write to bucket %s: %w", in.Bucket, err)
-			}
-			size += len(in.Key) + len(in.Value)
+	err = fn(func(in op) error {
+		if err := apply(tx, in); err != nil {
+			return fmt.Errorf("write to bucket %s: %w", in.Bucket, err)
 		}
-		if size < replayBytes {
+		if size += len(in.Key) + len(in.Value); size < replayBytes {
 			return nil
 		}
 		if err := tx.Commit(); err != nil {
@@ -161,10 +178,6 @@ func (r *Recovery) replay(db *bolt.DB, o Options, dir string, n uint32) error {
 		return err
 	})
 	if err != nil {
-		return err
-	}
-	r.Missing = done.Missing
-	if err := r.finish(tx, o); err != nil {
 		return err
 	}
 	return tx.Commit()

@@ -45,6 +45,7 @@ var (
 	notRunning        = refusal("sandbox_id", "SANDBOX_INVALID_STATE", errdefs.ErrFailedPrecondition, "sandbox %s is not running")
 	beingDeleted      = refusal("sandbox_id", "SANDBOX_INVALID_STATE", errdefs.ErrFailedPrecondition, "sandbox %s is being deleted")
 	notReadyToExec    = refusal("sandbox_id", "SANDBOX_NOT_READY", errdefs.ErrFailedPrecondition, "sandbox %s is not ready")
+	hasNoShim         = refusal("sandbox_id", "SANDBOX_ADOPTED", errdefs.ErrFailedPrecondition, "sandbox %s was created by an older daemon and its container has no agbox-shim, so agboxd can't run commands in it: save its files with docker cp or docker exec, and create it again")
 	execExists        = refusal("exec_id", "EXEC_ID_ALREADY_EXISTS", errdefs.ErrAlreadyExists, "exec_id %s already exists")
 	execNotFound      = refusal("exec_id", "EXEC_NOT_FOUND", errdefs.ErrNotFound, "exec %s was not found")
 	execTerminal      = refusal("exec_id", "EXEC_ALREADY_TERMINAL", errdefs.ErrFailedPrecondition, "exec %s is already terminal")

@@ -40,6 +40,10 @@ func TestTheFileIsAsDrawn(t *testing.T) {
 	var got strings.Builder
 	must(t, s.view(ctx, func(tx *bolt.Tx) error {
 		return tx.ForEach(func(name []byte, b *bolt.Bucket) error {
+			older := isNamed(string(name), olderBuckets, olderPrefixes)
+			if newer := isNamed(string(name), newerBuckets, newerPrefixes); older == newer {
+				t.Errorf("bucket %s is of an older daemon: %v; of agboxd alone: %v", name, older, newer)
+			}
 			return b.ForEach(func(k, v []byte) error { return drawLeaf(&got, string(name), k, v) })
 		})
 	}))

@@ -11,6 +11,7 @@ var errorReasons = []code{
 	{"SANDBOX_NAME_ALREADY_EXISTS", "a live sandbox has the name"},
 	{"SANDBOX_PORT_ALREADY_IN_USE", "a live sandbox publishes the same port of the host"},
 	{"SANDBOX_NOT_READY", "execs need a READY sandbox"},
+	{"SANDBOX_ADOPTED", "an older daemon created the sandbox; its container has no agbox-shim, so it takes no execs and no agents"},
 	{"SANDBOX_INVALID_STATE", "the call does not fit the state of the sandbox; the message names what it needs"},
 	{"SANDBOX_ALREADY_PAUSED", "the sandbox is PAUSED"},
 	{"SANDBOX_FIELD_IMMUTABLE", "an update changes fields that do not change in place; the metadata has `fields`"},

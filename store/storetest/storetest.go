@@ -1,4 +1,4 @@
-// Package storetest damages store files for the tests of other packages, which do not know their format.
+// Package storetest makes and damages store files for the tests of other packages, which do not know their format.
 package storetest
 
 import (

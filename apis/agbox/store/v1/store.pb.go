@@ -269,7 +269,9 @@ type Desired struct {
 	// The sandbox's objects that the engine showed last. Empty until the first READY.
 	Objects *Objects `protobuf:"bytes,15,opt,name=objects,proto3" json:"objects,omitempty"`
 	// The present resume may create the network again and reconnect the containers to it.
-	Recover       bool `protobuf:"varint,16,opt,name=recover,proto3" json:"recover,omitempty"`
+	Recover bool `protobuf:"varint,16,opt,name=recover,proto3" json:"recover,omitempty"`
+	// Set if an older daemon created the sandbox, and its database was adopted.
+	Adopted       *Adopted `protobuf:"bytes,18,opt,name=adopted,proto3" json:"adopted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -423,6 +425,69 @@ func (x *Desired) GetRecover() bool {
 	return false
 }
 
+func (x *Desired) GetAdopted() *Adopted {
+	if x != nil {
+		return x.Adopted
+	}
+	return nil
+}
+
+// Adopted marks a sandbox whose containers an older daemon created. They lack the instance label, so they belong to this store only if
+// Objects has their IDs, which are recorded once, when the engine first shows them. They also lack agbox-shim, so no exec runs in them.
+type Adopted struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Unix nanoseconds.
+	At int64 `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
+	// The older daemon recorded that it was READY.
+	WasReady      bool `protobuf:"varint,2,opt,name=was_ready,json=wasReady,proto3" json:"was_ready,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Adopted) Reset() {
+	*x = Adopted{}
+	mi := &file_agbox_store_v1_store_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Adopted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Adopted) ProtoMessage() {}
+
+func (x *Adopted) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_store_v1_store_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Adopted.ProtoReflect.Descriptor instead.
+func (*Adopted) Descriptor() ([]byte, []int) {
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Adopted) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+func (x *Adopted) GetWasReady() bool {
+	if x != nil {
+		return x.WasReady
+	}
+	return false
+}
+
 // Confinement isolates a sandbox from the host and from agboxd.
 type Confinement struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -443,7 +508,7 @@ type Confinement struct {
 
 func (x *Confinement) Reset() {
 	*x = Confinement{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[2]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -455,7 +520,7 @@ func (x *Confinement) String() string {
 func (*Confinement) ProtoMessage() {}
 
 func (x *Confinement) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[2]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -468,7 +533,7 @@ func (x *Confinement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Confinement.ProtoReflect.Descriptor instead.
 func (*Confinement) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{2}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Confinement) GetProfile() string {
@@ -521,7 +586,7 @@ type Cover struct {
 
 func (x *Cover) Reset() {
 	*x = Cover{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[3]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -533,7 +598,7 @@ func (x *Cover) String() string {
 func (*Cover) ProtoMessage() {}
 
 func (x *Cover) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[3]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -546,7 +611,7 @@ func (x *Cover) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cover.ProtoReflect.Descriptor instead.
 func (*Cover) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{3}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Cover) GetSource() string {
@@ -584,7 +649,7 @@ type Pin struct {
 
 func (x *Pin) Reset() {
 	*x = Pin{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[4]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -596,7 +661,7 @@ func (x *Pin) String() string {
 func (*Pin) ProtoMessage() {}
 
 func (x *Pin) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[4]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -609,7 +674,7 @@ func (x *Pin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pin.ProtoReflect.Descriptor instead.
 func (*Pin) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{4}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Pin) GetSource() string {
@@ -639,7 +704,7 @@ type Objects struct {
 
 func (x *Objects) Reset() {
 	*x = Objects{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[5]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -651,7 +716,7 @@ func (x *Objects) String() string {
 func (*Objects) ProtoMessage() {}
 
 func (x *Objects) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[5]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -664,7 +729,7 @@ func (x *Objects) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Objects.ProtoReflect.Descriptor instead.
 func (*Objects) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{5}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Objects) GetPrimaryId() string {
@@ -700,7 +765,7 @@ type EngineIdentity struct {
 
 func (x *EngineIdentity) Reset() {
 	*x = EngineIdentity{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[6]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -712,7 +777,7 @@ func (x *EngineIdentity) String() string {
 func (*EngineIdentity) ProtoMessage() {}
 
 func (x *EngineIdentity) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[6]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -725,7 +790,7 @@ func (x *EngineIdentity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineIdentity.ProtoReflect.Descriptor instead.
 func (*EngineIdentity) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{6}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *EngineIdentity) GetStorageDriver() string {
@@ -757,7 +822,7 @@ type GivenUp struct {
 
 func (x *GivenUp) Reset() {
 	*x = GivenUp{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[7]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -769,7 +834,7 @@ func (x *GivenUp) String() string {
 func (*GivenUp) ProtoMessage() {}
 
 func (x *GivenUp) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[7]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -782,7 +847,7 @@ func (x *GivenUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GivenUp.ProtoReflect.Descriptor instead.
 func (*GivenUp) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{7}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GivenUp) GetEngineRun() *EngineRun {
@@ -820,7 +885,7 @@ type ToolMount struct {
 
 func (x *ToolMount) Reset() {
 	*x = ToolMount{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[8]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -832,7 +897,7 @@ func (x *ToolMount) String() string {
 func (*ToolMount) ProtoMessage() {}
 
 func (x *ToolMount) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[8]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -845,7 +910,7 @@ func (x *ToolMount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolMount.ProtoReflect.Descriptor instead.
 func (*ToolMount) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{8}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ToolMount) GetTool() string {
@@ -913,7 +978,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[9]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -925,7 +990,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[9]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -938,7 +1003,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{9}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Progress) GetServices() map[string]*ServiceProgress {
@@ -1046,7 +1111,7 @@ type ContainerEnd struct {
 
 func (x *ContainerEnd) Reset() {
 	*x = ContainerEnd{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[10]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1058,7 +1123,7 @@ func (x *ContainerEnd) String() string {
 func (*ContainerEnd) ProtoMessage() {}
 
 func (x *ContainerEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[10]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1071,7 +1136,7 @@ func (x *ContainerEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerEnd.ProtoReflect.Descriptor instead.
 func (*ContainerEnd) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{10}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ContainerEnd) GetExitCode() int32 {
@@ -1110,7 +1175,7 @@ type ServiceProgress struct {
 
 func (x *ServiceProgress) Reset() {
 	*x = ServiceProgress{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[11]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1122,7 +1187,7 @@ func (x *ServiceProgress) String() string {
 func (*ServiceProgress) ProtoMessage() {}
 
 func (x *ServiceProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[11]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1135,7 +1200,7 @@ func (x *ServiceProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceProgress.ProtoReflect.Descriptor instead.
 func (*ServiceProgress) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{11}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ServiceProgress) GetMark() ServiceMark {
@@ -1188,7 +1253,7 @@ type Restarts struct {
 
 func (x *Restarts) Reset() {
 	*x = Restarts{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[12]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1200,7 +1265,7 @@ func (x *Restarts) String() string {
 func (*Restarts) ProtoMessage() {}
 
 func (x *Restarts) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[12]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1213,7 +1278,7 @@ func (x *Restarts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restarts.ProtoReflect.Descriptor instead.
 func (*Restarts) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{12}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Restarts) GetCount() uint32 {
@@ -1250,7 +1315,7 @@ type EngineRun struct {
 
 func (x *EngineRun) Reset() {
 	*x = EngineRun{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[13]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1262,7 +1327,7 @@ func (x *EngineRun) String() string {
 func (*EngineRun) ProtoMessage() {}
 
 func (x *EngineRun) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[13]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1275,7 +1340,7 @@ func (x *EngineRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineRun.ProtoReflect.Descriptor instead.
 func (*EngineRun) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{13}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *EngineRun) GetBootId() string {
@@ -1320,7 +1385,7 @@ type ClockRecord struct {
 
 func (x *ClockRecord) Reset() {
 	*x = ClockRecord{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[14]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1332,7 +1397,7 @@ func (x *ClockRecord) String() string {
 func (*ClockRecord) ProtoMessage() {}
 
 func (x *ClockRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[14]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1345,7 +1410,7 @@ func (x *ClockRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClockRecord.ProtoReflect.Descriptor instead.
 func (*ClockRecord) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{14}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ClockRecord) GetBootId() string {
@@ -1422,7 +1487,7 @@ type ClockWait struct {
 
 func (x *ClockWait) Reset() {
 	*x = ClockWait{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[15]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1434,7 +1499,7 @@ func (x *ClockWait) String() string {
 func (*ClockWait) ProtoMessage() {}
 
 func (x *ClockWait) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[15]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1447,7 +1512,7 @@ func (x *ClockWait) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClockWait.ProtoReflect.Descriptor instead.
 func (*ClockWait) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{15}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ClockWait) GetFirst() int64 {
@@ -1481,7 +1546,7 @@ type ClockDoubt struct {
 
 func (x *ClockDoubt) Reset() {
 	*x = ClockDoubt{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[16]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1493,7 +1558,7 @@ func (x *ClockDoubt) String() string {
 func (*ClockDoubt) ProtoMessage() {}
 
 func (x *ClockDoubt) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[16]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1506,7 +1571,7 @@ func (x *ClockDoubt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClockDoubt.ProtoReflect.Descriptor instead.
 func (*ClockDoubt) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{16}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ClockDoubt) GetWait() *ClockWait {
@@ -1563,7 +1628,7 @@ type ClockSpan struct {
 
 func (x *ClockSpan) Reset() {
 	*x = ClockSpan{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[17]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1575,7 +1640,7 @@ func (x *ClockSpan) String() string {
 func (*ClockSpan) ProtoMessage() {}
 
 func (x *ClockSpan) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[17]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1588,7 +1653,7 @@ func (x *ClockSpan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClockSpan.ProtoReflect.Descriptor instead.
 func (*ClockSpan) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{17}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ClockSpan) GetFrom() int64 {
@@ -1622,7 +1687,7 @@ type NameRef struct {
 
 func (x *NameRef) Reset() {
 	*x = NameRef{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[18]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1634,7 +1699,7 @@ func (x *NameRef) String() string {
 func (*NameRef) ProtoMessage() {}
 
 func (x *NameRef) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[18]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1647,7 +1712,7 @@ func (x *NameRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NameRef.ProtoReflect.Descriptor instead.
 func (*NameRef) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{18}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *NameRef) GetSandboxId() string {
@@ -1667,7 +1732,7 @@ type ExecRef struct {
 
 func (x *ExecRef) Reset() {
 	*x = ExecRef{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[19]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1679,7 +1744,7 @@ func (x *ExecRef) String() string {
 func (*ExecRef) ProtoMessage() {}
 
 func (x *ExecRef) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[19]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1692,7 +1757,7 @@ func (x *ExecRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRef.ProtoReflect.Descriptor instead.
 func (*ExecRef) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{19}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ExecRef) GetSandboxId() string {
@@ -1719,7 +1784,7 @@ type ExecDesired struct {
 
 func (x *ExecDesired) Reset() {
 	*x = ExecDesired{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[20]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1731,7 +1796,7 @@ func (x *ExecDesired) String() string {
 func (*ExecDesired) ProtoMessage() {}
 
 func (x *ExecDesired) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[20]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1744,7 +1809,7 @@ func (x *ExecDesired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecDesired.ProtoReflect.Descriptor instead.
 func (*ExecDesired) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{20}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ExecDesired) GetNonce() string {
@@ -1802,7 +1867,7 @@ type ExecEnd struct {
 
 func (x *ExecEnd) Reset() {
 	*x = ExecEnd{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[21]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1814,7 +1879,7 @@ func (x *ExecEnd) String() string {
 func (*ExecEnd) ProtoMessage() {}
 
 func (x *ExecEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[21]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1827,7 +1892,7 @@ func (x *ExecEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecEnd.ProtoReflect.Descriptor instead.
 func (*ExecEnd) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{21}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ExecEnd) GetState() int32 {
@@ -1944,7 +2009,7 @@ type SandboxRecord struct {
 
 func (x *SandboxRecord) Reset() {
 	*x = SandboxRecord{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[22]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1956,7 +2021,7 @@ func (x *SandboxRecord) String() string {
 func (*SandboxRecord) ProtoMessage() {}
 
 func (x *SandboxRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[22]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1969,7 +2034,7 @@ func (x *SandboxRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxRecord.ProtoReflect.Descriptor instead.
 func (*SandboxRecord) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{22}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SandboxRecord) GetVersion() uint32 {
@@ -2084,7 +2149,7 @@ type ExecRecord struct {
 
 func (x *ExecRecord) Reset() {
 	*x = ExecRecord{}
-	mi := &file_agbox_store_v1_store_proto_msgTypes[23]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2096,7 +2161,7 @@ func (x *ExecRecord) String() string {
 func (*ExecRecord) ProtoMessage() {}
 
 func (x *ExecRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_store_proto_msgTypes[23]
+	mi := &file_agbox_store_v1_store_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2109,7 +2174,7 @@ func (x *ExecRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRecord.ProtoReflect.Descriptor instead.
 func (*ExecRecord) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{23}
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ExecRecord) GetExecId() string {
@@ -2147,7 +2212,7 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\x1aagbox/store/v1/store.proto\x12\x0eagbox.store.v1\x1a\x16agbox/v1/sandbox.proto\"6\n" +
 	"\bInstance\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x16\n" +
-	"\x06former\x18\x02 \x03(\tR\x06former\"\xd0\x05\n" +
+	"\x06former\x18\x02 \x03(\tR\x06former\"\x83\x06\n" +
 	"\aDesired\x125\n" +
 	"\trun_state\x18\x01 \x01(\x0e2\x18.agbox.store.v1.RunStateR\brunState\x12\x1e\n" +
 	"\n" +
@@ -2174,7 +2239,11 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\vconfinement\x18\x0e \x01(\v2\x1b.agbox.store.v1.ConfinementR\vconfinement\x12#\n" +
 	"\rdeadline_from\x18\x11 \x01(\x03R\fdeadlineFrom\x121\n" +
 	"\aobjects\x18\x0f \x01(\v2\x17.agbox.store.v1.ObjectsR\aobjects\x12\x18\n" +
-	"\arecover\x18\x10 \x01(\bR\arecover\"\xfd\x01\n" +
+	"\arecover\x18\x10 \x01(\bR\arecover\x121\n" +
+	"\aadopted\x18\x12 \x01(\v2\x17.agbox.store.v1.AdoptedR\aadopted\"6\n" +
+	"\aAdopted\x12\x0e\n" +
+	"\x02at\x18\x01 \x01(\x03R\x02at\x12\x1b\n" +
+	"\twas_ready\x18\x02 \x01(\bR\bwasReady\"\xfd\x01\n" +
 	"\vConfinement\x12\x18\n" +
 	"\aprofile\x18\x01 \x01(\tR\aprofile\x12-\n" +
 	"\x06covers\x18\x02 \x03(\v2\x15.agbox.store.v1.CoverR\x06covers\x12,\n" +
@@ -2361,78 +2430,80 @@ func file_agbox_store_v1_store_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_store_v1_store_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agbox_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_agbox_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_agbox_store_v1_store_proto_goTypes = []any{
 	(RunState)(0),                // 0: agbox.store.v1.RunState
 	(Attempt)(0),                 // 1: agbox.store.v1.Attempt
 	(ServiceMark)(0),             // 2: agbox.store.v1.ServiceMark
 	(*Instance)(nil),             // 3: agbox.store.v1.Instance
 	(*Desired)(nil),              // 4: agbox.store.v1.Desired
-	(*Confinement)(nil),          // 5: agbox.store.v1.Confinement
-	(*Cover)(nil),                // 6: agbox.store.v1.Cover
-	(*Pin)(nil),                  // 7: agbox.store.v1.Pin
-	(*Objects)(nil),              // 8: agbox.store.v1.Objects
-	(*EngineIdentity)(nil),       // 9: agbox.store.v1.EngineIdentity
-	(*GivenUp)(nil),              // 10: agbox.store.v1.GivenUp
-	(*ToolMount)(nil),            // 11: agbox.store.v1.ToolMount
-	(*Progress)(nil),             // 12: agbox.store.v1.Progress
-	(*ContainerEnd)(nil),         // 13: agbox.store.v1.ContainerEnd
-	(*ServiceProgress)(nil),      // 14: agbox.store.v1.ServiceProgress
-	(*Restarts)(nil),             // 15: agbox.store.v1.Restarts
-	(*EngineRun)(nil),            // 16: agbox.store.v1.EngineRun
-	(*ClockRecord)(nil),          // 17: agbox.store.v1.ClockRecord
-	(*ClockWait)(nil),            // 18: agbox.store.v1.ClockWait
-	(*ClockDoubt)(nil),           // 19: agbox.store.v1.ClockDoubt
-	(*ClockSpan)(nil),            // 20: agbox.store.v1.ClockSpan
-	(*NameRef)(nil),              // 21: agbox.store.v1.NameRef
-	(*ExecRef)(nil),              // 22: agbox.store.v1.ExecRef
-	(*ExecDesired)(nil),          // 23: agbox.store.v1.ExecDesired
-	(*ExecEnd)(nil),              // 24: agbox.store.v1.ExecEnd
-	(*SandboxRecord)(nil),        // 25: agbox.store.v1.SandboxRecord
-	(*ExecRecord)(nil),           // 26: agbox.store.v1.ExecRecord
-	nil,                          // 27: agbox.store.v1.Objects.ServiceIdsEntry
-	nil,                          // 28: agbox.store.v1.Progress.ServicesEntry
-	(*v1.RehydratedDetails)(nil), // 29: agbox.v1.RehydratedDetails
-	(v1.SandboxState)(0),         // 30: agbox.v1.SandboxState
-	(*v1.CreateSpec)(nil),        // 31: agbox.v1.CreateSpec
-	(*v1.CreateExecRequest)(nil), // 32: agbox.v1.CreateExecRequest
+	(*Adopted)(nil),              // 5: agbox.store.v1.Adopted
+	(*Confinement)(nil),          // 6: agbox.store.v1.Confinement
+	(*Cover)(nil),                // 7: agbox.store.v1.Cover
+	(*Pin)(nil),                  // 8: agbox.store.v1.Pin
+	(*Objects)(nil),              // 9: agbox.store.v1.Objects
+	(*EngineIdentity)(nil),       // 10: agbox.store.v1.EngineIdentity
+	(*GivenUp)(nil),              // 11: agbox.store.v1.GivenUp
+	(*ToolMount)(nil),            // 12: agbox.store.v1.ToolMount
+	(*Progress)(nil),             // 13: agbox.store.v1.Progress
+	(*ContainerEnd)(nil),         // 14: agbox.store.v1.ContainerEnd
+	(*ServiceProgress)(nil),      // 15: agbox.store.v1.ServiceProgress
+	(*Restarts)(nil),             // 16: agbox.store.v1.Restarts
+	(*EngineRun)(nil),            // 17: agbox.store.v1.EngineRun
+	(*ClockRecord)(nil),          // 18: agbox.store.v1.ClockRecord
+	(*ClockWait)(nil),            // 19: agbox.store.v1.ClockWait
+	(*ClockDoubt)(nil),           // 20: agbox.store.v1.ClockDoubt
+	(*ClockSpan)(nil),            // 21: agbox.store.v1.ClockSpan
+	(*NameRef)(nil),              // 22: agbox.store.v1.NameRef
+	(*ExecRef)(nil),              // 23: agbox.store.v1.ExecRef
+	(*ExecDesired)(nil),          // 24: agbox.store.v1.ExecDesired
+	(*ExecEnd)(nil),              // 25: agbox.store.v1.ExecEnd
+	(*SandboxRecord)(nil),        // 26: agbox.store.v1.SandboxRecord
+	(*ExecRecord)(nil),           // 27: agbox.store.v1.ExecRecord
+	nil,                          // 28: agbox.store.v1.Objects.ServiceIdsEntry
+	nil,                          // 29: agbox.store.v1.Progress.ServicesEntry
+	(*v1.RehydratedDetails)(nil), // 30: agbox.v1.RehydratedDetails
+	(v1.SandboxState)(0),         // 31: agbox.v1.SandboxState
+	(*v1.CreateSpec)(nil),        // 32: agbox.v1.CreateSpec
+	(*v1.CreateExecRequest)(nil), // 33: agbox.v1.CreateExecRequest
 }
 var file_agbox_store_v1_store_proto_depIdxs = []int32{
 	0,  // 0: agbox.store.v1.Desired.run_state:type_name -> agbox.store.v1.RunState
 	1,  // 1: agbox.store.v1.Desired.attempt:type_name -> agbox.store.v1.Attempt
-	16, // 2: agbox.store.v1.Desired.engine_run:type_name -> agbox.store.v1.EngineRun
-	11, // 3: agbox.store.v1.Desired.tool_mounts:type_name -> agbox.store.v1.ToolMount
-	29, // 4: agbox.store.v1.Desired.rehydrated:type_name -> agbox.v1.RehydratedDetails
-	5,  // 5: agbox.store.v1.Desired.confinement:type_name -> agbox.store.v1.Confinement
-	8,  // 6: agbox.store.v1.Desired.objects:type_name -> agbox.store.v1.Objects
-	6,  // 7: agbox.store.v1.Confinement.covers:type_name -> agbox.store.v1.Cover
-	7,  // 8: agbox.store.v1.Confinement.pins:type_name -> agbox.store.v1.Pin
-	27, // 9: agbox.store.v1.Objects.service_ids:type_name -> agbox.store.v1.Objects.ServiceIdsEntry
-	16, // 10: agbox.store.v1.GivenUp.engine_run:type_name -> agbox.store.v1.EngineRun
-	9,  // 11: agbox.store.v1.GivenUp.engine:type_name -> agbox.store.v1.EngineIdentity
-	28, // 12: agbox.store.v1.Progress.services:type_name -> agbox.store.v1.Progress.ServicesEntry
-	15, // 13: agbox.store.v1.Progress.restarts:type_name -> agbox.store.v1.Restarts
-	16, // 14: agbox.store.v1.Progress.restart_run:type_name -> agbox.store.v1.EngineRun
-	30, // 15: agbox.store.v1.Progress.missing_from:type_name -> agbox.v1.SandboxState
-	13, // 16: agbox.store.v1.Progress.restart_end:type_name -> agbox.store.v1.ContainerEnd
-	2,  // 17: agbox.store.v1.ServiceProgress.mark:type_name -> agbox.store.v1.ServiceMark
-	15, // 18: agbox.store.v1.ServiceProgress.restarts:type_name -> agbox.store.v1.Restarts
-	19, // 19: agbox.store.v1.ClockRecord.doubt:type_name -> agbox.store.v1.ClockDoubt
-	18, // 20: agbox.store.v1.ClockRecord.woke:type_name -> agbox.store.v1.ClockWait
-	20, // 21: agbox.store.v1.ClockRecord.wrong:type_name -> agbox.store.v1.ClockSpan
-	18, // 22: agbox.store.v1.ClockDoubt.wait:type_name -> agbox.store.v1.ClockWait
-	31, // 23: agbox.store.v1.SandboxRecord.spec:type_name -> agbox.v1.CreateSpec
-	4,  // 24: agbox.store.v1.SandboxRecord.desired:type_name -> agbox.store.v1.Desired
-	12, // 25: agbox.store.v1.SandboxRecord.progress:type_name -> agbox.store.v1.Progress
-	32, // 26: agbox.store.v1.ExecRecord.request:type_name -> agbox.v1.CreateExecRequest
-	23, // 27: agbox.store.v1.ExecRecord.desired:type_name -> agbox.store.v1.ExecDesired
-	24, // 28: agbox.store.v1.ExecRecord.end:type_name -> agbox.store.v1.ExecEnd
-	14, // 29: agbox.store.v1.Progress.ServicesEntry.value:type_name -> agbox.store.v1.ServiceProgress
-	30, // [30:30] is the sub-list for method output_type
-	30, // [30:30] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	17, // 2: agbox.store.v1.Desired.engine_run:type_name -> agbox.store.v1.EngineRun
+	12, // 3: agbox.store.v1.Desired.tool_mounts:type_name -> agbox.store.v1.ToolMount
+	30, // 4: agbox.store.v1.Desired.rehydrated:type_name -> agbox.v1.RehydratedDetails
+	6,  // 5: agbox.store.v1.Desired.confinement:type_name -> agbox.store.v1.Confinement
+	9,  // 6: agbox.store.v1.Desired.objects:type_name -> agbox.store.v1.Objects
+	5,  // 7: agbox.store.v1.Desired.adopted:type_name -> agbox.store.v1.Adopted
+	7,  // 8: agbox.store.v1.Confinement.covers:type_name -> agbox.store.v1.Cover
+	8,  // 9: agbox.store.v1.Confinement.pins:type_name -> agbox.store.v1.Pin
+	28, // 10: agbox.store.v1.Objects.service_ids:type_name -> agbox.store.v1.Objects.ServiceIdsEntry
+	17, // 11: agbox.store.v1.GivenUp.engine_run:type_name -> agbox.store.v1.EngineRun
+	10, // 12: agbox.store.v1.GivenUp.engine:type_name -> agbox.store.v1.EngineIdentity
+	29, // 13: agbox.store.v1.Progress.services:type_name -> agbox.store.v1.Progress.ServicesEntry
+	16, // 14: agbox.store.v1.Progress.restarts:type_name -> agbox.store.v1.Restarts
+	17, // 15: agbox.store.v1.Progress.restart_run:type_name -> agbox.store.v1.EngineRun
+	31, // 16: agbox.store.v1.Progress.missing_from:type_name -> agbox.v1.SandboxState
+	14, // 17: agbox.store.v1.Progress.restart_end:type_name -> agbox.store.v1.ContainerEnd
+	2,  // 18: agbox.store.v1.ServiceProgress.mark:type_name -> agbox.store.v1.ServiceMark
+	16, // 19: agbox.store.v1.ServiceProgress.restarts:type_name -> agbox.store.v1.Restarts
+	20, // 20: agbox.store.v1.ClockRecord.doubt:type_name -> agbox.store.v1.ClockDoubt
+	19, // 21: agbox.store.v1.ClockRecord.woke:type_name -> agbox.store.v1.ClockWait
+	21, // 22: agbox.store.v1.ClockRecord.wrong:type_name -> agbox.store.v1.ClockSpan
+	19, // 23: agbox.store.v1.ClockDoubt.wait:type_name -> agbox.store.v1.ClockWait
+	32, // 24: agbox.store.v1.SandboxRecord.spec:type_name -> agbox.v1.CreateSpec
+	4,  // 25: agbox.store.v1.SandboxRecord.desired:type_name -> agbox.store.v1.Desired
+	13, // 26: agbox.store.v1.SandboxRecord.progress:type_name -> agbox.store.v1.Progress
+	33, // 27: agbox.store.v1.ExecRecord.request:type_name -> agbox.v1.CreateExecRequest
+	24, // 28: agbox.store.v1.ExecRecord.desired:type_name -> agbox.store.v1.ExecDesired
+	25, // 29: agbox.store.v1.ExecRecord.end:type_name -> agbox.store.v1.ExecEnd
+	15, // 30: agbox.store.v1.Progress.ServicesEntry.value:type_name -> agbox.store.v1.ServiceProgress
+	31, // [31:31] is the sub-list for method output_type
+	31, // [31:31] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_agbox_store_v1_store_proto_init() }
@@ -2440,14 +2511,14 @@ func file_agbox_store_v1_store_proto_init() {
 	if File_agbox_store_v1_store_proto != nil {
 		return
 	}
-	file_agbox_store_v1_store_proto_msgTypes[2].OneofWrappers = []any{}
+	file_agbox_store_v1_store_proto_msgTypes[3].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_store_v1_store_proto_rawDesc), len(file_agbox_store_v1_store_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   26,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
