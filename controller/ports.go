@@ -29,6 +29,8 @@ type Store interface {
 	OnCommit(func(store.Change))
 	List(ctx context.Context, f store.Filter) ([]store.Sandbox, error)
 	InstanceIDs() []string
+	Adopts(sandboxID string) bool
+	AdoptedObjects(sandboxID string) []string
 	DeletedBefore(ctx context.Context, m clockjump.Moment, age time.Duration, limit int) ([]string, error)
 	PurgeSandbox(ctx context.Context, id string) error
 	Clock(ctx context.Context) (*storev1.ClockRecord, error)

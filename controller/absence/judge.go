@@ -94,7 +94,7 @@ func (r *Reader) Find(ctx context.Context, rec plan.Record, w *plan.World) error
 	containers, _ := plan.Unseen(rec, *w)
 	for _, key := range containers {
 		d, err := r.p.Engine.InspectContainer(ctx, key)
-		if errdefs.IsNotFound(err) || err == nil && !r.p.Objects.HasOf(d.Labels, rec.ID) {
+		if errdefs.IsNotFound(err) || err == nil && !r.p.Objects.HasOf(d.Labels, d.ID, rec.ID) {
 			continue
 		}
 		if err != nil {
@@ -108,7 +108,7 @@ func (r *Reader) Find(ctx context.Context, rec plan.Record, w *plan.World) error
 	_, networks := plan.Unseen(rec, *w) // also those of the containers that were just found
 	for _, key := range networks {
 		n, err := r.p.Engine.InspectNetwork(ctx, key)
-		if errdefs.IsNotFound(err) || err == nil && !r.p.Objects.HasOf(n.Labels, rec.ID) {
+		if errdefs.IsNotFound(err) || err == nil && !r.p.Objects.HasOf(n.Labels, n.ID, rec.ID) {
 			continue
 		}
 		if err != nil {

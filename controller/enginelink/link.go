@@ -212,7 +212,7 @@ func (l *Link) handle(e dockerx.Event) {
 	l.mu.Lock()
 	l.seen = e.Time
 	l.mu.Unlock()
-	if l.o.Objects.Has(e.Labels) {
+	if l.o.Objects.Has(e.Labels, e.ID) {
 		l.o.Event(e)
 	}
 }

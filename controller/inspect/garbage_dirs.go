@@ -96,7 +96,7 @@ func (l *Lister) owners(ctx context.Context, ids ...string) (owners map[string]s
 	for _, ct := range containers {
 		id := ct.Labels[naming.SandboxID]
 		ids = append(ids, id)
-		if !l.Objects.Has(ct.Labels) {
+		if !l.Objects.Has(ct.Labels, ct.ID) {
 			foreign[id] = true
 		}
 	}

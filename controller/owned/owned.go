@@ -1,5 +1,6 @@
 // Package owned lists the objects in the engine that belong to this daemon: those whose label names its store or a former store of its
-// data directory. Objects of others are never listed, so no caller can change them.
+// data directory, and those of an older daemon whose IDs its store has recorded. Objects of others are never listed, so no caller can change
+// them.
 package owned
 
 import (
@@ -15,6 +16,8 @@ import (
 type Store interface {
 	InstanceIDs() []string
 	RebuildPending() bool
+	Adopts(sandboxID string) bool
+	AdoptedObjects(sandboxID string) []string
 }
 
 // Engine lists objects by label.
@@ -59,23 +62,72 @@ func list[T any](ctx context.Context, sets []map[string]string, list func(contex
 // Worlds lists our objects by sandbox ID, of one sandbox unless sandboxID is empty. "" has those that name no sandbox. Errors are the
 // engine's.
 func (o Objects) Worlds(ctx context.Context, sandboxID string) (map[string]*plan.World, error) {
-	return o.worlds(ctx, o.ours(sandboxID))
+	containers, err := o.containers(ctx, sandboxID)
+	if err != nil {
+		return nil, err
+	}
+	networks, err := list(ctx, o.ours(sandboxID), o.engine.ListNetworks)
+	if err == nil && o.store.Adopts(sandboxID) {
+		var more []dockerx.Network
+		more, err = o.engine.ListNetworks(ctx, ofSandbox(sandboxID))
+		networks = append(networks, slices.DeleteFunc(more, func(n dockerx.Network) bool { return !o.isAdopted(n.Labels, n.ID) })...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return worlds(containers, networks), nil
 }
 
 // OfAnyDaemon lists the objects of all daemons on this engine, by sandbox ID. Errors are the engine's.
 func (o Objects) OfAnyDaemon(ctx context.Context) (map[string]*plan.World, error) {
-	return o.worlds(ctx, []map[string]string{{naming.SandboxID: ""}})
+	containers, err := o.engine.ListContainers(ctx, ofSandbox(""))
+	if err != nil {
+		return nil, err
+	}
+	networks, err := o.engine.ListNetworks(ctx, ofSandbox(""))
+	if err != nil {
+		return nil, err
+	}
+	return worlds(containers, networks), nil
 }
 
-func (o Objects) worlds(ctx context.Context, sets []map[string]string) (map[string]*plan.World, error) {
-	containers, err := list(ctx, sets, o.engine.ListContainers)
+// Unlabelled lists the objects that name a sandbox and no instance: an older daemon created them. Errors are the engine's.
+func (o Objects) Unlabelled(ctx context.Context, sandboxID string) ([]dockerx.Container, []dockerx.Network, error) {
+	containers, err := o.engine.ListContainers(ctx, ofSandbox(sandboxID))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	networks, err := list(ctx, sets, o.engine.ListNetworks)
+	networks, err := o.engine.ListNetworks(ctx, ofSandbox(sandboxID))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	labelled := func(labels map[string]string) bool { return labels[naming.Instance] != "" }
+	return slices.DeleteFunc(containers, func(c dockerx.Container) bool { return labelled(c.Labels) }),
+		slices.DeleteFunc(networks, func(n dockerx.Network) bool { return labelled(n.Labels) }), nil
+}
+
+// ofSandbox are the labels that select the objects of one sandbox of any daemon, or of all sandboxes if sandboxID is empty.
+func ofSandbox(sandboxID string) map[string]string {
+	return map[string]string{naming.SandboxID: sandboxID}
+}
+
+// isAdopted reports whether an object is one of an older daemon that is recorded as ours.
+func (o Objects) isAdopted(labels map[string]string, objectID string) bool {
+	return labels[naming.Instance] == "" && slices.Contains(o.store.AdoptedObjects(labels[naming.SandboxID]), objectID)
+}
+
+// containers lists our containers, of one sandbox unless sandboxID is empty.
+func (o Objects) containers(ctx context.Context, sandboxID string) ([]dockerx.Container, error) {
+	containers, err := list(ctx, o.ours(sandboxID), o.engine.ListContainers)
+	if err != nil || !o.store.Adopts(sandboxID) {
+		return containers, err
+	}
+	more, err := o.engine.ListContainers(ctx, ofSandbox(sandboxID))
+	return append(containers, slices.DeleteFunc(more, func(c dockerx.Container) bool { return !o.isAdopted(c.Labels, c.ID) })...), err
+}
+
+// worlds groups objects by the sandbox that they name.
+func worlds(containers []dockerx.Container, networks []dockerx.Network) map[string]*plan.World {
 	worlds := map[string]*plan.World{}
 	of := func(labels map[string]string) *plan.World {
 		id := labels[naming.SandboxID]
@@ -92,12 +144,12 @@ func (o Objects) worlds(ctx context.Context, sets []map[string]string) (map[stri
 		w := of(n.Labels)
 		w.Networks = append(w.Networks, Network(n))
 	}
-	return worlds, nil
+	return worlds
 }
 
 // Primaries returns the sandboxes, by ID, whose primary the engine lists. Errors are the engine's.
 func (o Objects) Primaries(ctx context.Context) (map[string]bool, error) {
-	containers, err := list(ctx, o.ours(""), o.engine.ListContainers)
+	containers, err := o.containers(ctx, "")
 	shown := map[string]bool{}
 	for _, ct := range containers {
 		if ct.Labels[naming.Component] == naming.ComponentPrimary {
@@ -109,8 +161,11 @@ func (o Objects) Primaries(ctx context.Context) (map[string]bool, error) {
 
 // EventLabels select the events of our objects. The engine can't filter for one of several instances: with more than one, the filter
 // selects the events of every instance, and the caller drops those of others by Has. A rebuild may find more instances while events are
-// followed.
+// followed. Objects of an older daemon name no instance.
 func (o Objects) EventLabels() map[string]string {
+	if o.store.Adopts("") {
+		return ofSandbox("")
+	}
 	pending := o.store.RebuildPending() // before the instances: they are on record when it ends
 	if ids := o.store.InstanceIDs(); len(ids) == 1 && !pending {
 		return map[string]string{naming.Instance: ids[0]}
@@ -118,14 +173,14 @@ func (o Objects) EventLabels() map[string]string {
 	return map[string]string{naming.Instance: ""}
 }
 
-// Has reports whether labels are those of an object of ours.
-func (o Objects) Has(labels map[string]string) bool {
-	return slices.Contains(o.store.InstanceIDs(), labels[naming.Instance])
+// Has reports whether an object, with its labels, is ours.
+func (o Objects) Has(labels map[string]string, objectID string) bool {
+	return slices.Contains(o.store.InstanceIDs(), labels[naming.Instance]) || o.isAdopted(labels, objectID)
 }
 
-// HasOf reports whether labels are those of an object of ours that belongs to a sandbox.
-func (o Objects) HasOf(labels map[string]string, sandboxID string) bool {
-	return o.Has(labels) && labels[naming.SandboxID] == sandboxID
+// HasOf reports whether an object is ours and belongs to a sandbox.
+func (o Objects) HasOf(labels map[string]string, objectID, sandboxID string) bool {
+	return o.Has(labels, objectID) && labels[naming.SandboxID] == sandboxID
 }
 
 // Container is what a list says of a container, as plan takes it.

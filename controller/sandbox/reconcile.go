@@ -40,6 +40,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, id string) (queue.Result, er
 			return queue.Result{}, nil
 		}
 	}
+	if rec, sb, err = r.claim(ctx, rec, sb, run); err != nil {
+		return queue.Result{}, r.recordRetry(id, fmt.Errorf("observe: %w", err))
+	}
 	w, ports, err := r.reader.Observe(ctx, View{Record: rec, Sandbox: sb, At: l}, run)
 	r.remember(id, w.Hook, ports)
 	if err != nil {

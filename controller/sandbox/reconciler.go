@@ -57,6 +57,7 @@ type ContainerEngine interface {
 // HostFiles are the files of a sandbox on the host.
 type HostFiles interface {
 	Files
+	Paths(sandboxID string) execjournal.Paths
 	Prepare(sandboxID string) (execjournal.Paths, error)
 	RemoveInputs(sandboxID string) error
 	Remove(sandboxID string) error

@@ -20,6 +20,9 @@ import (
 // before anything of the sandbox has run in it, and is started again for a while: a file that was replaced by a new version looks the same.
 // A primary that was already released in this run is not checked again: the sandbox's own processes run in it by then.
 func (p *pass) release(ctx context.Context, s plan.Step) error {
+	if p.sb.Desired.GetAdopted() != nil {
+		return nil // its PID 1 is the image's own and waits for nothing
+	}
 	if done, err := p.o.Files.Released(p.rec.ID); done || err != nil {
 		return err
 	}

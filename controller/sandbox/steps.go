@@ -152,8 +152,10 @@ func (p *pass) start(ctx context.Context, s plan.Step) error {
 		if err := p.verifySources(); err != nil {
 			return err
 		}
-		if err := p.o.Files.Withhold(p.rec.ID); err != nil {
-			return err
+		if p.sb.Desired.GetAdopted() == nil {
+			if err := p.o.Files.Withhold(p.rec.ID); err != nil {
+				return err
+			}
 		}
 	}
 	if err := p.o.Engine.StartContainer(ctx, id); err != nil || !publishesFrom(p.sb.Spec, s.Service) {
