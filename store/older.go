@@ -18,7 +18,7 @@ import (
 
 // A database of the daemon that served this API before agboxd has six kinds of buckets, with the meaning that the schema gives them, and
 // none of agboxd's. Open adopts it: it writes a new file with the same records and those that agboxd derives from them, keeps the old file
-// under another name, and renames the new one into place. See decision 0023.
+// under another name, and renames the new one into place. See decision 0025.
 var (
 	olderBuckets  = []string{bucketSandboxID, bucketExecID, bucketConfig, bucketDeletedAt}
 	olderPrefixes = []string{prefixEvents, prefixExecConfig}
