@@ -73,7 +73,7 @@ func TestAnOlderPythonClient(t *testing.T) {
 	must(d.SetSandboxTimeout(d.ctx(), &agboxv1.SetSandboxTimeoutRequest{
 		SandboxId: box, When: &agboxv1.SetSandboxTimeoutRequest_Timeout{Timeout: durationpb.New(time.Hour)},
 	}))(t)
-	d.sh(box, "touch /tmp/go")
+	d.sh(box, "touch /workspace/go")
 	ok := lines.Scan() && lines.Text() == "ok"
 	if err := cmd.Wait(); err != nil || !ok {
 		t.Fatalf("%v\n%s", err, problems.Bytes())

@@ -62,7 +62,7 @@ yaml = "image: %s\nenvs: {PORT: 8080, DEBUG: true}\nlabels: {'made by: python': 
 box = api.CreateSandbox(pb.CreateSandboxRequest(config_yaml=yaml.encode()), timeout=TIMEOUT).sandbox.sandbox_id
 wait(box, State.SANDBOX_STATE_READY)  # over the events of a pull
 
-command = ["sh", "-c", "until [ -e /tmp/go ]; do sleep 0.1; done; echo $PORT $DEBUG"]
+command = ["sh", "-c", "until [ -e /workspace/go ]; do sleep 0.1; done; echo $PORT $DEBUG"]
 run = api.CreateExec(pb.CreateExecRequest(sandbox_id=box, command=command), timeout=TIMEOUT)
 print(box, run.exec_id, flush=True)
 ended = api.GetExec(pb.GetExecRequest(exec_id=run.exec_id), timeout=TIMEOUT).exec
