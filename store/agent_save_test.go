@@ -96,6 +96,13 @@ func TestATurnThatGotTheDefaultNudgeIsRedelivered(t *testing.T) {
 			if a := agent1(t, s, "agent"); a.Queued > 0 != row.again {
 				t.Errorf("%d wait", a.Queued)
 			}
+			want := "end_turn"
+			if row.again {
+				want = "interrupted"
+			}
+			if got := lastOutcome(t, s, "agent"); got != want {
+				t.Errorf("the recorded outcome is %q, want %q", got, want)
+			}
 			makeBusy(t, s, "agent", "p-2")
 			if a := agent1(t, s, "agent"); a.Desired.GetNudgePromptId() != "" || a.Desired.GetDefaultNudge() != "" {
 				t.Errorf("the next turn has the nudge: %v", a.Desired)
@@ -165,4 +172,15 @@ func TestOnlyTheDeleteOfASandboxNudges(t *testing.T) {
 	if a := agent1(t, s, "agent"); a.Desired.GetNudgePromptId() != "" {
 		t.Errorf("%v", a)
 	}
+}
+
+// lastOutcome returns the outcome of the newest result of an agent.
+func lastOutcome(t *testing.T, s *Store, id string) (outcome string) {
+	t.Helper()
+	for _, ev := range agentEvents(t, s, id) {
+		if r := ev.GetResult(); r != nil {
+			outcome = r.GetOutcome()
+		}
+	}
+	return outcome
 }
