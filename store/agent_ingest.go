@@ -100,9 +100,6 @@ func (d *agentDraft) apply(o AgentOutput, ev *agboxv1.AgentEvent) {
 	if ev != nil {
 		if r := ev.GetResult(); r != nil {
 			r.PromptId = st.GetPromptId()
-			if d.finishesEarly() {
-				r.Outcome = outcomeInterrupted
-			}
 		}
 		d.append(ev)
 	}

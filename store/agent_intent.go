@@ -66,7 +66,7 @@ func (d *agentDraft) interrupt(toSave bool) bool {
 }
 
 // RequestNudge requests that a BUSY agent receives its nudge, at most once in a turn. changed is false when that was requested already or
-// the agent has no nudge. A turn that gets the default nudge counts as cut off. Errors: as RequestInterrupt.
+// the agent has no nudge. Errors: as RequestInterrupt.
 func (s *Store) RequestNudge(ctx context.Context, id string) (changed bool, err error) {
 	return s.agentIntent(ctx, id, func(d *agentDraft) (bool, error) { return d.turnIntent(d.nudge) })
 }

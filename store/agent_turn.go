@@ -18,18 +18,10 @@ const (
 )
 
 // endTurn removes the prompt whose turn has a result. If the daemon interrupted that turn to save work, and it did not complete, the prompt
-// may be delivered again. The work is saved in either case: what the turn left behind is not known. The same holds for a turn that
-// finishesEarly.
+// may be delivered again. The work is saved in either case: what the turn left behind is not known.
 func (d *agentDraft) endTurn(outcome string) (again bool) {
 	toSave := d.isInterrupted() && d.Desired.GetInterruptToSave()
-	return d.leavePrompt(isCutShort(outcome) && (toSave || d.finishesEarly()), Transition{Reason: "its turn was interrupted to save its work"})
-}
-
-// finishesEarly reports whether the current turn got the default nudge, and no user interrupted it. The nudge asks the agent to end its turn
-// before the work is done, so whatever result the program reports is recorded as interrupted.
-func (d *agentDraft) finishesEarly() bool {
-	byUser := d.isInterrupted() && !d.Desired.GetInterruptToSave()
-	return !byUser && d.Desired.GetDefaultNudge() != "" && d.Desired.GetNudgePromptId() == d.Status.GetPromptId()
+	return d.leavePrompt(isCutShort(outcome) && toSave, Transition{Reason: "its turn was interrupted to save its work"})
 }
 
 // isCutShort reports whether a turn that was interrupted may have stopped before its end. Not every program reports an interrupt as such:

@@ -34,10 +34,9 @@ func (o *Observer) works(ctx context.Context, a store.Agent, at clock.Reading) b
 	return a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY || isInterruptedToSave(a) || o.settles(ctx, a, at) > 0
 }
 
-// isInterruptedToSave reports whether the last turn of an agent was interrupted to save its work, or got the default nudge.
+// isInterruptedToSave reports whether the last turn of an agent was interrupted to save its work.
 func isInterruptedToSave(a store.Agent) bool {
-	early := a.Desired.GetInterruptToSave() || a.Desired.GetDefaultNudge() != ""
-	return a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_IDLE && early
+	return a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_IDLE && a.Desired.GetInterruptToSave()
 }
 
 // turnLeft returns how long the turn of an agent may still run although its sandbox is ending; 0: no longer.
@@ -122,12 +121,8 @@ func (v *Observation) observePark(ctx context.Context) {
 		v.World.Draining = true
 		v.World.Parking = d.GetMode() == agboxv1.DrainMode_DRAIN_MODE_PARK && !isAsleep(rec.Desired, rec.State)
 		waits = waits || v.World.Parking && d.GetPhase() == agboxv1.DrainPhase_DRAIN_PHASE_WAITING
-		switch {
-		case !v.World.Parking:
-		case d.GetPhase() >= agboxv1.DrainPhase_DRAIN_PHASE_SAVING: // also DONE: its process may have been frozen meanwhile
+		if v.World.Parking && d.GetPhase() >= agboxv1.DrainPhase_DRAIN_PHASE_SAVING { // also DONE: its process may have been frozen meanwhile
 			v.cutOff = v.cutOff || v.o.works(ctx, v.a, v.at)
-		default:
-			v.cutOff = v.cutOff || isInterruptedToSave(v.a)
 		}
 		if v.savesFor(d) {
 			left := max(agentplan.InterruptGrace-sinceSaving(d, v.at), 0)

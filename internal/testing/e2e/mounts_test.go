@@ -22,7 +22,7 @@ import (
 func TestAgboxsOwnIsCoveredInAMountThatHoldsIt(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "", "")
-	if err := os.Chmod(d.home, 0o777); err != nil {
+	if err := os.Chmod(d.home, 0o777|os.ModeSticky); err != nil {
 		t.Fatal(err)
 	}
 	id := d.create(&agboxv1.CreateSpec{User: "0", Mounts: []*agboxv1.MountSpec{{Source: d.home, Target: "/h", Writable: true}}})
@@ -52,7 +52,7 @@ func TestAgboxsOwnIsCoveredInAMountThatHoldsIt(t *testing.T) {
 func TestNoDirectoryAboveAgboxsOwnCanBeMoved(t *testing.T) {
 	t.Parallel()
 	home := must(os.MkdirTemp("", "agbox-e2e-"))(t)
-	if err := os.Chmod(home, 0o777); err != nil {
+	if err := os.Chmod(home, 0o777|os.ModeSticky); err != nil {
 		t.Fatal(err)
 	}
 	d := newDaemonIn(t, home, "", fmt.Sprintf("[artifacts]\nexec_output_root = %q\n", home+"/a/b/c/logs"))
