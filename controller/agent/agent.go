@@ -136,7 +136,7 @@ func recordOf(a store.Agent, at clock.Reading) agentplan.Record {
 		NeedsAttention: a.Status.GetNeedsAttention(), Parked: a.Status.GetParked(),
 		ReadyIsProcess: a.Spec.GetReady() == "process", Restart: plan.RestartPolicy(a.Spec.GetRestartPolicy()),
 		StartTimeout: startTimeout(a.Spec), Queued: a.Queued > 0,
-		Nudged: wasNudged(a) || isInterruptedToSave(a), Interrupted: interrupted(a), Resumes: a.Status.GetRung() == agboxv1.AgentRung_AGENT_RUNG_NATIVE,
+		Nudged: wasNudged(a) || endedEarly(a), Interrupted: interrupted(a), Resumes: a.Status.GetRung() == agboxv1.AgentRung_AGENT_RUNG_NATIVE,
 	}
 }
 

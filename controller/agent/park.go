@@ -24,19 +24,21 @@ func isAsleep(desired storev1.RunState, state agboxv1.SandboxState) bool {
 	return desired == storev1.RunState_RUN_STATE_PAUSE || state == agboxv1.SandboxState_SANDBOX_STATE_PAUSED
 }
 
-// hasTurn reports whether an agent has a turn that the end of its sandbox waits for, or unsaved work of a turn that was interrupted for it.
+// hasTurn reports whether an agent has a turn that the end of its sandbox waits for, or unsaved work of a turn that ended early for it.
 func (o *Observer) hasTurn(ctx context.Context, rec plan.Record, a store.Agent, at clock.Reading) bool {
 	return rec.Ending() && !plan.IsDeath(rec.Reason) && o.works(ctx, a, at)
 }
 
-// works reports whether an agent is in a turn, or has unsaved work of a turn that was interrupted to save it.
+// works reports whether an agent is in a turn, or has unsaved work of a turn that ended early.
 func (o *Observer) works(ctx context.Context, a store.Agent, at clock.Reading) bool {
-	return a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY || isInterruptedToSave(a) || o.settles(ctx, a, at) > 0
+	return a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY || endedEarly(a) || o.settles(ctx, a, at) > 0
 }
 
-// isInterruptedToSave reports whether the last turn of an agent was interrupted to save its work.
-func isInterruptedToSave(a store.Agent) bool {
-	return a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_IDLE && a.Desired.GetInterruptToSave()
+// endedEarly reports whether the last turn of an agent was interrupted to save its work, or got the default nudge, which cannot know how this
+// agent's work is saved. Its work is saved once its process has ended.
+func endedEarly(a store.Agent) bool {
+	early := a.Desired.GetInterruptToSave() || a.Desired.GetDefaultNudge() != ""
+	return a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_IDLE && early
 }
 
 // turnLeft returns how long the turn of an agent may still run although its sandbox is ending; 0: no longer.
@@ -121,8 +123,12 @@ func (v *Observation) observePark(ctx context.Context) {
 		v.World.Draining = true
 		v.World.Parking = d.GetMode() == agboxv1.DrainMode_DRAIN_MODE_PARK && !isAsleep(rec.Desired, rec.State)
 		waits = waits || v.World.Parking && d.GetPhase() == agboxv1.DrainPhase_DRAIN_PHASE_WAITING
-		if v.World.Parking && d.GetPhase() >= agboxv1.DrainPhase_DRAIN_PHASE_SAVING { // also DONE: its process may have been frozen meanwhile
+		switch {
+		case !v.World.Parking:
+		case d.GetPhase() >= agboxv1.DrainPhase_DRAIN_PHASE_SAVING: // also DONE: its process may have been frozen meanwhile
 			v.cutOff = v.cutOff || v.o.works(ctx, v.a, v.at)
+		default:
+			v.cutOff = v.cutOff || endedEarly(v.a)
 		}
 		if v.savesFor(d) {
 			left := max(agentplan.InterruptGrace-sinceSaving(d, v.at), 0)
