@@ -7,6 +7,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller"
 	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/store"
 )
 
 // The engine shows a container again between the last look at it and the list that says whether others vanished too: that list contradicts
@@ -78,6 +79,28 @@ func TestAStoppedSandboxThatIsGoneHoldsNoLaterVerdict(t *testing.T) {
 		if n := p.daemon.Held(); n > 0 {
 			t.Errorf("%d wait for an operator: %q", n, p.daemon.Vanished())
 		}
+	})
+}
+
+// A STOPPED sandbox that vanishes together with a running one is missed only by a later resync. They vanished together nevertheless.
+func TestASandboxThatVanishesWithAStoppedOneIsHeld(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		stopped, running := p.readyBox(t), p.readyBox(t)
+		p.stopBox(t, stopped)
+		pass(5*time.Minute + 10*time.Second) // the next resync is far away
+		p.vanish(true)
+		if _, _, err := p.store.SetTimeout(t.Context(), running, store.Timeout{After: time.Hour}); err != nil { // enqueues this one alone
+			t.Fatal(err)
+		}
+		pass(5 * time.Minute)
+		p.wantState(t, running, ready)
+		if n := p.daemon.Held(); n != 2 {
+			t.Errorf("%d wait for an operator: %q", n, p.daemon.Vanished())
+		}
+		p.vanish(false)
+		pass(5 * time.Minute)
+		p.wantState(t, running, ready)
+		p.wantState(t, stopped, agboxv1.SandboxState_SANDBOX_STATE_STOPPED)
 	})
 }
 

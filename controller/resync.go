@@ -90,16 +90,19 @@ func (c *Controller) resync(ctx context.Context) error {
 	if problem != "" || c.cfg.Store.RebuildPending() {
 		return nil // the engine's return, or the end of the rebuild, asks for another one
 	}
+	began := time.Now()
 	worlds, err := c.objects.Worlds(ctx, "")
 	if err != nil {
 		return err
 	}
 	delete(worlds, "")
-	for _, id := range c.cfg.Store.LiveIDs() {
+	live := c.cfg.Store.LiveIDs()
+	for _, id := range live {
 		if worlds[id] == nil {
 			worlds[id] = &plan.World{}
 		}
 	}
+	c.absences.Listed(began, live, func(id string) bool { return worlds[id].HasPrimary() })
 	l, unknown := c.clock.Read(), 0
 	for id, w := range worlds {
 		w.Run = run

@@ -23,7 +23,6 @@ import (
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/execphase"
 	"github.com/agbox/agbox/internal/host/execjournal"
-	"github.com/agbox/agbox/internal/host/naming"
 	"github.com/agbox/agbox/store"
 )
 
@@ -142,18 +141,18 @@ func (r *Reader) prove(ctx context.Context, s Sandbox, w *plan.World) error {
 		return nil
 	}
 	w.Removed = proof
-	if !proof && what == plan.ThePrimary && !hasPrimary(*w) { // a create that has no primary yet makes its other parts again
+	if !proof && what == plan.ThePrimary && !w.HasPrimary() { // a create that has no primary yet makes its other parts again
 		others, confirmed, err := r.vanishedWith(ctx, rec, w.Run)
 		if err != nil {
 			return err
 		}
 		w.Removed = confirmed
 		if len(others) > 0 {
-			r.hold(rec.ID, heldSandbox{s.Name, rec.Objects.GetPrimaryId(), w.Run})
+			r.hold(rec.ID, &heldSandbox{s.Name, rec.Objects.GetPrimaryId(), w.Run})
 			w.Doubt, w.ObserveAgain = vanishedTogether(append(others, s.Name)), observationsApart
 			return nil
 		}
-		r.release(rec.ID)
+		r.hold(rec.ID, nil)
 	}
 	w.Doubt = ""
 	return nil
@@ -161,14 +160,10 @@ func (r *Reader) prove(ctx context.Context, s Sandbox, w *plan.World) error {
 
 // removedIDs returns the recorded IDs of the parts missing in w: the primary's, or if the primary exists those of the other parts.
 func removedIDs(o *storev1.Objects, w plan.World) []string {
-	if !hasPrimary(w) {
+	if !w.HasPrimary() {
 		return []string{o.GetPrimaryId()}
 	}
 	return objectIDs(o)[1:]
-}
-
-func hasPrimary(w plan.World) bool {
-	return slices.ContainsFunc(w.Containers, func(ct plan.Container) bool { return ct.Component == naming.ComponentPrimary })
 }
 
 // NameOf returns the user's name of a sandbox, else its ID.
@@ -187,7 +182,7 @@ func vanishedTogether(names []string) string {
 
 // contradiction returns the proof that a part is alive although the engine does not show it; empty: there is none.
 func (r *Reader) contradiction(ctx context.Context, rec plan.Record, w plan.World) string {
-	if hasPrimary(w) {
+	if w.HasPrimary() {
 		attached := func(ct plan.Container) bool { return ct.Inspected && ct.Alive() && len(ct.NetworkIDs) > 0 }
 		if len(w.Networks) == 0 && slices.ContainsFunc(w.Containers, attached) {
 			return "a running container is attached to it"

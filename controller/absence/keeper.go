@@ -50,7 +50,9 @@ func New(o Options) *Keeper {
 		k.o.Logger.Error("the record of sandboxes that an operator gave up can't be read; run `agbox engine confirm` again if they are gone", "err", err)
 		return k
 	}
-	maps.Copy(k.confirmed, confirmed)
+	for id, g := range confirmed {
+		k.of[id] = record{confirmed: g}
+	}
 	return k
 }
 
@@ -114,7 +116,7 @@ func (k *Keeper) giveUp(ctx context.Context, confirmed map[string]*storev1.Given
 // forgetStale removes a stale confirmation from the record; nothing may be judged by it any more. Errors: ErrUnavailable; then nothing may
 // be decided about the sandbox.
 func (k *Keeper) forgetStale(ctx context.Context, id string) error {
-	if !k.isStale(id) {
+	if !k.get(id).stale {
 		return nil
 	}
 	if err := k.o.Confirmations.ForgetGivenUp(ctx, id); err != nil {

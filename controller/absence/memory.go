@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/store"
 )
@@ -23,21 +24,28 @@ const (
 	maxDestroyed = 10_000
 )
 
-// memory holds the parts that the engine does not show, since when, and the removals that the engine's events reported. After a restart of
-// the daemon the proof of an absence starts over.
+// memory holds what is known of the parts that the engine does not show, and the removals that the engine's events reported. After a
+// restart of the daemon the proof of an absence starts over.
 type memory struct {
-	mu    sync.Mutex
-	first map[string]firstObservation // by sandbox ID
+	mu sync.Mutex
+	of map[string]record // by sandbox ID
 	// destroyed are the IDs of objects whose removal the present stream of events has reported.
 	destroyed map[string]bool
-	// held are the sandboxes that vanished together and wait for an operator; confirmed are the recorded confirmations of those that an
-	// operator gave up; stale are those whose confirmation must be removed from the record before anything is judged by an absence.
-	held      map[string]heldSandbox
-	confirmed map[string]*storev1.GivenUp
-	stale     map[string]bool
 }
 
-// heldSandbox is a sandbox whose verdict waits for an operator.
+// record is what is known of one sandbox. What its pointers lead to never changes, so a copy of it is independent.
+type record struct {
+	// shown is a time at which the engine still had the primary, by the monotonic clock; zero: there is none in this life of the daemon.
+	shown time.Time
+	first *firstObservation // nil: no part is missed
+	held  *heldSandbox      // nil: its verdict does not wait for an operator
+	// confirmed is the recorded confirmation that an operator gave it up; stale: a confirmation must be removed from the record before anything
+	// is judged by an absence.
+	confirmed *storev1.GivenUp
+	stale     bool
+}
+
+// heldSandbox is a sandbox that vanished together with others, and whose verdict waits for an operator.
 type heldSandbox struct {
 	name, primary string
 	run           *storev1.EngineRun // in which the engine does not show it
@@ -50,10 +58,43 @@ type firstObservation struct {
 	at   time.Time // by the monotonic clock
 }
 
-func newMemory() *memory {
-	return &memory{
-		first: map[string]firstObservation{}, destroyed: map[string]bool{}, held: map[string]heldSandbox{},
-		confirmed: map[string]*storev1.GivenUp{}, stale: map[string]bool{},
+func newMemory() *memory { return &memory{of: map[string]record{}, destroyed: map[string]bool{}} }
+
+// get returns what is known of a sandbox.
+func (a *memory) get(id string) record {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.of[id]
+}
+
+// change calls fn with what is known of a sandbox. The caller holds mu.
+func (a *memory) change(id string, fn func(*record)) {
+	r := a.of[id]
+	if fn(&r); r == (record{}) {
+		delete(a.of, id)
+		return
+	}
+	a.of[id] = r
+}
+
+// Listed records which of the live sandboxes had their primaries in a list of all containers that was read after since. What is known of
+// when others were shown is dropped.
+func (a *memory) Listed(since time.Time, live []string, shown func(id string) bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, id := range live {
+		if shown(id) {
+			a.change(id, func(r *record) { r.shown = since })
+		}
+	}
+	known := make(map[string]bool, len(live))
+	for _, id := range live {
+		known[id] = true
+	}
+	for id := range a.of {
+		if !known[id] {
+			a.change(id, func(r *record) { r.shown = time.Time{} })
+		}
 	}
 }
 
@@ -82,16 +123,14 @@ func (a *memory) StreamEnded() {
 
 // seen ends the doubt about a sandbox whose parts were all observed, or that is no longer judged by them. It reports whether there was a
 // doubt.
-func (a *memory) seen(id string, o *storev1.Objects) bool {
+func (a *memory) seen(id string, o *storev1.Objects) (doubted bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	_, doubted := a.first[id]
-	delete(a.first, id)
-	delete(a.held, id)
-	if a.confirmed[id] != nil {
-		delete(a.confirmed, id)
-		a.stale[id] = true
-	}
+	a.change(id, func(r *record) {
+		doubted = r.first != nil
+		r.stale = r.stale || r.confirmed != nil
+		r.first, r.held, r.confirmed = nil, nil, nil
+	})
 	for _, object := range objectIDs(o) {
 		delete(a.destroyed, object)
 	}
@@ -99,36 +138,38 @@ func (a *memory) seen(id string, o *storev1.Objects) bool {
 }
 
 // Doubts reports whether a part of a sandbox was not found and its absence is not proven yet.
-func (a *memory) Doubts(id string) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	_, ok := a.first[id]
-	return ok
-}
+func (a *memory) Doubts(id string) bool { return a.get(id).first != nil }
 
-// observe records that something is absent and returns the time until the observation that proves it; 0: this one proves it.
-func (a *memory) observe(id, what string, run *storev1.EngineRun, destroyed bool) time.Duration {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	f, ok := a.first[id]
-	if !ok || f.what != what || !proto.Equal(f.run, run) {
-		f = firstObservation{what: what, run: run, at: time.Now()}
-		a.first[id] = f
-	}
+// observe records that something is absent and returns the time until the observation that proves it; 0: this one proves it. A list that
+// showed the primary after the first observation contradicts it.
+func (a *memory) observe(id, what string, run *storev1.EngineRun, destroyed bool) (left time.Duration) {
 	apart := observationsApart
 	if destroyed {
 		apart = observationsApartDestroyed
 	}
-	return max(0, apart-time.Since(f.at))
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.change(id, func(r *record) {
+		if r.first == nil || r.first.what != what || !proto.Equal(r.first.run, run) || what == plan.ThePrimary && r.shown.After(r.first.at) {
+			r.first = &firstObservation{what: what, run: run, at: time.Now()}
+		}
+		left = max(0, apart-time.Since(r.first.at))
+	})
+	return left
 }
 
-// missedApart reports that two sandboxes were missed so far apart that they have not vanished together. A STOPPED sandbox whose container
-// is gone without an event stays missed until a resume.
+// missedApart reports that one of two sandboxes was still shown when the other had been missed for so long that they have not vanished
+// together. A STOPPED sandbox whose container is gone without an event stays missed until a resume.
 func (a *memory) missedApart(one, other string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	first, ok := a.first[one]
-	return ok && first.at.Sub(a.first[other].at).Abs() > observationsApart
+	return a.of[one].outlived(a.of[other]) || a.of[other].outlived(a.of[one])
+}
+
+// outlived reports that the primary of r was shown long after that of o was last missed for the first time.
+func (r record) outlived(o record) bool {
+	missed := o.first != nil && o.first.what == plan.ThePrimary && !o.shown.After(o.first.at)
+	return missed && r.shown.Sub(o.first.at) > observationsApart
 }
 
 // isDestroyed reports whether an event reported the removal of one of the objects.
@@ -138,18 +179,11 @@ func (a *memory) isDestroyed(objects ...string) bool {
 	return slices.ContainsFunc(objects, func(id string) bool { return id != "" && a.destroyed[id] })
 }
 
-// hold records that the verdict on a sandbox waits for an operator.
-func (a *memory) hold(id string, h heldSandbox) {
+// hold records that the verdict on a sandbox waits for an operator; nil ends the wait.
+func (a *memory) hold(id string, h *heldSandbox) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.held[id] = h
-}
-
-// release ends the wait of a sandbox for an operator.
-func (a *memory) release(id string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.held, id)
+	a.change(id, func(r *record) { r.held = h })
 }
 
 // holding returns the names of the sandboxes that wait for an operator.
@@ -157,8 +191,10 @@ func (a *memory) holding() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var names []string
-	for _, h := range a.held {
-		names = append(names, h.name)
+	for _, r := range a.of {
+		if r.held != nil {
+			names = append(names, r.held.name)
+		}
 	}
 	return names
 }
@@ -167,10 +203,7 @@ func (a *memory) holding() []string {
 func (a *memory) copied() *memory {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return &memory{
-		first: maps.Clone(a.first), destroyed: maps.Clone(a.destroyed), held: maps.Clone(a.held), confirmed: maps.Clone(a.confirmed),
-		stale: maps.Clone(a.stale),
-	}
+	return &memory{of: maps.Clone(a.of), destroyed: maps.Clone(a.destroyed)}
 }
 
 // An operator's confirmation that sandboxes are gone is recorded, so a daemon that starts after a crash right after the call uses it. It is
@@ -180,25 +213,26 @@ func (a *memory) copied() *memory {
 
 // isConfirmed reports whether an operator gave up a sandbox that an engine does not show in the given life.
 func (a *memory) isConfirmed(id string, o *storev1.Objects, run *storev1.EngineRun, engine *storev1.EngineIdentity) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	g := a.confirmed[id]
-	return g != nil && !a.stale[id] && g.GetPrimaryId() == o.GetPrimaryId() &&
-		proto.Equal(g.GetEngineRun(), run) && proto.Equal(g.GetEngine(), engine)
+	r := a.get(id)
+	g := r.confirmed
+	return g != nil && !r.stale && g.GetPrimaryId() == o.GetPrimaryId() && proto.Equal(g.GetEngineRun(), run) && proto.Equal(g.GetEngine(), engine)
 }
 
 // confirmable returns the confirmations of those of the vanished sandboxes that are held in a life of the engine.
 func (a *memory) confirmable(vanished map[string]store.Sandbox, run *storev1.EngineRun, engine *storev1.EngineIdentity) map[string]*storev1.GivenUp {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	out := map[string]*storev1.GivenUp{}
 	for id, sb := range vanished {
-		h, held := a.held[id]
-		if held && h.primary == sb.Desired.GetObjects().GetPrimaryId() && proto.Equal(h.run, run) {
-			out[id] = &storev1.GivenUp{EngineRun: run, Engine: engine, PrimaryId: h.primary}
+		g := &storev1.GivenUp{EngineRun: run, Engine: engine, PrimaryId: sb.Desired.GetObjects().GetPrimaryId()}
+		if a.get(id).held.vanishedAs(g) {
+			out[id] = g
 		}
 	}
 	return out
+}
+
+// vanishedAs reports whether a sandbox is held for the vanishing that a confirmation names.
+func (h *heldSandbox) vanishedAs(g *storev1.GivenUp) bool {
+	return h != nil && h.primary == g.GetPrimaryId() && proto.Equal(h.run, g.GetEngineRun())
 }
 
 // confirm stores the recorded confirmations. A sandbox that is no longer held was observed or judged during the write, and its confirmation
@@ -207,34 +241,26 @@ func (a *memory) confirm(recorded map[string]*storev1.GivenUp) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for id, g := range recorded {
-		if proto.Equal(a.confirmed[id], g) && !a.stale[id] {
-			continue
-		}
-		if h, held := a.held[id]; !held || h.primary != g.GetPrimaryId() || !proto.Equal(h.run, g.GetEngineRun()) {
-			a.stale[id] = true
-			continue
-		}
-		a.confirmed[id] = g
-		delete(a.held, id)
-		delete(a.stale, id)
+		a.change(id, func(r *record) {
+			switch {
+			case proto.Equal(r.confirmed, g) && !r.stale:
+			case r.held.vanishedAs(g):
+				r.confirmed, r.held, r.stale = g, nil, false
+			default:
+				r.stale = true
+			}
+		})
 	}
 }
 
 // HasConfirmation reports whether a confirmation of a sandbox may be recorded.
 func (a *memory) HasConfirmation(id string) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.confirmed[id] != nil || a.stale[id]
-}
-
-func (a *memory) isStale(id string) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.stale[id]
+	r := a.get(id)
+	return r.confirmed != nil || r.stale
 }
 
 func (a *memory) forgotten(id string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.stale, id)
+	a.change(id, func(r *record) { r.stale = false })
 }

@@ -3,11 +3,13 @@
 package plan
 
 import (
+	"slices"
 	"time"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/execphase"
+	"github.com/agbox/agbox/internal/host/naming"
 )
 
 // Record is the store's knowledge of a sandbox.
@@ -155,6 +157,11 @@ type World struct {
 	ExecOOM bool
 	// Stopping are the IDs of the containers that the engine is stopping now.
 	Stopping []string
+}
+
+// HasPrimary reports whether the engine shows the primary.
+func (w World) HasPrimary() bool {
+	return slices.ContainsFunc(w.Containers, func(ct Container) bool { return ct.Component == naming.ComponentPrimary })
 }
 
 // Container is one container of the sandbox.
