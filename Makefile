@@ -106,6 +106,12 @@ test-engine-latest: test-tools build ## Run the Docker tests on the engine of en
 test-runsc: test-tools engine image ## Build gVisor's runsc and take sandboxes through a life with it, on a private engine (root).
 	runsc=$$(hack/runsc.sh) && AGBOX_RUNSC=$$runsc go test -race -count=1 -timeout 15m -tags docker -v -run 'TestGVisor|TestARuntimeThatIsNamed' ./internal/testing/e2e
 
+PATTERN ?=
+
+.PHONY: test-vm
+test-vm: engine image ## Run end-to-end tests, those that match PATTERN, in a virtual machine with cgroup v2 and Debian 13's Docker (root).
+	hack/vm-test.sh $(if $(PATTERN),'$(PATTERN)')
+
 .PHONY: test-hack
 test-hack: engine ## Test hack/engine.sh: kill an engine of its own in many ways, start it again (root).
 	hack/engine-test.sh
