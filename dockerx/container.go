@@ -57,6 +57,8 @@ const (
 type Mount struct {
 	Source, Target string // absolute paths, on the host and in the container
 	Writable       bool
+	// Volume is the name of the volume, with Source the host path of its content. Empty: a bind mount.
+	Volume string
 }
 
 // ContainerDetail is one container as an inspection shows it.

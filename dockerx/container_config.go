@@ -94,7 +94,7 @@ const shmTarget = "/dev/shm"
 
 // tmpfs mounts /dev/shm with a limit on files, which the engine's own lacks. The engine rejects two mounts on one target.
 func (s *ContainerSpec) tmpfs() map[string]string {
-	if s.Shm == nil || slices.ContainsFunc(s.Mounts, func(m Mount) bool { return path.Clean(m.Target) == shmTarget }) {
+	if s.Shm == nil || slices.ContainsFunc(s.mounts(), func(m mount.Mount) bool { return path.Clean(m.Target) == shmTarget }) {
 		return nil
 	}
 	return map[string]string{shmTarget: fmt.Sprintf("size=%d,nr_inodes=%d", s.Shm.Bytes, s.Shm.Files)}
@@ -142,6 +142,9 @@ func (s *ContainerSpec) mounts() []mount.Mount {
 	out := make([]mount.Mount, len(s.Mounts))
 	for i, m := range s.Mounts {
 		out[i] = mount.Mount{Type: mount.TypeBind, Source: m.Source, Target: m.Target, ReadOnly: !m.Writable}
+	}
+	for _, v := range s.Volumes {
+		out = append(out, mount.Mount{Type: mount.TypeVolume, Source: v.Name, Target: v.Target, VolumeOptions: &mount.VolumeOptions{Labels: v.Labels}})
 	}
 	return out
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/mount"
 	"github.com/docker/docker/api/types/network"
 )
 
@@ -50,7 +51,11 @@ func fromInspect(raw *container.InspectResponse) ContainerDetail {
 		d.Ports = portsOf(raw.NetworkSettings.Ports)
 	}
 	for _, m := range raw.Mounts {
-		d.Mounts = append(d.Mounts, Mount{Source: m.Source, Target: m.Destination, Writable: m.RW})
+		one := Mount{Source: m.Source, Target: m.Destination, Writable: m.RW}
+		if m.Type == mount.TypeVolume {
+			one.Volume = m.Name
+		}
+		d.Mounts = append(d.Mounts, one)
 	}
 	return d
 }

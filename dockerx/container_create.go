@@ -23,6 +23,8 @@ type ContainerSpec struct {
 	Labels          map[string]string
 	// Mounts are bind mounts. The source must exist when the container is created and at each start.
 	Mounts []Mount
+	// Volumes are named volumes.
+	Volumes []VolumeMount
 	// NetworkID is the full ID of the network to join, never a name. Empty: no network at all.
 	NetworkID string
 	// NetworkAliases are further DNS names on that network.

@@ -80,6 +80,12 @@ var everyMethod = map[string]func(context.Context, *Engine) error{
 	},
 	OpInspectVolume: func(ctx context.Context, e *Engine) error { _, err := e.VolumeExists(ctx, "x"); return err },
 	OpCreateVolume:  func(ctx context.Context, e *Engine) error { return e.CreateVolume(ctx, "x", nil) },
+	OpListVolumes:   func(ctx context.Context, e *Engine) error { _, err := e.ListVolumes(ctx, nil); return err },
+	OpRemoveVolume:  func(ctx context.Context, e *Engine) error { return e.RemoveVolume(ctx, "x") },
+	OpListVolumeUsers: func(ctx context.Context, e *Engine) error {
+		_, err := e.ListVolumeUsers(ctx, "x")
+		return err
+	},
 	OpEvents: func(ctx context.Context, e *Engine) error {
 		return e.Events(ctx, time.Time{}, nil, func() {}, func(Event) {})
 	},

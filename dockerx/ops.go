@@ -33,7 +33,10 @@ var (
 	OpPullImage        = operation("pull_image", defaultPullTimeout) // Options.PullTimeout replaces it
 	OpInspectVolume    = operation("inspect_volume", 15*time.Second)
 	OpCreateVolume     = operation("create_volume", 15*time.Second)
-	OpEvents           = operation("events", 15*time.Second) // until the subscription is accepted; the stream has none
+	OpListVolumes      = operation("list_volumes", 30*time.Second)
+	OpListVolumeUsers  = operation("list_volume_users", 30*time.Second)
+	OpRemoveVolume     = operation("remove_volume", time.Minute) // includes the deletion of its files
+	OpEvents           = operation("events", 15*time.Second)     // until the subscription is accepted; the stream has none
 )
 
 var deadlines = map[string]time.Duration{}

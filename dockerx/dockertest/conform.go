@@ -46,6 +46,9 @@ type Subject interface {
 
 	VolumeExists(ctx context.Context, name string) (bool, error)
 	CreateVolume(ctx context.Context, name string, labels map[string]string) error
+	ListVolumes(ctx context.Context, labels map[string]string) ([]dockerx.Volume, error)
+	RemoveVolume(ctx context.Context, name string) error
+	ListVolumeUsers(ctx context.Context, name string) ([]dockerx.Container, error)
 
 	Events(ctx context.Context, since time.Time, labels map[string]string, ready func(), handle func(dockerx.Event)) error
 
@@ -96,6 +99,7 @@ func Conform(t *testing.T, newEngine func(testing.TB) Subject) {
 		{"a disconnect is an event, also at the exit of a container", checkDisconnect},
 		{"images are found or not", checkImages},
 		{"volumes exist until they are removed", checkVolumes},
+		{"a container creates its volumes and keeps them from removal", checkVolumeMounts},
 		{"events report changes of the objects with the labels", checkEvents},
 		{"events are replayed from a given time", checkReplay},
 		{"a stream ends with its context", checkStreamEnd},

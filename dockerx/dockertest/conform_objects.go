@@ -109,6 +109,49 @@ func checkVolumes(w *world) {
 	exists(false)
 }
 
+func checkVolumeMounts(w *world) {
+	names := func() (names []string) {
+		w.Helper()
+		for _, v := range must(w.e.ListVolumes(w.ctx, w.labels))(w) {
+			names = append(names, v.Name)
+			if v.Created.IsZero() || v.Labels[worldLabel] != w.name {
+				w.Errorf("volume %v", v)
+			}
+		}
+		return names
+	}
+	spec := w.spec("user", "")
+	spec.Volumes = []dockerx.VolumeMount{{Name: w.name, Target: "/v", Labels: w.labels}}
+	id := must(w.e.CreateContainer(w.ctx, spec))(w)
+	if got := names(); !slices.Equal(got, []string{w.name}) {
+		w.Errorf("the create made the volumes %q", got)
+	}
+	d := w.inspect(id)
+	if len(d.Mounts) != 1 || d.Mounts[0].Volume != w.name || d.Mounts[0].Target != "/v" || !d.Mounts[0].Writable {
+		w.Errorf("mounts %+v", d.Mounts)
+	}
+	if users := must(w.e.ListVolumeUsers(w.ctx, w.name))(w); len(users) != 1 || users[0].ID != id {
+		w.Errorf("its users are %v", users)
+	}
+	w.refused(w.e.RemoveVolume(w.ctx, w.name), errdefs.ErrFailedPrecondition) // although the container never ran
+	w.ok(w.e.RemoveContainer(w.ctx, id))
+	if got := names(); !slices.Equal(got, []string{w.name}) {
+		w.Errorf("the removal of the container left the volumes %q", got)
+	}
+	other := w.spec("other", "")
+	other.Volumes = []dockerx.VolumeMount{{Name: w.name, Target: "/v", Labels: map[string]string{worldLabel: "another"}}}
+	id = must(w.e.CreateContainer(w.ctx, other))(w)
+	if got := names(); !slices.Equal(got, []string{w.name}) {
+		w.Errorf("a second create changed the labels: %q", got)
+	}
+	w.ok(w.e.RemoveContainer(w.ctx, id))
+	w.ok(w.e.RemoveVolume(w.ctx, w.name))
+	w.ok(w.e.RemoveVolume(w.ctx, w.name))
+	if users := must(w.e.ListVolumeUsers(w.ctx, w.name))(w); len(users)+len(names()) > 0 {
+		w.Errorf("left: %v, %v", users, names())
+	}
+}
+
 func checkContext(w *world) {
 	ctx, cancel := context.WithCancel(w.ctx)
 	cancel()

@@ -5,11 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"maps"
 	"sync"
 	"time"
-
-	"github.com/containerd/errdefs"
 
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/dockerx/internal/flight"
@@ -59,7 +56,7 @@ type Fake struct {
 	lastID     int
 	containers map[string]*fakeContainer
 	networks   map[string]*dockerx.Network
-	volumes    map[string]map[string]string
+	volumes    map[string]fakeVolume
 	images     map[string]dockerx.Image // local, by reference
 	registry   map[string]dockerx.Image // available for pulls
 	refusals   map[string]error         // of pulls, by reference
@@ -103,7 +100,7 @@ func NewFake() *Fake {
 func (f *Fake) empty() {
 	f.containers = map[string]*fakeContainer{}
 	f.networks = map[string]*dockerx.Network{}
-	f.volumes = map[string]map[string]string{}
+	f.volumes = map[string]fakeVolume{}
 	f.images = map[string]dockerx.Image{}
 	f.link.log, f.pending = nil, nil
 }
@@ -175,26 +172,4 @@ func (f *Fake) newID() string {
 // Info implements Subject. The EngineID is the same for every Fake, as two real engines may share theirs.
 func (f *Fake) Info(ctx context.Context) (dockerx.Info, error) {
 	return ask(ctx, f, dockerx.OpInfo, func() (dockerx.Info, error) { return f.info(), nil })
-}
-
-// VolumeExists implements Subject.
-func (f *Fake) VolumeExists(ctx context.Context, name string) (bool, error) {
-	return ask(ctx, f, dockerx.OpInspectVolume, func() (bool, error) {
-		_, exists := f.volumes[name]
-		return exists, nil
-	})
-}
-
-// CreateVolume implements Subject.
-func (f *Fake) CreateVolume(ctx context.Context, name string, labels map[string]string) error {
-	labels = maps.Clone(labels)
-	return f.call(ctx, dockerx.OpCreateVolume, func() error {
-		if name == "" {
-			return fmt.Errorf("volume without a name: %w", errdefs.ErrInvalidArgument)
-		}
-		if _, ok := f.volumes[name]; !ok {
-			f.volumes[name] = labels
-		}
-		return nil
-	})
 }

@@ -102,6 +102,7 @@ func (f *Fake) CreateContainer(ctx context.Context, spec dockerx.ContainerSpec) 
 func copySpec(s dockerx.ContainerSpec) dockerx.ContainerSpec {
 	s.Entrypoint, s.Cmd, s.Env = slices.Clone(s.Entrypoint), slices.Clone(s.Cmd), slices.Clone(s.Env)
 	s.Labels, s.Mounts, s.NetworkAliases = maps.Clone(s.Labels), slices.Clone(s.Mounts), slices.Clone(s.NetworkAliases)
+	s.Volumes = slices.Clone(s.Volumes)
 	s.Ports, s.Healthcheck = slices.Clone(s.Ports), copyHealthcheck(s.Healthcheck)
 	return s
 }
@@ -131,6 +132,10 @@ func (f *Fake) create(spec dockerx.ContainerSpec) (string, error) {
 		Mounts: slices.Clone(spec.Mounts),
 		Limits: spec.Limits.Rounded(),
 	}, files: newTree()}
+	for _, v := range spec.Volumes {
+		f.addVolume(v.Name, v.Labels)
+		c.detail.Mounts = append(c.detail.Mounts, dockerx.Mount{Source: "/volumes/" + v.Name, Target: v.Target, Writable: true, Volume: v.Name})
+	}
 	c.configure(image)
 	if spec.NetworkID != "" {
 		c.detail.Networks = []string{spec.NetworkID}
