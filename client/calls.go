@@ -70,6 +70,23 @@ func (c *Client) DeleteSandboxKeepingAgents(ctx context.Context, sandboxID strin
 	return request(ctx, c, c.sandboxes.DeleteSandbox, &agboxv1.DeleteSandboxRequest{SandboxId: sandboxID, KeepAgents: true})
 }
 
+// DeleteSandboxWith is DeleteSandbox with more of its request. With volumes all volumes of the sandbox's name are removed, too.
+func (c *Client) DeleteSandboxWith(ctx context.Context, req *agboxv1.DeleteSandboxRequest) error {
+	return request(ctx, c, c.sandboxes.DeleteSandbox, req)
+}
+
+// ListVolumes reads the named volumes of a sandbox name, or of all names if it is empty.
+func (c *Client) ListVolumes(ctx context.Context, sandboxName string) ([]*agboxv1.Volume, error) {
+	resp, err := read(ctx, c, c.sandboxes.ListVolumes, &agboxv1.ListVolumesRequest{SandboxName: sandboxName})
+	return resp.GetVolumes(), err
+}
+
+// RemoveVolume removes a volume with its content. An error that IsNotFound: there is none; IsFailedPrecondition: it is in use.
+func (c *Client) RemoveVolume(ctx context.Context, sandboxName, volume string) error {
+	_, err := call(ctx, c, c.sandboxes.RemoveVolume, &agboxv1.RemoveVolumeRequest{SandboxName: sandboxName, VolumeName: volume})
+	return err
+}
+
 // DeleteSandboxes requests the removal of all sandboxes with these labels and returns their IDs. The selector must not be
 // empty.
 func (c *Client) DeleteSandboxes(ctx context.Context, selector map[string]string) ([]string, error) {

@@ -24,6 +24,7 @@ import (
 	"github.com/agbox/agbox/controller/queue"
 	"github.com/agbox/agbox/controller/quota"
 	"github.com/agbox/agbox/controller/sandbox"
+	"github.com/agbox/agbox/controller/volume"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/clockjump"
 	"github.com/agbox/agbox/internal/metrics"
@@ -74,6 +75,7 @@ type Controller struct {
 	*inspect.Explainer
 	*inspect.Collector
 	*agent.Drainer
+	*volume.Keeper
 
 	cfg      Config
 	settings atomic.Pointer[Settings]
@@ -140,7 +142,7 @@ func New(cfg Config) *Controller {
 	c.sandboxes = c.newSandboxes()
 	c.reader = c.sandboxes.Reader()
 	c.execs = c.newExecs()
-	c.Explainer, c.Collector = c.newExplainer(), c.newCollector()
+	c.Explainer, c.Collector, c.Keeper = c.newExplainer(), c.newCollector(), c.newVolumes()
 	cfg.Store.OnCommit(c.committed)
 	return c
 }

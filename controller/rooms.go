@@ -12,6 +12,7 @@ import (
 	"github.com/agbox/agbox/controller/inspect"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/controller/sandbox"
+	"github.com/agbox/agbox/controller/volume"
 	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/store"
 )
@@ -122,6 +123,14 @@ func (c *Controller) newCollector() *inspect.Collector {
 			Life: c.link.Life, CheckMarker: c.link.Checker.CheckMarker, Clock: c.clock.Read,
 		},
 		Remover: remover{c.cfg.Engine, c.cfg.Execs}, Logger: c.log, Metrics: c.cfg.Metrics,
+	})
+}
+
+// newVolumes connects the keeper of volumes with the other packages.
+func (c *Controller) newVolumes() *volume.Keeper {
+	return volume.New(volume.Options{
+		Store: c.cfg.Store, Objects: c.objects, Remove: c.cfg.Engine.RemoveVolume, Users: c.cfg.Engine.ListVolumeUsers,
+		CheckMarker: c.link.Checker.CheckMarker, Logger: c.log, Metrics: c.cfg.Metrics,
 	})
 }
 

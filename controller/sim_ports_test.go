@@ -355,6 +355,18 @@ func (e *simEngine) CreateVolume(ctx context.Context, name string, labels map[st
 	return e.effect("Engine.CreateVolume "+name, func() error { return e.Fake.CreateVolume(ctx, name, labels) })
 }
 
+func (e *simEngine) ListVolumes(ctx context.Context, labels map[string]string) ([]dockerx.Volume, error) {
+	return simulated(e.simPort, "Engine.ListVolumes "+labels[naming.SandboxName], func() ([]dockerx.Volume, error) { return e.Fake.ListVolumes(ctx, labels) })
+}
+
+func (e *simEngine) ListVolumeUsers(ctx context.Context, name string) ([]dockerx.Container, error) {
+	return simulated(e.simPort, "Engine.ListVolumeUsers "+name, func() ([]dockerx.Container, error) { return e.Fake.ListVolumeUsers(ctx, name) })
+}
+
+func (e *simEngine) RemoveVolume(ctx context.Context, name string) error {
+	return e.effect("Engine.RemoveVolume "+name, func() error { return e.Fake.RemoveVolume(ctx, name) })
+}
+
 func (d *simExecs) Prepare(id string) (execjournal.Paths, error) {
 	return simulated(d.simPort, "File.Prepare "+id, func() (execjournal.Paths, error) { return d.Dir.Prepare(id) })
 }

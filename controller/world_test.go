@@ -739,6 +739,10 @@ func (e *fusedEngine) CreateVolume(ctx context.Context, name string, labels map[
 	return e.f.guard(func() error { return e.Fake.CreateVolume(ctx, name, labels) })
 }
 
+func (e *fusedEngine) RemoveVolume(ctx context.Context, name string) error {
+	return e.f.guard(func() error { return e.Fake.RemoveVolume(ctx, name) })
+}
+
 func (e *fusedEngine) ConnectNetwork(ctx context.Context, networkID, containerID string, aliases []string) error {
 	return e.f.guard(func() error { return e.Fake.ConnectNetwork(ctx, networkID, containerID, aliases) })
 }

@@ -76,6 +76,24 @@ func (s *Store) RequestDelete(ctx context.Context, id, reason string) (changed b
 	return s.changeLive(ctx, id, func(t *txn, sb *Sandbox) bool { return t.requestDelete(sb, reason, false) })
 }
 
+// RequestDeleteWithVolumes is RequestDelete, but the delete also removes the volumes of the sandbox's name, and keepAgents keeps its agents.
+// For a DELETING sandbox it only adds the removal of the volumes.
+func (s *Store) RequestDeleteWithVolumes(ctx context.Context, id, reason string, keepAgents bool) (changed bool, err error) {
+	return s.changeLive(ctx, id, func(t *txn, sb *Sandbox) bool {
+		changed := t.requestDelete(sb, reason, keepAgents)
+		if sb.Name == "" || sb.Desired.GetRemoveVolumes() {
+			return changed
+		}
+		if !changed {
+			t.intend(sb, storev1.RunState_RUN_STATE_DELETE, sb.Desired.GetReason()) // a pass under way may not record DELETED
+		}
+		sb.Desired.RemoveVolumes = true // intend has cloned it
+		t.put(bucketDesired, sb.ID, sb.Desired)
+		t.keep(sb, "")
+		return true
+	})
+}
+
 // reasonCleanup is the reason of a delete requested by RequestCleanup.
 const reasonCleanup = "cleanup_ttl"
 

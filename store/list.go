@@ -36,6 +36,18 @@ func (s *Store) List(ctx context.Context, f Filter) ([]Sandbox, error) {
 	return out, nil
 }
 
+// Namesakes returns the sorted IDs of the live sandboxes with a name other than except: those whose delete was requested, and the holder.
+// Corrupt ones are left out. From memory.
+func (s *Store) Namesakes(name, except string) (ids []string) {
+	for _, sb := range all(&s.index, s.index.sandboxes) {
+		if !sb.Corrupt && sb.Name == name && sb.ID != except {
+			ids = append(ids, sb.ID)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
 // listDeleted skips the sandboxes that the caller has already listed as live.
 func (s *Store) listDeleted(ctx context.Context, f Filter, live map[string]bool) ([]Sandbox, error) {
 	var out []Sandbox

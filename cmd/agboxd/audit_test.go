@@ -11,10 +11,16 @@ import (
 	"github.com/agbox/agbox/store/storetest"
 )
 
-// emptyEngine has no containers and no networks.
+// emptyEngine has no containers, networks and volumes.
 func emptyEngine(t *testing.T) {
 	t.Helper()
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("[]")) }))
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		empty := "[]"
+		if r.URL.Path == "/volumes" {
+			empty = `{"Volumes": null}`
+		}
+		_, _ = w.Write([]byte(empty))
+	}))
 	t.Cleanup(srv.Close)
 	t.Setenv("DOCKER_HOST", strings.Replace(srv.URL, "http://", "tcp://", 1))
 }

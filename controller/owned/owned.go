@@ -24,6 +24,7 @@ type Store interface {
 type Engine interface {
 	ListContainers(ctx context.Context, labels map[string]string) ([]dockerx.Container, error)
 	ListNetworks(ctx context.Context, labels map[string]string) ([]dockerx.Network, error)
+	ListVolumes(ctx context.Context, labels map[string]string) ([]dockerx.Volume, error)
 }
 
 // Objects are the objects of one daemon. It reads only.
@@ -76,6 +77,16 @@ func (o Objects) Worlds(ctx context.Context, sandboxID string) (map[string]*plan
 		return nil, err
 	}
 	return worlds(containers, networks), nil
+}
+
+// Volumes lists our named volumes, those of one sandbox name unless it is empty, those of the present instance first. A volume belongs to a
+// name, not to a sandbox, so Worlds has none. Errors are the engine's.
+func (o Objects) Volumes(ctx context.Context, sandboxName string) ([]dockerx.Volume, error) {
+	sets := o.ours("")
+	for _, labels := range sets {
+		labels[naming.Component], labels[naming.SandboxName] = naming.ComponentVolume, sandboxName
+	}
+	return list(ctx, sets, o.engine.ListVolumes)
 }
 
 // OfAnyDaemon lists the objects of all daemons on this engine, by sandbox ID. Errors are the engine's.

@@ -45,6 +45,9 @@ func copyOf(p *storev1.Progress) *storev1.Progress {
 
 // create continues a create from its present point.
 func create(r Record, w World, pol Policy, now time.Time) Plan {
+	if r.Namesake != "" {
+		return Plan{Next: unclearRetry, Waiting: fmt.Sprintf("waiting for sandbox %s, which had the name before, to be removed: it has the volumes", r.Namesake)}
+	}
 	b := newBringUp(r, w, pol, now, BecauseCreate)
 	b.creates, b.p.Waiting = true, "creating"
 	if !r.Preparing {

@@ -30,7 +30,7 @@ const (
 //	a part in doubt      no verdict, no step; observe again
 //	delete, stop         an agent's turn has a while to finish first
 //	delete               end execs, remove containers, networks, and files once every agent that outlives it has left;
-//	                     DELETED only when all is gone
+//	                     DELETED only when all is gone; volumes only if the request says so, last
 //	  by cleanup_ttl     of one that failed as missing: while a container of it runs, its objects and files are kept; DELETED
 //	failed by a create   remove containers, networks, inputs; record, events and logs stay; delete it after cleanup_ttl
 //	failed as missing    as before the failure, once the missing part is observed
@@ -38,7 +38,8 @@ const (
 //	stop                 end execs, stop the primary, then the services; STOPPED; a missing primary fails the sandbox;
 //	                     delete it after cleanup_ttl
 //	run, being created   inputs, images, network, required services one after another to health, primary, copies, start,
-//	                     hooks: the missing ones, in that order
+//	                     hooks: the missing ones, in that order; one with volumes waits until no other sandbox of its name
+//	                     is left
 //	pause                freeze the primary, then the services; PAUSED; a primary that ended on its own fails it; one that the
 //	                     engine's or the host's death ended leaves it stopped
 //	  for long           demoted: stopped, but still PAUSED; delete it after pause.stopped_gc_after
@@ -124,6 +125,9 @@ func remove(r Record, w World, pol Policy, now time.Time) Plan {
 	}
 	if !keep {
 		p.add(Step{Kind: RemoveFiles, Reason: BecauseDelete})
+		if r.RemoveVolumes {
+			p.add(Step{Kind: RemoveVolumes, Reason: BecauseDelete})
+		}
 	}
 	return p.with(phase(agboxv1.EventType_SANDBOX_DELETED, agboxv1.SandboxState_SANDBOX_STATE_DELETED, r.Reason))
 }

@@ -216,6 +216,10 @@ func TestDecide(t *testing.T) {
 
 		{"create: nothing there yet", func(s *scene) { creating(s); s.w.Containers, s.w.Networks = nil, nil },
 			"make-inputs ensure-image create-network create-primary start-container release READY life:1"},
+		{"create: another sandbox of the name may still have the volumes", func(s *scene) {
+			creating(s)
+			s.w.Containers, s.w.Networks, s.r.Namesake = nil, nil, "box0"
+		}, "next:1s"},
 		{"create: the first pass says so", func(s *scene) {
 			creating(s)
 			s.w.Containers, s.w.Networks, s.r.Preparing = nil, nil, false
@@ -290,6 +294,9 @@ func TestDecide(t *testing.T) {
 		}, ""},
 
 		{"delete: everything goes", deleting, rm + " remove-files DELETED(delete_requested)"},
+		{"delete with volumes: they go last", func(s *scene) { deleting(s); s.r.RemoveVolumes = true },
+			rm + " remove-files remove-volumes DELETED(delete_requested)"},
+		{"delete with volumes and an agent that stays: they wait", func(s *scene) { deleting(s); s.r.RemoveVolumes, s.r.Leaving = true, 1 }, rm},
 		{"delete during a create: everything goes", func(s *scene) { deleting(s); s.w.Containers[0].Status = "created" },
 			rm + " remove-files DELETED(delete_requested)"},
 		{"delete with execs: files go last", func(s *scene) { deleting(s); s.r.ActiveExecs = 1 }, "cancel-execs " + rm},

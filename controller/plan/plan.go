@@ -47,6 +47,10 @@ type Record struct {
 	Turns  int
 	// Leaving is the number of agents that outlive the sandbox and have not left it yet.
 	Leaving int
+	// Namesake is another live sandbox of the same name, if volumes of that name are needed: it may still use or remove them. Empty: none.
+	Namesake string
+	// RemoveVolumes: the delete also removes the volumes of the sandbox's name.
+	RemoveVolumes bool
 	// IdleSince is zero unless the sandbox is READY without an active exec.
 	IdleSince time.Time
 	// DeadlineAt is when on_timeout applies; zero: never. It applies only while the sandbox runs.
@@ -82,6 +86,8 @@ type Wanted struct {
 	Main bool
 	// Copies: host files are copied into the primary before its first start.
 	Copies bool
+	// Volumes: a container mounts named volumes.
+	Volumes bool
 	// Restart is the primary's restart policy.
 	Restart RestartPolicy
 	Limits  Limits

@@ -46,6 +46,8 @@ const (
 	RemoveInputs Kind = "remove-inputs"
 	// RemoveFiles removes inputs and artifacts, logs included.
 	RemoveFiles Kind = "remove-files"
+	// RemoveVolumes removes the volumes of the sandbox's name.
+	RemoveVolumes Kind = "remove-volumes"
 	// StopIdle asks the store to set the idle sandbox's desired state to stop.
 	StopIdle Kind = "stop-idle"
 	// Expire asks the store to apply on_timeout to a sandbox whose timeout has passed.
@@ -66,7 +68,7 @@ func Kinds() []Kind {
 	return []Kind{
 		MakeInputs, EnsureImage, CreateNetwork, ConnectNetwork, CreatePrimary, CreateService, CopyFiles, StartContainer, Release,
 		RunHook, CancelHook, EndHook, CancelExecs, UpdateLimits, StopContainer, PauseContainer, UnpauseContainer,
-		RemoveContainer, RemoveNetwork, RemoveInputs, RemoveFiles,
+		RemoveContainer, RemoveNetwork, RemoveInputs, RemoveFiles, RemoveVolumes,
 		StopIdle, Expire, Demote, StopDead, PauseCleanup, Cleanup,
 	}
 }
@@ -76,13 +78,13 @@ func (k Kind) in(kinds ...Kind) bool { return slices.Contains(kinds, k) }
 // OnEngine reports whether the step acts on the engine; those are audited.
 func (k Kind) OnEngine() bool {
 	return k.in(EnsureImage, CreateNetwork, ConnectNetwork, CreatePrimary, CreateService, CopyFiles, StartContainer,
-		UpdateLimits, StopContainer, PauseContainer, UnpauseContainer, RemoveContainer, RemoveNetwork)
+		UpdateLimits, StopContainer, PauseContainer, UnpauseContainer, RemoveContainer, RemoveNetwork, RemoveVolumes)
 }
 
 // InBackground reports whether a background operation runs the step. The operation writes the audit line when it ends; a pass observes only
 // the outcome, possibly more than once.
 func (k Kind) InBackground() bool {
-	return k.in(EnsureImage, CopyFiles, StopContainer, RemoveContainer)
+	return k.in(EnsureImage, CopyFiles, StopContainer, RemoveContainer, RemoveVolumes)
 }
 
 // Unseen reports whether no later pass can observe what the step did.
@@ -126,6 +128,7 @@ const (
 	BecauseOrphan         Reason = "orphan"               // the sandbox is deleted
 	BecauseMountSwapped   Reason = "mount-swapped"        // a mount is not what its source names; nothing has run yet
 	// Reasons of actions without a sandbox:
+	BecauseRequested       Reason = "requested"        // a user asked for it
 	BecauseEngineMarked    Reason = "engine-marked"    // our marker was written to an engine without one
 	BecauseEngineConfirmed Reason = "engine-confirmed" // an operator confirmed that the engine is ours
 )

@@ -33,6 +33,7 @@ type Store interface {
 	Unswept(ctx context.Context, id string) (bool, error)
 	Leaving(ctx context.Context, sandboxID string) (int, error)
 	FrozenIDs() []string
+	Namesakes(name, except string) []string
 	ExecKilledForMemory(ctx context.Context, sandboxID string, since time.Time) (bool, error)
 }
 
@@ -138,6 +139,11 @@ func (r *Reader) Record(ctx context.Context, id string) (plan.Record, store.Sand
 	rec.OverFrozen = sb.State == agboxv1.SandboxState_SANDBOX_STATE_PAUSED && slices.Contains(r.TooLongFrozen(), id)
 	rec.Tries = r.o.Tries(id)
 	rec.Turns = r.o.Turns(ctx, rec)
+	if rec.Wanted.Volumes && rec.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING && rec.Attempt == storev1.Attempt_ATTEMPT_CREATE {
+		if ids := r.o.Store.Namesakes(sb.Name, id); len(ids) > 0 {
+			rec.Namesake = ids[0]
+		}
+	}
 	if rec.Agents && rec.Desired == storev1.RunState_RUN_STATE_DELETE {
 		if rec.Leaving, err = r.o.Store.Leaving(ctx, id); err != nil {
 			return plan.Record{}, sb, fmt.Errorf("read its agents: %w", err)
@@ -157,7 +163,7 @@ func (r *Reader) RecordOf(sb store.Sandbox) plan.Record {
 		EngineRun: sb.Desired.GetEngineRun(), Progress: sb.Progress, LimitsPending: sb.Desired.GetLimitsPending(),
 		ActiveExecs: len(sb.ActiveExecs), IdleSince: sb.IdleSince, Wanted: WantedOf(sb.Spec, sb.Desired.GetConfinement(), r.o.Settings()),
 		DeadlineAt: clock.FromNanos(sb.Desired.GetDeadlineAt()), DemotedAt: clock.FromNanos(sb.Desired.GetDemotedAt()),
-		Agents: len(sb.Agents) > 0,
+		Agents: len(sb.Agents) > 0, RemoveVolumes: sb.Desired.GetRemoveVolumes() && sb.Name != "",
 	}
 }
 

@@ -44,6 +44,8 @@ type ContainerEngine interface {
 	PauseContainer(ctx context.Context, id string) error
 	UnpauseContainer(ctx context.Context, id string) error
 	RemoveContainer(ctx context.Context, id string) error
+	RemoveVolume(ctx context.Context, name string) error
+	ListVolumeUsers(ctx context.Context, name string) ([]dockerx.Container, error)
 	CreateNetwork(ctx context.Context, spec dockerx.NetworkSpec) (dockerx.Network, error)
 	RemoveNetwork(ctx context.Context, id string) error
 	ConnectNetwork(ctx context.Context, networkID, containerID string, aliases []string) error

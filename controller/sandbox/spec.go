@@ -120,6 +120,9 @@ func (p *pass) entrypoint() []string {
 	if user := p.sb.Spec.GetUser(); user != "" {
 		args = append(args, "--user="+user)
 	}
+	for _, v := range p.sb.Spec.GetVolumes() {
+		args = append(args, "--own="+v.GetTarget())
+	}
 	if command := p.sb.Spec.GetCommand(); len(command) > 0 {
 		args = append(args, fmt.Sprintf("--log-limit=%d", p.set.LogLimit), "--")
 		args = append(args, command...)

@@ -44,6 +44,7 @@ func (p *pass) run(ctx context.Context, s plan.Step) error {
 		plan.RemoveNetwork:    func() error { return engine.RemoveNetwork(ctx, s.ID) },
 		plan.RemoveInputs:     func() error { return p.removeFiles(ctx, s, files.RemoveInputs) },
 		plan.RemoveFiles:      func() error { return p.removeFiles(ctx, s, files.Remove) },
+		plan.RemoveVolumes:    func() error { return p.removeVolumes(ctx, s) },
 
 		// These change the intent. The store decides at the commit whether the change is still due.
 		plan.StopIdle:     func() error { return second(p.o.Store.RequestIdleStop(ctx, id, p.set.IdleTTL, p.at)) },
@@ -137,6 +138,9 @@ func (p *pass) createContainer(ctx context.Context, s plan.Step) error {
 	}
 	spec, err := p.containerSpec(s.Service, cmp.Or(s.ID, p.networkID))
 	if err != nil {
+		return err
+	}
+	if spec.Volumes, err = p.volumes(ctx, s.Service); err != nil {
 		return err
 	}
 	p.made[s.Service], err = p.o.Engine.CreateContainer(ctx, spec)

@@ -18,7 +18,7 @@ import (
 func WantedOf(spec *agboxv1.CreateSpec, c *storev1.Confinement, s Settings) plan.Wanted {
 	w := plan.Wanted{
 		Main:   len(spec.GetCommand()) > 0,
-		Copies: len(spec.GetCopies()) > 0, Restart: plan.RestartPolicy(spec.GetRestartPolicy()), Limits: LimitsOf(spec, c, s),
+		Copies: len(spec.GetCopies()) > 0, Volumes: validate.HasVolumes(spec), Restart: plan.RestartPolicy(spec.GetRestartPolicy()), Limits: LimitsOf(spec, c, s),
 	}
 	for i, svc := range slices.Concat(spec.GetRequiredServices(), spec.GetOptionalServices()) {
 		w.Services = append(w.Services, plan.Service{

@@ -16,6 +16,8 @@ var errorReasons = []code{
 	{"SANDBOX_ALREADY_PAUSED", "the sandbox is PAUSED"},
 	{"SANDBOX_FIELD_IMMUTABLE", "an update changes fields that do not change in place; the metadata has `fields`"},
 	{"SANDBOX_EVENT_SEQUENCE_EXPIRED", "the subscription starts outside of the retained history"},
+	{"VOLUME_NOT_FOUND", "the sandbox name has no such volume"},
+	{"VOLUME_IN_USE", "a live sandbox has the volume in its spec, or a container mounts it"},
 	{"EXEC_NOT_FOUND", "no exec has the ID"},
 	{"EXEC_ID_ALREADY_EXISTS", "the ID is in use, or was at any time, in any sandbox"},
 	{"EXEC_ALREADY_TERMINAL", "the exec has ended"},

@@ -51,6 +51,7 @@ func judge(f *facts) []Finding {
 	}
 	a.agentNames()
 	a.objects()
+	a.volumes()
 	a.directories()
 	a.ledgerEntries()
 	a.log()
@@ -94,7 +95,7 @@ func sandboxName(sb *sandbox) string { return "sandbox " + sb.id }
 func (f *facts) counts() map[string]int {
 	c := map[string]int{
 		"sandboxes": len(f.records.sandboxes), "agents": len(f.records.agents), "containers": len(f.world.containers),
-		"networks": len(f.world.networks), "log directories": len(f.files.logs), "record directories": len(f.files.runs),
+		"networks": len(f.world.networks), "volumes": len(f.world.volumes), "log directories": len(f.files.logs), "record directories": len(f.files.runs),
 		"streams": f.files.streams, "ledger entries": len(f.ledger),
 	}
 	for _, sb := range f.records.sandboxes {

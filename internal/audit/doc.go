@@ -33,6 +33,7 @@
 //	I20  at most one process of an agent lives: the newest, in its sandbox
 //	I21  an agent's offsets lie within its files
 //	I22  an agent's transitions are legal and without a gap; the numbers of events and prompts match the counters
+//	I23  the containers of at most one sandbox mount a named volume, and it has the volume's name
 //
-// A new kind of object, such as volumes, adds a list to world, a check beside inDocker, and a number.
+// A new kind of object adds a list to world, a check beside inDocker, and a number.
 package audit

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -20,17 +21,22 @@ const (
 	labelComponent = labelPrefix + ".component"
 	labelService   = labelPrefix + ".service-name"
 	labelInstance  = labelPrefix + ".instance"
+
+	labelSandboxName = labelPrefix + ".sandbox-name" // of volumes
+	labelVolume      = labelPrefix + ".volume"
 )
 
 // world has the engine's objects of one store.
 type world struct {
 	containers []container
 	networks   []network
+	volumes    []volume
 }
 
 type container struct {
 	ID       string            `json:"Id"`
 	Names    []string          `json:"Names"`
+	Mounts   []mount           `json:"Mounts"`
 	Labels   map[string]string `json:"Labels"`
 	State    string            `json:"State"` // created, running, paused, restarting, exited, dead, removing
 	Settings struct {
@@ -38,6 +44,16 @@ type container struct {
 			NetworkID string `json:"NetworkID"`
 		} `json:"Networks"`
 	} `json:"NetworkSettings"`
+}
+
+// mount is a mount of a container.
+type mount struct {
+	Type string `json:"Type"` // bind, volume
+	Name string `json:"Name"` // of the volume
+}
+
+func (c container) mounts(volume string) bool {
+	return slices.Contains(c.Mounts, mount{"volume", volume})
 }
 
 func (c container) name() string {
@@ -71,6 +87,18 @@ type network struct {
 	Labels map[string]string `json:"Labels"`
 }
 
+type volume struct {
+	Name   string            `json:"Name"`
+	Labels map[string]string `json:"Labels"`
+}
+
+// named reports whether it is a named volume of a sandbox's name, and not the marker.
+func (v volume) named() bool { return v.Labels[labelComponent] == "volume" }
+
+func (v volume) title() string {
+	return "volume " + v.Labels[labelSandboxName] + "/" + v.Labels[labelVolume]
+}
+
 const (
 	engineTimeout  = 30 * time.Second
 	maxEngineBytes = 256 << 20
@@ -99,7 +127,14 @@ func listWorld(ctx context.Context, host string, instances []string) (world, err
 		if err := engine.get(ctx, "/networks", url.Values{"filters": {string(filter)}}, &ns); err != nil {
 			return w, err
 		}
+		var vs struct {
+			Volumes []volume `json:"Volumes"`
+		}
+		if err := engine.get(ctx, "/volumes", url.Values{"filters": {string(filter)}}, &vs); err != nil {
+			return w, err
+		}
 		w.containers, w.networks = append(w.containers, cs...), append(w.networks, ns...)
+		w.volumes = append(w.volumes, slices.DeleteFunc(vs.Volumes, func(v volume) bool { return !v.named() })...)
 	}
 	return w, nil
 }

@@ -210,6 +210,8 @@ var worldViolations = []planted{
 	{"a log directory without a record", late(func(p *place) { p.files["logs/alien/x"] = nil }), "I19 log directory alien: sandbox alien is not on record"},
 	{"a record directory without a record", late(func(p *place) { p.files["s/0123456789abcdef/record"] = nil }), "I19 record directory 0123456789abcdef"},
 	{"a second primary", late(func(p *place) { p.container("still", "primary", "", "exited") }), "I19 sandbox still: it has 2 primary containers and 1 networks"},
+	{"a volume of another name", late(func(p *place) { p.volume("other", p.one("web", "primary")) }), "I23 volume other/data: container agbox-primary-web of sandbox web mounts it, whose name is \"web\""},
+	{"a volume that two sandboxes mount", late(func(p *place) { p.volume("web", p.one("web", "primary"), p.one("still", "primary")) }), "I23 volume web/data: containers of 2 sandboxes mount it"},
 	{"a service that is not in the spec", late(func(p *place) { p.container("web", "service", "cache", "running") }), "I19 sandbox web: container agbox-service-web is of service \"cache\""},
 }
 
@@ -281,10 +283,22 @@ func TestEveryPlantedViolationIsFound(t *testing.T) {
 		}
 	}
 	for _, id := range []string{"I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I10", "I11", "I12", "I13", "I14", "I15", "I16", "I17", "I18",
-		"I19", "I20", "I21", "I22"} {
+		"I19", "I20", "I21", "I22", "I23"} {
 		if !found[id] {
 			t.Errorf("no planted violation of %s was found", id)
 		}
+	}
+}
+
+// TestAVolumeWithoutASandboxIsListed: it is kept for the next sandbox of its name, so it is no orphan.
+func TestAVolumeWithoutASandboxIsListed(t *testing.T) {
+	p := sound(t)
+	p.volume("nobody")
+	p.volume("web", p.one("web", "primary"))
+	p.mirror()
+	r := p.run()
+	if !r.OK() || len(r.Warnings) != 1 || !strings.HasPrefix(r.Warnings[0].String(), "I23 volume nobody/data: no sandbox has the name") || r.Counts["volumes"] != 2 {
+		t.Errorf("%+v", r)
 	}
 }
 

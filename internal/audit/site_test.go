@@ -155,6 +155,17 @@ func (p *place) network(id string) {
 	p.world.networks = append(p.world.networks, network{ID: "net-" + id, Name: "agbox-net-" + id, Labels: label(id, "network", "")})
 }
 
+// volume adds a volume of a sandbox's name, and mounts it in containers.
+func (p *place) volume(sandboxName string, users ...*container) {
+	v := volume{Name: "agbox-vol-" + sandboxName, Labels: map[string]string{
+		labelInstance: instance, labelComponent: "volume", labelSandboxName: sandboxName, labelVolume: "data",
+	}}
+	p.world.volumes = append(p.world.volumes, v)
+	for _, c := range users {
+		c.Mounts = append(c.Mounts, mount{"volume", v.Name})
+	}
+}
+
 // sound returns a site without violations: one sandbox in each state, execs of each kind, and an agent.
 func sound(t testing.TB) *place {
 	p := &place{t: t, db: map[string]map[string][]byte{}, files: map[string][]byte{}, daemon: true}
@@ -380,8 +391,11 @@ func (p *place) serveEngine() string {
 			return
 		}
 		var v any = p.world.networks
-		if r.URL.Path == "/containers/json" {
+		switch r.URL.Path {
+		case "/containers/json":
 			v = p.world.containers
+		case "/volumes":
+			v = map[string]any{"Volumes": p.world.volumes}
 		}
 		_ = json.NewEncoder(w).Encode(v)
 	})}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/client"
 )
 
@@ -179,7 +180,7 @@ func fateOf(agents []*agboxv1.AgentHandle, sb *agboxv1.SandboxHandle, keep bool)
 
 // losses says what is lost with a sandbox that is replaced, and which agents are kept.
 func losses(sb *agboxv1.SandboxHandle, agents []*agboxv1.AgentHandle) string {
-	text := "its files and logs are lost"
+	text := "its files and logs are lost" + textIf(validate.HasVolumes(sb.GetSpec()), ", its volumes are kept")
 	if n := sb.GetActiveExecs(); n > processes(agents) {
 		text += fmt.Sprintf(", %d running commands are cancelled", n-processes(agents))
 	}

@@ -16,6 +16,7 @@ type deleteOptions struct {
 	verbOptions
 	files, labels []string
 	keepAgents    bool
+	volumes       bool
 }
 
 func (a *app) deleteCommand() *cobra.Command {
@@ -25,8 +26,10 @@ func (a *app) deleteCommand() *cobra.Command {
 		Long: `Remove sandboxes with their files, logs and agents, and with the agents' conversations. The name is free at once; --wait returns
 when everything is removed. Busy agents have half a minute to finish and save their work. --keep-agents keeps the agents with their
 conversations: they continue in the next sandbox of the name, or in the one of "agbox agent move". Agents that are already moving to
-another sandbox are always kept.`,
-		Example:           "  agbox delete hello --wait\n  agbox delete -f hello.yaml\n  agbox delete hello --keep-agents",
+another sandbox are always kept.
+
+Named volumes are kept for the next sandbox of the name. --volumes removes all volumes of the name for good.`,
+		Example:           "  agbox delete hello --wait\n  agbox delete -f hello.yaml\n  agbox delete hello --keep-agents\n  agbox delete hello --volumes",
 		ValidArgsFunction: a.sandboxKind().names,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			given := 0
@@ -44,6 +47,7 @@ another sandbox are always kept.`,
 	cmd.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "delete the sandboxes and agents of manifests: file, directory, or -")
 	cmd.Flags().StringSliceVarP(&o.labels, "selector", "l", nil, "delete all sandboxes with these labels: key=value,...")
 	cmd.Flags().BoolVar(&o.keepAgents, "keep-agents", false, "keep agents with their conversations for the next sandbox of the name")
+	cmd.Flags().BoolVar(&o.volumes, "volumes", false, "also remove all named volumes of the sandboxes' names")
 	cmd.Flags().BoolVar(&o.wait, "wait", false, "return once everything is removed")
 	cmd.Flags().DurationVar(&o.timeout, "timeout", defaultWait, "with --wait: give up after this long")
 	onFlag(cmd, "filename", completeManifests)
@@ -100,7 +104,7 @@ func (a *app) deleteNamed(ctx context.Context, names []string, o deleteOptions) 
 	return request(ctx, a, a.sandboxKind(), names, v, o.verbOptions)
 }
 
-// deleteMatching deletes all sandboxes with one request, or one after the other if agents are kept.
+// deleteMatching deletes all sandboxes with one request, or one after the other if agents are kept or volumes are removed.
 func (a *app) deleteMatching(ctx context.Context, selector map[string]string, o deleteOptions) error {
 	k := a.sandboxKind()
 	v, err := a.deleteVerb(ctx, o)
@@ -108,7 +112,8 @@ func (a *app) deleteMatching(ctx context.Context, selector map[string]string, o 
 		return err
 	}
 	var gone []*agboxv1.SandboxHandle
-	if o.keepAgents {
+	each := o.keepAgents || o.volumes
+	if each {
 		gone, err = a.conn().ListSandboxes(ctx, false, selector)
 		gone = slices.DeleteFunc(gone, k.deleting)
 	} else {
@@ -121,9 +126,10 @@ func (a *app) deleteMatching(ctx context.Context, selector map[string]string, o 
 		return err
 	case len(gone) == 0:
 		fmt.Fprintln(a.Err, "no sandbox has these labels")
-	case o.keepAgents:
+	case each:
+		deleteOne := v.method
 		v.method = func(c *client.Client, ctx context.Context, id string) error {
-			if err := c.DeleteSandboxKeepingAgents(ctx, id); !client.IsNotFound(err) {
+			if err := deleteOne(c, ctx, id); !client.IsNotFound(err) {
 				return err
 			}
 			return nil // purged since it was listed
@@ -147,8 +153,10 @@ func (a *app) deleteVerb(ctx context.Context, o deleteOptions) (verb[*agboxv1.Sa
 			}
 		},
 	}
-	if o.keepAgents {
-		v.method = (*client.Client).DeleteSandboxKeepingAgents
+	if o.keepAgents || o.volumes {
+		v.method = func(c *client.Client, ctx context.Context, id string) error {
+			return c.DeleteSandboxWith(ctx, &agboxv1.DeleteSandboxRequest{SandboxId: id, KeepAgents: o.keepAgents, Volumes: o.volumes})
+		}
 	}
 	return v, err
 }

@@ -32,6 +32,7 @@ func (a *app) describeSpec(sb *agboxv1.SandboxHandle) {
 	a.fact("Envs", strings.Join(slices.Sorted(maps.Keys(spec.GetEnvs())), ", "))
 	a.factIf("Tools", strings.Join(spec.GetBuiltinTools(), ", "))
 	a.lines("Mounts", mountLines(spec.GetMounts()))
+	a.lines("Volumes", volumeLines(spec))
 	a.lines("Copies", copyLines(spec.GetCopies()))
 	a.lines("Warnings", sb.GetWarnings())
 	a.lines("Ports", portLines(sb))
@@ -107,6 +108,19 @@ func mountLines(mounts []*agboxv1.MountSpec) (lines []string) {
 			access = "writable"
 		}
 		lines = append(lines, fmt.Sprintf("%s on %s, %s", m.GetSource(), m.GetTarget(), access))
+	}
+	return lines
+}
+
+func volumeLines(spec *agboxv1.CreateSpec) (lines []string) {
+	add := func(service string, volumes []*agboxv1.VolumeSpec) {
+		for _, v := range volumes {
+			lines = append(lines, fmt.Sprintf("%s on %s%s", v.GetName(), v.GetTarget(), ofService(service)))
+		}
+	}
+	add("", spec.GetVolumes())
+	for _, s := range slices.Concat(spec.GetRequiredServices(), spec.GetOptionalServices()) {
+		add(s.GetName(), s.GetVolumes())
 	}
 	return lines
 }

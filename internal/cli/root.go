@@ -34,7 +34,7 @@ A sandbox is written in YAML, applied, and used by its name:
 	addVerbs(root, a, a.sandboxKind(), sandboxVerbs)
 	root.AddCommand(
 		a.timeoutCommand(), a.execCommand(), a.logsCommand(), a.cancelCommand(), a.execsCommand(), a.eventsCommand(), a.engineCommand(),
-		a.agentCommand(), a.drainCommand(), a.undrainCommand(), a.backupCommand(), a.gcCommand(), a.completionCommand(), a.versionCommand(),
+		a.agentCommand(), a.drainCommand(), a.undrainCommand(), a.backupCommand(), a.volumeCommand(), a.gcCommand(), a.completionCommand(), a.versionCommand(),
 	)
 	return root
 }

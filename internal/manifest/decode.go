@@ -36,7 +36,7 @@ func (d *decoder) message(node ast.Node, path string, m protoreflect.Message) er
 		switch fd := fields.ByName(protoreflect.Name(e.key)); {
 		case fd == nil:
 			err = unknown(e, path, names(fields))
-		case isServiceName(fd):
+		case isKey(fd):
 			err = &Error{Line: e.line, Path: join(path, e.key), Text: "must be left out: the key above is the name"}
 		default:
 			err = d.field(e.value, join(path, e.key), m, fd)
@@ -60,8 +60,8 @@ func (d *decoder) field(node ast.Node, path string, m protoreflect.Message, fd p
 			m.Mutable(fd).Map().Set(protoreflect.ValueOfString(key).MapKey(), protoreflect.ValueOfString(value))
 		}
 		return err
-	case isServices(fd):
-		return d.services(node, path, m.Mutable(fd).List())
+	case isKeyed(fd):
+		return d.mapping(node, path, m.Mutable(fd).List(), fd)
 	case fd.IsList():
 		return d.list(node, path, m.Mutable(fd).List(), fd)
 	}

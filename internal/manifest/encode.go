@@ -9,67 +9,76 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-
-	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
 // SpecJSON returns the spec of a sandbox or an agent as one line of JSON, which is also YAML, so printed specs can be applied: ParseSpec reads it back as an equal
 // spec. It contains the fields that are set, by their proto names and in proto order, and services as an object keyed by name. Two services
 // of one name, which validate.Create refuses, are an error, because the object could hold only one of them.
 func SpecJSON(message proto.Message) (json.RawMessage, error) {
-	spec := message.ProtoReflect()
-	var members [][]byte
-	fields := spec.Descriptor().Fields()
+	text, err := members(message.ProtoReflect())
+	if err != nil {
+		return nil, fmt.Errorf("write spec: %w", err)
+	}
+	return text, nil
+}
+
+// members returns a message as a JSON object.
+func members(m protoreflect.Message) (json.RawMessage, error) {
+	var all [][]byte
+	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
 		fd := fields.Get(i)
-		if !spec.Has(fd) {
+		if !m.Has(fd) {
 			continue
 		}
-		write := member
-		if isServices(fd) {
-			write = services
-		}
-		text, err := write(spec, fd)
+		text, err := member(m, fd)
 		if err != nil {
-			return nil, fmt.Errorf("write spec: %w", err)
+			return nil, err
 		}
-		members = append(members, text)
+		all = append(all, text)
 	}
-	return group(members), nil
+	return group(all), nil
 }
 
 // member returns a field as a member of a JSON object.
 func member(m protoreflect.Message, fd protoreflect.FieldDescriptor) ([]byte, error) {
+	if isKeyed(fd) {
+		return mapping(m.Get(fd).List(), fd)
+	}
 	one := m.New()
 	one.Set(fd, m.Get(fd))
 	text, err := object(one)
 	return bytes.TrimSuffix(bytes.TrimPrefix(text, []byte("{")), []byte("}")), err
 }
 
-// services returns a list of services as a member whose value is an object keyed by name.
-func services(m protoreflect.Message, fd protoreflect.FieldDescriptor) ([]byte, error) {
-	var members [][]byte
+// mapping returns a list of messages with names as a member whose value is an object keyed by name.
+func mapping(list protoreflect.List, fd protoreflect.FieldDescriptor) ([]byte, error) {
+	var all [][]byte
 	taken := map[string]bool{}
-	list := m.Get(fd).List()
+	key := fd.Message().Fields().ByName(nameField)
 	for i := range list.Len() {
-		s := proto.CloneOf(list.Get(i).Message().Interface().(*agboxv1.ServiceSpec))
-		if taken[s.GetName()] {
-			return nil, fmt.Errorf("two services have the name %q", s.GetName())
+		one := proto.Clone(list.Get(i).Message().Interface()).ProtoReflect()
+		name := one.Get(key).String()
+		if taken[name] {
+			return nil, fmt.Errorf("two %s have the name %q", plurals[fd.Message().Name()], name)
 		}
-		taken[s.GetName()] = true
-		key, err := json.Marshal(s.GetName())
+		taken[name] = true
+		quoted, err := json.Marshal(name)
 		if err != nil {
 			return nil, err
 		}
-		s.Name = "" // it is the key
-		text, err := object(s.ProtoReflect())
+		one.Clear(key)
+		text, err := members(one)
 		if err != nil {
 			return nil, err
 		}
-		members = append(members, slices.Concat(key, []byte(":"), text))
+		all = append(all, slices.Concat(quoted, []byte(":"), text))
 	}
-	return fmt.Appendf(nil, "%q:%s", fd.Name(), group(members)), nil
+	return fmt.Appendf(nil, "%q:%s", fd.Name(), group(all)), nil
 }
+
+// plurals are words for the messages of keyed.
+var plurals = map[protoreflect.Name]string{"ServiceSpec": "services", "VolumeSpec": "volumes"}
 
 func group(members [][]byte) []byte {
 	return slices.Concat([]byte("{"), bytes.Join(members, []byte(",")), []byte("}"))

@@ -2,6 +2,7 @@ package manifest_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -20,6 +21,11 @@ func drawSpec(t *rapid.T, label string) *agboxv1.CreateSpec {
 			s.Name = fmt.Sprintf("%s-%d-%d", s.GetName(), i, j) // names are unique
 		}
 	}
+	for _, volumes := range volumesOf(spec) {
+		for i, v := range volumes {
+			v.Name = fmt.Sprintf("%s-%d", v.GetName(), i)
+		}
+	}
 	for _, m := range spec.GetMounts() {
 		m.Source = strings.TrimLeft(m.GetSource(), "~") // "~" would be expanded
 	}
@@ -27,6 +33,14 @@ func drawSpec(t *rapid.T, label string) *agboxv1.CreateSpec {
 		c.Source = strings.TrimLeft(c.GetSource(), "~")
 	}
 	return spec
+}
+
+func volumesOf(spec *agboxv1.CreateSpec) [][]*agboxv1.VolumeSpec {
+	all := [][]*agboxv1.VolumeSpec{spec.GetVolumes()}
+	for _, s := range slices.Concat(spec.GetRequiredServices(), spec.GetOptionalServices()) {
+		all = append(all, s.GetVolumes())
+	}
+	return all
 }
 
 func drawMessage(t *rapid.T, label string, m protoreflect.Message) {

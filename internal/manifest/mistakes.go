@@ -80,6 +80,7 @@ var forms = map[protoreflect.Name]string{
 	"CopySpec":              "{source: /host/path, target: /path}",
 	"HealthcheckConfig":     `{test: [CMD-SHELL, "curl -f localhost"], interval: 5s}`,
 	"ServiceSpec":           "{image: postgres}",
+	"VolumeSpec":            "{target: /path}",
 	"AgentContextPolicy":    "{mode: inject, max_turns: 20}",
 	"command":               `[sh, -c, "echo hi"]`,
 	"save_command":          `[sh, -c, "git commit -am wip"]`,
@@ -88,6 +89,12 @@ var forms = map[protoreflect.Name]string{
 	"builtin_tools":         "[git, npm]",
 	"exclude_patterns":      `[.git, "*.log"]`,
 	"post_start_on_primary": `["echo hi"]`,
+}
+
+// keyedForms are examples of the mappings of keyed.
+var keyedForms = map[protoreflect.Name]string{
+	"ServiceSpec": `"db: {image: postgres}"`,
+	"VolumeSpec":  `"data: {target: /path}"`,
 }
 
 // mapForm is an example of envs and labels.

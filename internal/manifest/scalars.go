@@ -77,40 +77,50 @@ func readDuration(node ast.Node, path string, out *durationpb.Duration) error {
 	return &Error{Line: line(node), Path: path, Text: `must be a duration with a unit, such as "30m" or "1800s"`}
 }
 
-var serviceName = (&agboxv1.ServiceSpec{}).ProtoReflect().Descriptor().FullName()
-
-const servicesForm = `"db: {image: postgres}"`
-
-// isServices reports whether fd is a list of services, which is written as a mapping from their names.
-func isServices(fd protoreflect.FieldDescriptor) bool {
-	return fd.IsList() && fd.Message() != nil && fd.Message().FullName() == serviceName
+// keyed are the messages whose lists are written as mappings from their names.
+var keyed = map[protoreflect.FullName]bool{
+	(&agboxv1.ServiceSpec{}).ProtoReflect().Descriptor().FullName(): true,
+	(&agboxv1.VolumeSpec{}).ProtoReflect().Descriptor().FullName():  true,
 }
 
-// services reads a mapping from names to services. It keeps their order, in which required services start.
-func (d *decoder) services(node ast.Node, path string, out protoreflect.List) error {
+// isKeyed reports whether fd is a list that is written as a mapping from the names of its messages.
+func isKeyed(fd protoreflect.FieldDescriptor) bool {
+	return fd.IsList() && fd.Message() != nil && keyed[fd.Message().FullName()]
+}
+
+// keyedForm is an example of such a mapping.
+func keyedForm(fd protoreflect.FieldDescriptor) string {
+	return keyedForms[fd.Message().Name()]
+}
+
+// mapping reads a mapping from names to messages. It keeps their order, in which required services start.
+func (d *decoder) mapping(node ast.Node, path string, out protoreflect.List, fd protoreflect.FieldDescriptor) error {
 	if _, ok := node.(*ast.SequenceNode); ok {
-		return &Error{Line: line(node), Path: path, Text: `must be a mapping from the names, such as ` + servicesForm + `, not a list`}
+		return &Error{Line: line(node), Path: path, Text: `must be a mapping from the names, such as ` + keyedForm(fd) + `, not a list`}
 	}
-	entries, err := d.entries(node, path, servicesForm)
+	entries, err := d.entries(node, path, keyedForm(fd))
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		s := &agboxv1.ServiceSpec{}
-		err := d.message(e.value, join(path, e.key), s.ProtoReflect())
-		s.Name = e.key
+		one := out.NewElement()
+		err := d.message(e.value, join(path, e.key), one.Message())
+		one.Message().Set(fd.Message().Fields().ByName(nameField), protoreflect.ValueOfString(e.key))
 		if err := d.keep(err); err != nil {
 			return err
 		}
-		out.Append(protoreflect.ValueOfMessage(s.ProtoReflect()))
+		out.Append(one)
 	}
 	return nil
 }
 
-// isServiceName reports whether fd is the name inside a service. Such a key is refused even if it repeats the service's name: users would
-// have to change the name in two places.
-func isServiceName(fd protoreflect.FieldDescriptor) bool {
-	return fd.Name() == "name" && fd.Parent().FullName() == serviceName
+// nameField is the field of a message that is the key in the mapping.
+const nameField protoreflect.Name = "name"
+
+// isKey reports whether fd is the name inside such a message. Such a key is refused even if it repeats the name: users would have to change
+// the name in two places.
+func isKey(fd protoreflect.FieldDescriptor) bool {
+	return fd.Name() == nameField && keyed[fd.Parent().FullName()]
 }
 
 // names returns the keys that a mapping may have.
@@ -118,7 +128,7 @@ func names(fields protoreflect.FieldDescriptors) string {
 	var all []string
 	for i := range fields.Len() {
 		fd := fields.Get(i)
-		if !isServiceName(fd) {
+		if !isKey(fd) {
 			all = append(all, string(fd.Name()))
 		}
 	}

@@ -28,7 +28,11 @@ func (r *rebuild) guessSpec(c dockerx.ContainerDetail) {
 	if c.WorkingDir != plan.WorkingDir {
 		s.WorkingDir = c.WorkingDir
 	}
+	s.Volumes = guessVolumes(c)
 	for _, m := range c.Mounts {
+		if m.Volume != "" {
+			continue
+		}
 		covers := slices.ContainsFunc(r.confinement.GetCovers(), func(c *storev1.Cover) bool { return c.GetTarget() == m.Target })
 		pins := slices.ContainsFunc(r.confinement.GetPins(), func(p *storev1.Pin) bool { return p.GetTarget() == m.Target })
 		if !covers && !pins && !slices.Contains(ownTargets, m.Target) {
@@ -41,6 +45,17 @@ func (r *rebuild) guessSpec(c dockerx.ContainerDetail) {
 		_, s.DiskLimit, _ = limitFields(dockerx.Limits{MemoryBytes: c.DiskBytes})
 	}
 	r.spec = s
+}
+
+// guessVolumes reads the named volumes of a container. Others are of the image.
+func guessVolumes(c dockerx.ContainerDetail) (volumes []*agboxv1.VolumeSpec) {
+	for _, m := range c.Mounts {
+		if _, name, ok := naming.ParseVolume(m.Volume); ok {
+			volumes = append(volumes, &agboxv1.VolumeSpec{Name: name, Target: m.Target})
+		}
+	}
+	slices.SortFunc(volumes, func(a, b *agboxv1.VolumeSpec) int { return strings.Compare(a.GetTarget(), b.GetTarget()) })
+	return volumes
 }
 
 // initArgs parses the command line of the shim.
@@ -102,6 +117,7 @@ func (r *rebuild) guessServices() []*agboxv1.ServiceSpec {
 		s := &agboxv1.ServiceSpec{
 			Name: serviceName(c), Image: cmp.Or(c.Labels[naming.Template], c.ImageRef), Envs: r.ownEnvs(c), Ports: r.ports(c),
 			Healthcheck: healthcheck(c.Healthcheck), Command: slices.Clone(c.Cmd), User: c.User, WorkingDir: c.WorkingDir,
+			Volumes: guessVolumes(c),
 		}
 		s.CpuLimit, s.MemoryLimit, s.PidsLimit = r.guessLimits(c.Limits)
 		services = append(services, s)

@@ -82,6 +82,7 @@ func checkCreate(req *agboxv1.CreateSandboxRequest, spec *agboxv1.CreateSpec) (b
 		broken = append(broken, validate.NameOfService(req.GetName(), spec)...)
 	}
 	broken = append(broken, validate.Create(spec)...)
+	broken = append(broken, validate.NameForVolumes(req.GetName(), spec)...)
 	if req.GetReplaces() != "" && !req.GetDryRun() {
 		broken = append(broken, validate.Error{Field: "replaces", Message: "replaces is for a dry_run only: delete that sandbox first"})
 	}

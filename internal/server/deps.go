@@ -27,6 +27,7 @@ type Store interface {
 	RequestRecover(ctx context.Context, id string) (changed bool, err error)
 	RequestDelete(ctx context.Context, id, reason string) (changed bool, err error)
 	RequestDeleteKeepingAgents(ctx context.Context, id, reason string) (changed bool, err error)
+	RequestDeleteWithVolumes(ctx context.Context, id, reason string, keepAgents bool) (changed bool, err error)
 	RequestDeleteMatching(ctx context.Context, selector map[string]string, reason string) (ids []string, err error)
 	SetTimeout(ctx context.Context, id string, t store.Timeout) (deadline time.Time, changed bool, err error)
 	CreateExec(ctx context.Context, req *agboxv1.CreateExecRequest) (store.Exec, error)
@@ -125,6 +126,10 @@ type Deps struct {
 	ExplainAgent func(ctx context.Context, agentID string) (*agboxv1.ExplainResponse, error)
 	// CollectGarbage lists leftovers of deleted sandboxes, and removes them if requested.
 	CollectGarbage func(ctx context.Context, req *agboxv1.CollectGarbageRequest) ([]*agboxv1.GarbageItem, error)
+	// Volumes lists the named volumes of a sandbox name, or all.
+	Volumes func(ctx context.Context, sandboxName string) ([]*agboxv1.Volume, error)
+	// RemoveVolume removes one.
+	RemoveVolume func(ctx context.Context, sandboxName, volume string) error
 	// Backup writes a backup to w.
 	Backup func(ctx context.Context, w io.Writer, withLogs bool) error
 	// Version is the version that Ping returns.

@@ -56,7 +56,12 @@ func (s *Server) StopSandbox(ctx context.Context, req *agboxv1.StopSandboxReques
 // DeleteSandbox implements agbox.v1.SandboxService.
 func (s *Server) DeleteSandbox(ctx context.Context, req *agboxv1.DeleteSandboxRequest) (*agboxv1.AcceptedResponse, error) {
 	request := s.deps.Store.RequestDelete
-	if req.GetKeepAgents() {
+	switch {
+	case req.GetVolumes():
+		request = func(ctx context.Context, id, reason string) (bool, error) {
+			return s.deps.Store.RequestDeleteWithVolumes(ctx, id, reason, req.GetKeepAgents())
+		}
+	case req.GetKeepAgents():
 		request = s.deps.Store.RequestDeleteKeepingAgents
 	}
 	return requestOf(ctx, "sandbox_id", req.GetSandboxId(), because(request, reasonDelete))

@@ -17,6 +17,7 @@ type options struct {
 	defaultUser string   // the image's user; of containers of older releases, which lack hostUser
 	hostUser    string   // "uid:gid" of the user agbox where the image lacks it; empty: it is not made
 	user        string   // the sandbox's user; empty: agbox, or without hostUser: agbox if the image has that user, else defaultUser
+	own         []string // targets of named volumes
 	dir         string   // working directory of the main process; empty: the container's
 	logLimit    int64    // limit of each log of the main process, in bytes; 0: none
 	hardened    bool     // commands start without capabilities
@@ -41,6 +42,7 @@ func parse(args []string) (o options, ok bool) {
 	f.StringVar(&o.hostUser, "host-user", "", "")
 	f.StringVar(&o.user, "user", "", "")
 	f.StringVar(&o.run, "run", "", "")
+	f.Func("own", "", func(target string) error { o.own = append(o.own, target); return nil })
 	f.StringVar(&o.dir, "dir", "", "")
 	f.Int64Var(&o.logLimit, "log-limit", 0, "")
 	if f.Parse(args[1:]) != nil || o.dir != "" && !filepath.IsAbs(o.dir) || o.logLimit < 0 {

@@ -14,7 +14,7 @@ import (
 )
 
 // settleUser prepares the container for the user of commands: its rows in passwd and group if that is agbox and the image lacks it, its
-// home, and the owner of the working directory. It writes on no mount and follows no symbolic link. It may run at each start of the
+// home, and the owner of the working directory and of new volumes. It writes on no other mount and follows no symbolic link. It may run at each start of the
 // container and be cut off anywhere. Commands do not depend on it: see options.identify.
 func (o options) settleUser() {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
@@ -42,6 +42,11 @@ func (o options) settleUser() {
 	}
 	if err := ownWorkspace(who, string(mounts), made); err != nil {
 		say("set up the working directory: %v", err)
+	}
+	for _, target := range o.own {
+		if err := ownVolume(target, who, string(mounts)); err != nil {
+			say("set up the volume at %s: %v", target, err)
+		}
 	}
 }
 

@@ -144,7 +144,7 @@ func ownWorkspace(who passwd.Identity, mounts string, made bool) error {
 	if err != nil {
 		return fmt.Errorf("stat the working directory: %w", err)
 	}
-	if owner := st.Sys().(*syscall.Stat_t); owner.Uid != 0 || owner.Gid != 0 || st.Mode() != os.ModeDir|0o755 {
+	if !engineMade(st) {
 		return nil
 	}
 	fresh, err := onlyMounts(f, mounts, dir)
@@ -155,6 +155,34 @@ func ownWorkspace(who passwd.Identity, mounts string, made bool) error {
 		return f.Chown(int(who.UID), int(who.GID))
 	}
 	return nil
+}
+
+// engineMade reports whether a directory has the owner and the mode that the engine gives to one that it creates.
+func engineMade(st os.FileInfo) bool {
+	owner := st.Sys().(*syscall.Stat_t)
+	return owner.Uid == 0 && owner.Gid == 0 && st.Mode() == os.ModeDir|0o755
+}
+
+// ownVolume changes the owner of a named volume to the user that runs commands, if the volume looks new: made by the engine, and empty
+// except for mount points. The engine gives a volume the owner of the image's directory at the target, and root where the image has none.
+func ownVolume(target string, who passwd.Identity, mounts string) error {
+	if who.UID == 0 || !mounted(mounts, target, false) {
+		return nil // behind a symbolic link the target is another path
+	}
+	f, err := os.Open(target)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil || !engineMade(st) {
+		return err
+	}
+	fresh, err := onlyMounts(f, mounts, target)
+	if err != nil || !fresh {
+		return err
+	}
+	return f.Chown(int(who.UID), int(who.GID))
 }
 
 // workspace is the working directory of a spec that names none.
@@ -168,7 +196,7 @@ func onlyMounts(f *os.File, mounts, dir string) (bool, error) {
 		return true, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("list the working directory: %w", err)
+		return false, fmt.Errorf("list %s: %w", dir, err)
 	}
 	for _, name := range names {
 		if !mounted(mounts, dir+"/"+name, true) {

@@ -18,10 +18,10 @@
 //   CreateExecRequest     150 user, 151 timeout
 //   PingResponse          100 engine_problem, 101 instance_id
 //   CreateSpec            100-113 runtime settings, 130-132 lifetimes, see there; reserved: up to 129 runtime settings,
-//                         up to 139 lifetimes, 140-149 network policy
+//                         up to 139 lifetimes, 140-149 network policy; 153 volumes
 //   ResumeSandboxRequest  100 recover
-//   DeleteSandboxRequest  100 keep_agents
-//   ServiceSpec           100-105, 107, 110-111 the settings of CreateSpec with the same numbers
+//   DeleteSandboxRequest  100 keep_agents, 153 volumes
+//   ServiceSpec           100-105, 107, 110-111 the settings of CreateSpec with the same numbers; 150 volumes
 //
 // Enum values from 100 up reach only clients that send the metadata "agbox-contract: 100" with each call. For others PAUSED reads as
 // STOPPED (as READY while it is being stopped), and events of types from 100 up are left out of subscriptions; their sequences stay used.
@@ -67,6 +67,8 @@ const (
 	SandboxService_ListActiveExecs_FullMethodName        = "/agbox.v1.SandboxService/ListActiveExecs"
 	SandboxService_ListExecs_FullMethodName              = "/agbox.v1.SandboxService/ListExecs"
 	SandboxService_GetServiceLog_FullMethodName          = "/agbox.v1.SandboxService/GetServiceLog"
+	SandboxService_ListVolumes_FullMethodName            = "/agbox.v1.SandboxService/ListVolumes"
+	SandboxService_RemoveVolume_FullMethodName           = "/agbox.v1.SandboxService/RemoveVolume"
 )
 
 // SandboxServiceClient is the client API for SandboxService service.
@@ -124,6 +126,11 @@ type SandboxServiceClient interface {
 	// GetServiceLog brings the file with a service's output up to date and returns its path. The newest 1 MiB are kept until the sandbox is
 	// deleted, also if its create fails. Errors besides: FAILED_PRECONDITION, reason SANDBOX_INVALID_STATE, for a deleted sandbox.
 	GetServiceLog(ctx context.Context, in *GetServiceLogRequest, opts ...grpc.CallOption) (*GetServiceLogResponse, error)
+	// ListVolumes reads the named volumes, sorted by sandbox name and volume name. It asks the engine. Errors: UNAVAILABLE.
+	ListVolumes(ctx context.Context, in *ListVolumesRequest, opts ...grpc.CallOption) (*ListVolumesResponse, error)
+	// RemoveVolume removes a volume with its content, for good. Errors: NOT_FOUND, reason VOLUME_NOT_FOUND; FAILED_PRECONDITION, reason
+	// VOLUME_IN_USE, while a live sandbox of the name has the volume in its spec, or a container mounts it; UNAVAILABLE.
+	RemoveVolume(ctx context.Context, in *RemoveVolumeRequest, opts ...grpc.CallOption) (*RemoveVolumeResponse, error)
 }
 
 type sandboxServiceClient struct {
@@ -323,6 +330,26 @@ func (c *sandboxServiceClient) GetServiceLog(ctx context.Context, in *GetService
 	return out, nil
 }
 
+func (c *sandboxServiceClient) ListVolumes(ctx context.Context, in *ListVolumesRequest, opts ...grpc.CallOption) (*ListVolumesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListVolumesResponse)
+	err := c.cc.Invoke(ctx, SandboxService_ListVolumes_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sandboxServiceClient) RemoveVolume(ctx context.Context, in *RemoveVolumeRequest, opts ...grpc.CallOption) (*RemoveVolumeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RemoveVolumeResponse)
+	err := c.cc.Invoke(ctx, SandboxService_RemoveVolume_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // SandboxServiceServer is the server API for SandboxService service.
 // All implementations must embed UnimplementedSandboxServiceServer
 // for forward compatibility.
@@ -378,6 +405,11 @@ type SandboxServiceServer interface {
 	// GetServiceLog brings the file with a service's output up to date and returns its path. The newest 1 MiB are kept until the sandbox is
 	// deleted, also if its create fails. Errors besides: FAILED_PRECONDITION, reason SANDBOX_INVALID_STATE, for a deleted sandbox.
 	GetServiceLog(context.Context, *GetServiceLogRequest) (*GetServiceLogResponse, error)
+	// ListVolumes reads the named volumes, sorted by sandbox name and volume name. It asks the engine. Errors: UNAVAILABLE.
+	ListVolumes(context.Context, *ListVolumesRequest) (*ListVolumesResponse, error)
+	// RemoveVolume removes a volume with its content, for good. Errors: NOT_FOUND, reason VOLUME_NOT_FOUND; FAILED_PRECONDITION, reason
+	// VOLUME_IN_USE, while a live sandbox of the name has the volume in its spec, or a container mounts it; UNAVAILABLE.
+	RemoveVolume(context.Context, *RemoveVolumeRequest) (*RemoveVolumeResponse, error)
 	mustEmbedUnimplementedSandboxServiceServer()
 }
 
@@ -441,6 +473,12 @@ func (UnimplementedSandboxServiceServer) ListExecs(context.Context, *ListExecsRe
 }
 func (UnimplementedSandboxServiceServer) GetServiceLog(context.Context, *GetServiceLogRequest) (*GetServiceLogResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetServiceLog not implemented")
+}
+func (UnimplementedSandboxServiceServer) ListVolumes(context.Context, *ListVolumesRequest) (*ListVolumesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListVolumes not implemented")
+}
+func (UnimplementedSandboxServiceServer) RemoveVolume(context.Context, *RemoveVolumeRequest) (*RemoveVolumeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RemoveVolume not implemented")
 }
 func (UnimplementedSandboxServiceServer) mustEmbedUnimplementedSandboxServiceServer() {}
 func (UnimplementedSandboxServiceServer) testEmbeddedByValue()                        {}
@@ -780,6 +818,42 @@ func _SandboxService_GetServiceLog_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SandboxService_ListVolumes_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListVolumesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SandboxServiceServer).ListVolumes(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SandboxService_ListVolumes_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SandboxServiceServer).ListVolumes(ctx, req.(*ListVolumesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SandboxService_RemoveVolume_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RemoveVolumeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SandboxServiceServer).RemoveVolume(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SandboxService_RemoveVolume_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SandboxServiceServer).RemoveVolume(ctx, req.(*RemoveVolumeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // SandboxService_ServiceDesc is the grpc.ServiceDesc for SandboxService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -854,6 +928,14 @@ var SandboxService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetServiceLog",
 			Handler:    _SandboxService_GetServiceLog_Handler,
+		},
+		{
+			MethodName: "ListVolumes",
+			Handler:    _SandboxService_ListVolumes_Handler,
+		},
+		{
+			MethodName: "RemoveVolume",
+			Handler:    _SandboxService_RemoveVolume_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// Label keys. Every object that agboxd creates has Instance and, except the marker volume, SandboxID and Component.
+// Label keys. Every object that agboxd creates has Instance and, except the marker volume, Component. Containers and networks have
+// SandboxID; volumes have SandboxName and Volume.
 const (
 	prefix = "io.github.1996fanrui.agents-sandbox"
 
@@ -30,6 +31,10 @@ const (
 	Template = prefix + ".template"
 	// Confinement is set on primaries: the store's Confinement record as JSON. Absent for a sandbox without one.
 	Confinement = prefix + ".confinement"
+	// SandboxName is set on volumes: the name of the sandbox that the volume belongs to.
+	SandboxName = prefix + ".sandbox-name"
+	// Volume is set on volumes: their name in the spec.
+	Volume = prefix + ".volume"
 	// Marker is set on the volume that identifies this engine.
 	Marker = prefix + ".marker"
 )
@@ -39,6 +44,7 @@ const (
 	ComponentPrimary = "primary"
 	ComponentService = "service"
 	ComponentNetwork = "network"
+	ComponentVolume  = "volume"
 )
 
 // Network returns the name of the sandbox's network. Docker can create several networks of one name: find them by
@@ -58,6 +64,22 @@ func Service(sandboxID, service string) string {
 
 // MarkerVolume returns the name of the volume that marks the engine of a store.
 func MarkerVolume(instance string) string { return "agbox-marker-" + instance }
+
+// VolumeOf returns the engine's name of a volume of the sandboxes with a name. A sandbox's name has no ".".
+func VolumeOf(instance, sandboxName, volume string) string {
+	return "agbox-vol-" + instance + "-" + sandboxName + "." + volume
+}
+
+// ParseVolume is the inverse of VolumeOf, without the instance, whose length is that of a UUID.
+func ParseVolume(name string) (sandboxName, volume string, ok bool) {
+	const instance = 36
+	rest, ok := strings.CutPrefix(name, "agbox-vol-")
+	if !ok || len(rest) <= instance || rest[instance] != '-' {
+		return "", "", false
+	}
+	sandboxName, volume, ok = strings.Cut(rest[instance+1:], ".")
+	return sandboxName, volume, ok && sandboxName != "" && volume != ""
+}
 
 // plain returns IDs of letters, digits and hyphens unchanged. Others get a digest after a "_", which plain names
 // never contain, so no two IDs share a name.

@@ -29,7 +29,9 @@ func Deps(st server.Store) server.Deps {
 		Rules:         func() server.Rules { return server.Rules{} }, DefaultTimeout: func() time.Duration { return 0 },
 		DrainWait:  func() time.Duration { return time.Minute },
 		Rebuilding: quiet, NoRoom: quiet, Engine: quiet,
-		Explain: func(context.Context, string) (*agboxv1.ExplainResponse, error) { return nil, errdefs.ErrUnavailable },
-		Observe: func(string, codes.Code, time.Duration) {},
+		Explain:      func(context.Context, string) (*agboxv1.ExplainResponse, error) { return nil, errdefs.ErrUnavailable },
+		Volumes:      func(context.Context, string) ([]*agboxv1.Volume, error) { return nil, nil },
+		RemoveVolume: func(context.Context, string, string) error { return errdefs.ErrNotFound },
+		Observe:      func(string, codes.Code, time.Duration) {},
 	}
 }

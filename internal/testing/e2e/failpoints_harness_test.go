@@ -173,7 +173,8 @@ func persist(ctx context.Context, method string, req, reply any, cc *grpc.Client
 		case code == codes.Unavailable && ctx.Err() == nil:
 			time.Sleep(20 * time.Millisecond) // between two tries: the daemon is dead, and another goroutine starts it
 			continue
-		case try > 0 && (code == codes.AlreadyExists || code == codes.FailedPrecondition || code == codes.NotFound && strings.Contains(method, "/Delete")):
+		case try > 0 && (code == codes.AlreadyExists || code == codes.FailedPrecondition ||
+			code == codes.NotFound && (strings.Contains(method, "/Delete") || strings.Contains(method, "/RemoveVolume"))):
 			return nil
 		}
 		return err

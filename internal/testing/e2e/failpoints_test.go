@@ -31,6 +31,9 @@ func TestKilledAtEveryFailpoint(t *testing.T) {
 		"engine.pull_image", "engine.update_container", "engine.write_tar", "engine.pause_container", "engine.unpause_container",
 		"engine.read_logs",
 	}, m.wholeLife)
+	m.rehearse("volumes", []string{
+		"RequestDeleteWithVolumes", "engine.list_volumes", "engine.list_volume_users", "engine.remove_volume",
+	}, m.keepsVolumes)
 	m.rehearse("deadlines", []string{"RequestExpire", "RequestIdleStop", "RequestDeleteMatching"}, m.deadlines)
 	m.rehearse("recovers", []string{"RequestRecover", "engine.inspect_network", "engine.connect_network"}, m.recovers)
 	m.rehearse("vanish", []string{"GiveUp", "ForgetGivenUp"}, m.vanishes)
@@ -106,6 +109,41 @@ func (m *mortal) wholeLife(round string) {
 	m.gone(pulled)
 	m.await(broken, failed)
 	m.gone(broken)
+}
+
+// keepsVolumes passes a volume from one sandbox to the next of the name, and removes it in both ways.
+func (m *mortal) keepsVolumes(round string) {
+	var ids []string
+	for n := range 3 {
+		id := fmt.Sprintf("%s-%d", round, n)
+		ids = append(ids, id)
+		must(m.CreateSandbox(m.ctx(), &agboxv1.CreateSandboxRequest{SandboxId: id, Name: round, CreateSpec: &agboxv1.CreateSpec{
+			Image: baseImage, Volumes: []*agboxv1.VolumeSpec{{Name: "data", Target: "/data"}},
+		}}))(m)
+		m.await(id, ready)
+		m.run(id, id+"-x", "sh", "-c", "echo x >>/data/mark")
+		m.ended(id + "-x")
+		switch n {
+		case 1:
+			m.run(id, id+"-look", "sh", "-c", "test $(wc -l </data/mark) = 2")
+			if st := m.ended(id + "-look"); st.GetExitCode() != 0 {
+				m.Errorf("%s does not have the content of the volume: %v", id, st)
+			}
+		case 2:
+			m.once(id, id+"-once", "/data/mark") // the volume is another one
+		}
+		must(m.DeleteSandbox(m.ctx(), &agboxv1.DeleteSandboxRequest{SandboxId: id, Volumes: n == 1}))(m)
+	}
+	for _, id := range ids {
+		m.await(id, deleted)
+		if held := m.held(id); held != "" {
+			m.Errorf("%s holds %s", id, held)
+		}
+	}
+	must(m.RemoveVolume(m.ctx(), &agboxv1.RemoveVolumeRequest{SandboxName: round, VolumeName: "data"}))(m)
+	if left := must(m.ListVolumes(m.ctx(), &agboxv1.ListVolumesRequest{SandboxName: round}))(m); len(left.GetVolumes()) > 0 {
+		m.Errorf("left: %v", left)
+	}
 }
 
 func (m *mortal) deadlines(round string) {

@@ -271,7 +271,9 @@ type Desired struct {
 	// The present resume may create the network again and reconnect the containers to it.
 	Recover bool `protobuf:"varint,16,opt,name=recover,proto3" json:"recover,omitempty"`
 	// Set if an older daemon created the sandbox, and its database was adopted.
-	Adopted       *Adopted `protobuf:"bytes,18,opt,name=adopted,proto3" json:"adopted,omitempty"`
+	Adopted *Adopted `protobuf:"bytes,18,opt,name=adopted,proto3" json:"adopted,omitempty"`
+	// A delete also removes the volumes of the sandbox's name.
+	RemoveVolumes bool `protobuf:"varint,19,opt,name=remove_volumes,json=removeVolumes,proto3" json:"remove_volumes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -430,6 +432,13 @@ func (x *Desired) GetAdopted() *Adopted {
 		return x.Adopted
 	}
 	return nil
+}
+
+func (x *Desired) GetRemoveVolumes() bool {
+	if x != nil {
+		return x.RemoveVolumes
+	}
+	return false
 }
 
 // Adopted marks a sandbox whose containers an older daemon created. They lack the instance label, so they belong to this store only if
@@ -2212,7 +2221,7 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\x1aagbox/store/v1/store.proto\x12\x0eagbox.store.v1\x1a\x16agbox/v1/sandbox.proto\"6\n" +
 	"\bInstance\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x16\n" +
-	"\x06former\x18\x02 \x03(\tR\x06former\"\x83\x06\n" +
+	"\x06former\x18\x02 \x03(\tR\x06former\"\xaa\x06\n" +
 	"\aDesired\x125\n" +
 	"\trun_state\x18\x01 \x01(\x0e2\x18.agbox.store.v1.RunStateR\brunState\x12\x1e\n" +
 	"\n" +
@@ -2240,7 +2249,8 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\rdeadline_from\x18\x11 \x01(\x03R\fdeadlineFrom\x121\n" +
 	"\aobjects\x18\x0f \x01(\v2\x17.agbox.store.v1.ObjectsR\aobjects\x12\x18\n" +
 	"\arecover\x18\x10 \x01(\bR\arecover\x121\n" +
-	"\aadopted\x18\x12 \x01(\v2\x17.agbox.store.v1.AdoptedR\aadopted\"6\n" +
+	"\aadopted\x18\x12 \x01(\v2\x17.agbox.store.v1.AdoptedR\aadopted\x12%\n" +
+	"\x0eremove_volumes\x18\x13 \x01(\bR\rremoveVolumes\"6\n" +
 	"\aAdopted\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x03R\x02at\x12\x1b\n" +
 	"\twas_ready\x18\x02 \x01(\bR\bwasReady\"\xfd\x01\n" +

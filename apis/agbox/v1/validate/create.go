@@ -83,11 +83,19 @@ func Normalize(spec *agboxv1.CreateSpec) *agboxv1.CreateSpec {
 		}
 	}
 	writeProtocols(out.GetPorts())
+	tidyVolumes(out.GetVolumes())
 	for _, s := range slices.Concat(out.GetRequiredServices(), out.GetOptionalServices()) {
 		tidy(&s.WorkingDir)
+		tidyVolumes(s.GetVolumes())
 		writeProtocols(s.GetPorts())
 	}
 	return out
+}
+
+func tidyVolumes(volumes []*agboxv1.VolumeSpec) {
+	for _, v := range volumes {
+		tidy(&v.Target)
+	}
 }
 
 func writeProtocols(ports []*agboxv1.PortSpec) {

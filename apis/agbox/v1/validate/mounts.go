@@ -29,6 +29,7 @@ var (
 func checkFiles(errs *Errors, spec *agboxv1.CreateSpec) {
 	var all targets
 	all.mounts(errs, spec.GetMounts())
+	all.volumes(errs, "", spec.GetVolumes())
 	all.tools(errs, spec.GetBuiltinTools())
 	all.copies(errs, spec.GetCopies())
 	all.check(errs)

@@ -68,6 +68,9 @@ func checkServices(errs *Errors, spec *agboxv1.CreateSpec) {
 		checkHealthcheck(errs, s.path+".healthcheck", s.spec.GetHealthcheck(), s.required)
 		checkHooks(errs, s)
 		checkContainer(errs, s.path+".", s.spec)
+		var all targets
+		all.volumes(errs, s.path+".", s.spec.GetVolumes())
+		all.check(errs)
 	}
 }
 
