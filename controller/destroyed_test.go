@@ -9,12 +9,32 @@ import (
 
 	"github.com/agbox/agbox/controller"
 	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/host/naming"
 )
 
-// relay is an engine behind a proxy: its process may be replaced while the stream of events stays open.
+// relay is an engine behind a proxy: its process may be replaced while the stream of events stays open, and the proxy may repeat or drop
+// events.
 type relay struct {
 	controller.Engine
-	restarted atomic.Bool
+	restarted, mute atomic.Bool
+	handle          atomic.Pointer[func(dockerx.Event)] // of the present stream
+}
+
+func (r *relay) Events(ctx context.Context, since time.Time, labels map[string]string, ready func(), handle func(dockerx.Event)) error {
+	r.handle.Store(&handle)
+	return r.Engine.Events(ctx, since, labels, ready, func(e dockerx.Event) {
+		if !r.mute.Load() {
+			handle(e)
+		}
+	})
+}
+
+// repeats sends the event of the removal of a sandbox's container, whether or not the container exists.
+func (r *relay) repeats(p *player, n int) {
+	(*r.handle.Load())(dockerx.Event{
+		Type: dockerx.TypeContainer, Action: dockerx.ActionDestroy, ID: p.container(n), Time: time.Now(),
+		Labels: map[string]string{naming.SandboxID: p.box(n), naming.Instance: p.store.InstanceID()},
+	})
 }
 
 func (r *relay) Info(ctx context.Context) (dockerx.Info, error) {
@@ -110,4 +130,34 @@ func TestOnlyRemovalsReportedInThisEngineLifeCount(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A removal event of a container that exists is no proof: neither at once, nor when the container vanishes later without an event.
+func TestRemovalEventsOfContainersThatExistProveNothing(t *testing.T) {
+	r := &relay{}
+	withDaemon(t, func(t *testing.T, p *player) {
+		boxes := []string{p.readyBox(t), p.readyBox(t)}
+		for range 20 {
+			for n := range boxes {
+				r.repeats(p, n)
+			}
+			pass(time.Second)
+		}
+		for n, id := range boxes {
+			p.wantState(t, id, ready)
+			if _, exists := p.engine.Spec(p.container(n)); !exists {
+				t.Errorf("the container of %s was removed", id)
+			}
+		}
+		r.mute.Store(true)
+		for n := range boxes {
+			p.engine.RemoveContainerOutside(p.container(n))
+		}
+		pass(5 * time.Minute)
+		p.wantHeld(t, boxes)
+	}, func(cfg *controller.Config) {
+		if cfg.Engine != controller.Engine(r) {
+			r.Engine, cfg.Engine = cfg.Engine, r
+		}
+	})
 }
