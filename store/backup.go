@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -37,11 +36,16 @@ func (s *Store) Snapshot(ctx context.Context, f *os.File) (schema uint64, err er
 			return 0, fmt.Errorf("read schema version: %w: %w", err, errdefs.ErrDataLoss)
 		}
 		_, err = tx.WriteTo(&untilDone{ctx, f})
-		if errors.Is(err, syscall.ENOSPC) {
-			err = noRoom(tx.Size(), 0)
-		}
-		return schema, err
+		return schema, copied(err, tx.Size())
 	})
+}
+
+// copied returns the error of a copy of need bytes that ended with err. A quota shows only in the write: checkRoom does not see it.
+func copied(err error, need int64) error {
+	if isNoSpace(err) {
+		return noRoom(need, 0)
+	}
+	return err
 }
 
 // checkRoom refuses a copy of need bytes that does not fit on the file system of f.

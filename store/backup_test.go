@@ -2,7 +2,10 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -116,6 +119,14 @@ func TestASnapshotWithoutRoomIsRefused(t *testing.T) {
 	err = checkRoom(f, 1<<60)
 	refusedFor(t, err, "BACKUP_NO_SPACE", errdefs.ErrUnavailable, err.Error())
 	must(t, checkRoom(f, 1))
+	for _, full := range noSpace { // while it is copied
+		err := copied(&fs.PathError{Op: "write", Path: f.Name(), Err: full}, 1<<20)
+		refusedFor(t, err, "BACKUP_NO_SPACE", errdefs.ErrUnavailable, err.Error())
+	}
+	if err := copied(io.ErrClosedPipe, 1<<20); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("another error became %v", err)
+	}
+	must(t, copied(nil, 1<<20))
 }
 
 func TestASnapshotEndsWithItsContext(t *testing.T) {

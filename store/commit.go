@@ -96,11 +96,16 @@ func (s *Store) afterFailedCommit(err error) error {
 // noSpace lists the errors of a write that found no space: file system, quota, file size limit.
 var noSpace = []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG}
 
+// isNoSpace reports whether err is one of noSpace.
+func isNoSpace(err error) bool {
+	return slices.ContainsFunc(noSpace, func(e syscall.Errno) bool { return errors.Is(err, e) })
+}
+
 // isDiskFull reports whether a write, or growing the file for it, found no space. It is false for a sync with that error, because the
 // state of the disk is then unknown.
 func isDiskFull(err error) bool {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
-		return p.Op == "write" && slices.ContainsFunc(noSpace, func(e syscall.Errno) bool { return errors.Is(p.Err, e) })
+		return p.Op == "write" && isNoSpace(p.Err)
 	}
 	return err != nil && strings.HasPrefix(err.Error(), growthError) && // bbolt formats that error with %s
 		slices.ContainsFunc(noSpace, func(e syscall.Errno) bool { return strings.HasSuffix(err.Error(), ": "+e.Error()) })
