@@ -41,3 +41,18 @@ func TestUnderscoreNamesCarryADigest(t *testing.T) {
 		t.Errorf("unexpected name %s", name)
 	}
 }
+
+func TestVolumeNamesAreReadBack(t *testing.T) {
+	const instance = "316dba9d-eab6-486a-b5da-e1cda67d00c5"
+	for _, want := range [][2]string{{"web", "data"}, {"a-b", "c"}, {"a", "b-c"}, {"a", "b.c"}} {
+		name := VolumeOf(instance, want[0], want[1])
+		if sandbox, volume, ok := ParseVolume(name); !ok || sandbox != want[0] || volume != want[1] {
+			t.Errorf("%s is read as %q, %q, %t", name, sandbox, volume, ok)
+		}
+	}
+	for _, name := range []string{"", "agbox-vol-", "agbox-vol-" + instance, "agbox-vol-" + instance + "-web", "agbox-vol-" + instance + "-.x", "agbox-vol-" + instance + "-web.", MarkerVolume(instance)} {
+		if sandbox, volume, ok := ParseVolume(name); ok {
+			t.Errorf("%s is read as %q, %q", name, sandbox, volume)
+		}
+	}
+}

@@ -76,6 +76,7 @@ func Run(t *testing.T, target Target) {
 		{"main processes", mainProcesses},
 		{"pauses", pauses},
 		{"timeouts", timeouts},
+		{"volumes", volumes},
 		{"agents", agents},
 		{"an old client", oldClient},
 		{"history", history},
