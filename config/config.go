@@ -12,10 +12,9 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 
-	"github.com/docker/go-units"
+	"github.com/agbox/agbox/apis/quantity"
 )
 
 // Values of the keys that accept a fixed set of words.
@@ -211,18 +210,14 @@ var logLevels = map[Level]slog.Level{
 	"error": slog.LevelError,
 }
 
-// Size is a number of bytes, from 0 to 1 PiB. Units are powers of 1024, with and without an "i", as in a sandbox's spec and on
-// the command line of docker: "1GiB", "1GB" and "1g" are the same.
+// Size is a number of bytes, from 0 to 1 PiB, written as quantity.Bytes reads it.
 type Size int64
 
-// maxSize is 1 PiB, as in a spec. The parser's floats are exact up to 8 PiB.
-const maxSize = 1 << 50
-
-// UnmarshalText reads a size. Signs and exponents, which the parser would take, are errors.
+// UnmarshalText reads a size.
 func (s *Size) UnmarshalText(text []byte) error {
-	n, err := units.RAMInBytes(string(text))
-	if err != nil || n < 0 || n > maxSize || strings.ContainsAny(string(text), "+-eExX") {
-		return fmt.Errorf(`%q is not a size: write bytes, or a number with a unit, such as "512MiB" or "2GiB", up to 1PiB`, text)
+	n, err := quantity.Bytes(string(text))
+	if err != nil {
+		return fmt.Errorf("%q is %w", text, err)
 	}
 	*s = Size(n)
 	return nil

@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/BurntSushi/toml"
-	"github.com/agext/levenshtein"
+
+	"github.com/agbox/agbox/apis/quantity"
+	"github.com/agbox/agbox/internal/nearest"
 )
 
 // decode sets c from the values of a file, one key at a time, so that a value of the wrong type hides no other mistake. Unknown
@@ -46,10 +48,13 @@ func decodeKey(meta *toml.MetaData, name string, value toml.Primitive, into refl
 	_ = meta.PrimitiveDecode(value, &raw) // anything can be read as any
 	switch into.Addr().Interface().(type) {
 	case *time.Duration:
-		if _, ok := raw.(string); ok && meta.PrimitiveDecode(value, into.Addr().Interface()) == nil {
-			return nil
+		text, _ := raw.(string)
+		d, err := quantity.Duration(text)
+		if err != nil {
+			return fmt.Errorf(`%s: %s is not a duration; write one like "90s", "10m" or "1d"`, name, written(raw))
 		}
-		return fmt.Errorf(`%s: %s is not a duration; write one like "90s", "10m" or "24h"`, name, written(raw))
+		into.Set(reflect.ValueOf(d))
+		return nil
 	case *string, *Level:
 		if _, ok := raw.(string); !ok {
 			return fmt.Errorf("%s: %s is not a string; put it in quotes", name, written(raw))
@@ -87,7 +92,7 @@ func unknownKeys(meta toml.MetaData) error {
 	known := names()
 	for _, key := range topmost(strangers(meta.Keys(), slices.AppendSeq(slices.Clone(known), maps.Keys(ignored)))) {
 		text := fmt.Sprintf("%s: unknown key", key)
-		if near := nearest(key, known); near != "" {
+		if near := meant(key, known); near != "" {
 			text += fmt.Sprintf("; did you mean %s?", near)
 		} else {
 			text += "; remove it"
@@ -117,18 +122,14 @@ func topmost(keys []toml.Key) []string {
 	return top
 }
 
-// nearest returns the known key that key most probably means: the same last part in another section (or in none), or the
-// smallest number of edits, at most a third of its length. Empty when none is near.
-func nearest(key string, known []string) string {
-	best, bestEdits := "", len(key)/3+1
+// meant returns the known key that key most probably means: the same last part in another section (or in none), or the nearest. Empty
+// when none is near.
+func meant(key string, known []string) string {
 	for _, candidate := range known {
 		_, last, _ := strings.Cut(candidate, ".")
 		if key == last || strings.HasSuffix(key, "."+last) {
 			return candidate
 		}
-		if n := levenshtein.Distance(key, candidate, nil); n < bestEdits {
-			best, bestEdits = candidate, n
-		}
 	}
-	return best
+	return nearest.Of(key, known)
 }

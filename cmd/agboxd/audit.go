@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/quantity"
 	"github.com/agbox/agbox/config"
 	"github.com/agbox/agbox/internal/audit"
 	"github.com/agbox/agbox/store"
@@ -51,7 +52,7 @@ func auditCommand() *cobra.Command {
 	cmd.Flags().StringVar(&o.configFile, "config", "", configFlagHelp)
 	cmd.Flags().StringVarP(&o.output, "output", "o", outputText, `"text" or "json"`)
 	cmd.Flags().StringVar(&o.ledger, "ledger", "", "directory in which test programs note their starts and ends")
-	cmd.Flags().DurationVar(&o.patience, "patience", 10*time.Second, "how long a difference that the daemon may still repair must persist")
+	cmd.Flags().Var(quantity.NewDurationFlag(&o.patience, 10*time.Second), "patience", "how long a difference that the daemon may still repair must persist")
 	return cmd
 }
 

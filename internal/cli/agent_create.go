@@ -15,6 +15,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
+	"github.com/agbox/agbox/apis/quantity"
 	"github.com/agbox/agbox/client"
 )
 
@@ -53,13 +54,13 @@ Fields without a flag, such as save_command and context, are set in a manifest: 
 	flags.StringVar(&o.spec.InitialPrompt, "prompt", "", "its first prompt")
 	flags.StringVar(&o.spec.Nudge, "nudge", "", "the prompt that a busy agent gets when the daemon drains; none: it gets none (default: by --format)")
 	flags.StringVar(&o.spec.OnInterrupted, "on-interrupted", "", "a prompt whose turn was cut off: retry (default), given again; hold, not")
-	flags.DurationVar(&o.startTimeout, "start-timeout", 0, "from the start to ready (default 1m)")
+	flags.Var(quantity.NewDurationFlag(&o.startTimeout, 0), "start-timeout", "from the start to ready (default 1m)")
 	flags.StringArrayVarP(&o.env, "env", "e", nil, "KEY=VALUE for the command; repeatable")
 	flags.StringSliceVarP(&o.labels, "label", "l", nil, "key=value,...")
 	flags.BoolVar(&o.stopped, "stopped", false, "do not start it; \"agbox agent start\" does")
 	flags.BoolVar(&o.dryRun, "dry-run", false, "check everything, create nothing")
 	flags.BoolVar(&o.wait, "wait", false, "return once it takes prompts")
-	flags.DurationVar(&o.timeout, "timeout", defaultWait, "with --wait: give up after this long")
+	flags.Var(quantity.NewDurationFlag(&o.timeout, defaultWait), "timeout", "with --wait: give up after this long")
 	onFlag(cmd, "sandbox", a.sandboxKind().names)
 	completeFlag(cmd, "format", "native", "claude-stream-json", "acp")
 	completeFlag(cmd, "ready", "protocol", "process")

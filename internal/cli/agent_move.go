@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/quantity"
 	"github.com/agbox/agbox/client"
 )
 
@@ -28,7 +29,7 @@ happened yet, name the sandbox that the agent is in.`,
 		},
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "return once it has moved, and runs if its desired_state is running")
-	cmd.Flags().DurationVar(&timeout, "timeout", defaultWait, "with --wait: give up after this long")
+	cmd.Flags().Var(quantity.NewDurationFlag(&timeout, defaultWait), "timeout", "with --wait: give up after this long")
 	return cmd
 }
 

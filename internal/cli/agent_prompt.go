@@ -12,6 +12,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
+	"github.com/agbox/agbox/apis/quantity"
 	"github.com/agbox/agbox/client"
 )
 
@@ -39,7 +40,7 @@ follows the repetition. ^C ends only the display.`,
 		},
 	}
 	cmd.Flags().BoolVar(&o.wait, "wait", false, "show the answer, and return when the turn has ended")
-	cmd.Flags().DurationVar(&o.timeout, "timeout", 0, "with --wait: give up after this long; the agent continues (default: never)")
+	cmd.Flags().Var(quantity.NewDurationFlag(&o.timeout, 0), "timeout", "with --wait: give up after this long; the agent continues (default: never)")
 	cmd.Flags().StringVar(&o.id, "id", "", "ID of the prompt; sending the same ID and text again has no effect (default a random one)")
 	return cmd
 }

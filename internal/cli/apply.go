@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/quantity"
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/internal/sandboxstate"
 )
@@ -54,7 +55,7 @@ before agents, in any order of the manifests.`,
 	cmd.Flags().BoolVar(&o.wait, "wait", false, "return once all sandboxes are READY and all agents run, also those of replaced sandboxes")
 	cmd.Flags().BoolVar(&o.replace, "replace", false, "delete and recreate sandboxes and agents that have FAILED or can't be changed in place; files are lost")
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "check, and print what would be done; change nothing")
-	cmd.Flags().DurationVar(&o.timeout, "timeout", defaultWait, "with --wait and --replace: give up waiting after this long")
+	cmd.Flags().Var(quantity.NewDurationFlag(&o.timeout, defaultWait), "timeout", "with --wait and --replace: give up waiting after this long")
 	return cmd
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/quantity"
 	"github.com/agbox/agbox/client"
 )
 
@@ -49,7 +50,7 @@ Named volumes are kept for the next sandbox of the name. --volumes removes all v
 	cmd.Flags().BoolVar(&o.keepAgents, "keep-agents", false, "keep agents with their conversations for the next sandbox of the name")
 	cmd.Flags().BoolVar(&o.volumes, "volumes", false, "also remove all named volumes of the sandboxes' names")
 	cmd.Flags().BoolVar(&o.wait, "wait", false, "return once everything is removed")
-	cmd.Flags().DurationVar(&o.timeout, "timeout", defaultWait, "with --wait: give up after this long")
+	cmd.Flags().Var(quantity.NewDurationFlag(&o.timeout, defaultWait), "timeout", "with --wait: give up after this long")
 	onFlag(cmd, "filename", completeManifests)
 	onFlag(cmd, "selector", a.completeLabels)
 	cmd.Flags().BoolVar(&o.ignore, "ignore-not-found", false, "a missing sandbox is no error")

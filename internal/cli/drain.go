@@ -11,6 +11,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/enum"
+	"github.com/agbox/agbox/apis/quantity"
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/internal/wait"
 )
@@ -46,7 +47,7 @@ stopped until "systemctl start agboxd" or the next boot.`)
 		return a.drain(cmd.Context(), req)
 	}
 	cmd.Flags().StringVar(&o.mode, "mode", "park", "park or detach")
-	cmd.Flags().DurationVar(&o.wait, "wait", 0, "how long busy agents may finish (default the daemon's drain.wait)")
+	cmd.Flags().Var(quantity.NewDurationFlag(&o.wait, 0), "wait", "how long busy agents may finish (default the daemon's drain.wait)")
 	cmd.Flags().BoolVar(&o.exit, "exit", false, "end the daemon when the drain is done")
 	cmd.Flags().StringVar(&o.reason, "reason", "", "the reason, which is recorded")
 	completeFlag(cmd, "mode", "park", "detach")

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/quantity"
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/internal/cli/termsafe"
 )
@@ -76,7 +77,7 @@ than colours are shown as text, unless --raw is given. A file or a pipe gets eve
 	cmd.Flags().StringArrayVarP(&o.env, "env", "e", nil, "KEY=VALUE for the command; repeatable")
 	cmd.Flags().StringVarP(&o.dir, "workdir", "w", "", "directory to run in (default the sandbox's)")
 	cmd.Flags().StringVarP(&o.user, "user", "u", "", "run as this user: name, uid, name:group or uid:gid (default the sandbox's)")
-	cmd.Flags().DurationVar(&o.timeout, "timeout", 0, "end the command after this long, also while the daemon is away; exit code 124")
+	cmd.Flags().Var(quantity.NewDurationFlag(&o.timeout, 0), "timeout", "end the command after this long, also while the daemon is away; exit code 124")
 	cmd.Flags().BoolVarP(&o.detach, "detach", "d", false, "print the exec's ID and return; see \"agbox logs\"")
 	cmd.Flags().BoolVar(&o.raw, "raw", false, "write all escape sequences to the terminal unchanged")
 	cmd.Flags().BoolVarP(&interactive, "stdin", "i", false, "")

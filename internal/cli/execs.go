@@ -15,6 +15,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/enum"
+	"github.com/agbox/agbox/apis/quantity"
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/internal/wait"
 )
@@ -208,7 +209,7 @@ func (a *app) cancelCommand() *cobra.Command {
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.cancel(cmd.Context(), args[0], wait, timeout) },
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "return once all its processes have ended")
-	cmd.Flags().DurationVar(&timeout, "timeout", defaultWait, "with --wait: give up after this long")
+	cmd.Flags().Var(quantity.NewDurationFlag(&timeout, defaultWait), "timeout", "with --wait: give up after this long")
 	return cmd
 }
 

@@ -2,14 +2,17 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/nearest"
 )
 
 func (a *app) rootCommand() *cobra.Command {
@@ -27,7 +30,7 @@ A sandbox is written in YAML, applied, and used by its name:
 	root.SetOut(a.Out)
 	root.SetErr(a.Err)
 	root.PersistentFlags().StringVar(&a.host, "host", "", "socket of agboxd (default $"+client.EnvHost+", else "+client.DefaultSocket()+")")
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usagef(cmd, "%v", err) })
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
 		a.applyCommand(), a.diffCommand(), a.getCommand(), a.describeCommand(), a.explainCommand(), a.waitCommand(), a.deleteCommand(),
 	)
@@ -55,6 +58,21 @@ func group(use, short, long string) *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+}
+
+// flagError is an error of the flags. It names the flag that an unknown one probably means.
+func flagError(cmd *cobra.Command, err error) error {
+	text := err.Error()
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok && unknown.GetSpecifiedShortnames() == "" {
+		var known []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				known = append(known, f.Name)
+			}
+		})
+		text += given("; did you mean --", nearest.Of(unknown.GetSpecifiedName(), known), "?")
+	}
+	return usagef(cmd, "%s", text)
 }
 
 // near returns the commands similar to word. It drops names that are not longer than the distance, because every short word is similar

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/agbox/agbox/apis/quantity"
 	"github.com/agbox/agbox/internal/cli/termsafe"
 	"github.com/agbox/agbox/internal/servicelog"
 	"github.com/agbox/agbox/internal/wait"
@@ -44,7 +45,7 @@ func (o *serviceLogOptions) parse(cmd *cobra.Command) error {
 	if o.since == "" {
 		return nil
 	}
-	if d, err := time.ParseDuration(o.since); err == nil && d >= 0 {
+	if d, err := quantity.Duration(o.since); err == nil && d >= 0 {
 		o.from = time.Now().Add(-d)
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/quantity"
 	"github.com/agbox/agbox/client"
 )
 
@@ -48,7 +49,7 @@ func parseTimeout(cmd *cobra.Command, text string) (client.Timeout, error) {
 	if text == never {
 		return client.Timeout{}, nil
 	}
-	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+	if d, err := quantity.Duration(text); err == nil && d >= 0 {
 		return client.Timeout{After: d}, nil
 	}
 	if at, err := time.Parse(time.RFC3339, text); err == nil {

@@ -37,7 +37,7 @@ func TestTimeoutIsReadInThreeForms(t *testing.T) {
 			t.Errorf("%s: got %v, %v", text, got, err)
 		}
 	}
-	for _, text := range []string{"", "-1h", "2d", "tomorrow", "2030-01-02", "2030-01-02T03:04:05"} {
+	for _, text := range []string{"", "-1h", "2w", "tomorrow", "2030-01-02", "2030-01-02T03:04:05"} {
 		var usage *usageError
 		if got, err := parseTimeout(&cobra.Command{}, text); !errors.As(err, &usage) {
 			t.Errorf("%q: got %v, %v", text, got, err)

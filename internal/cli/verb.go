@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/quantity"
 	"github.com/agbox/agbox/client"
 )
 
@@ -104,7 +105,7 @@ func addVerbs[H handle](parent *cobra.Command, a *app, k kind[H], verbs []verb[H
 		}
 		if v.want != "" {
 			cmd.Flags().BoolVar(&o.wait, "wait", v.byDefault, "return once it is done")
-			cmd.Flags().DurationVar(&o.timeout, "timeout", defaultWait, "with --wait: give up after this long")
+			cmd.Flags().Var(quantity.NewDurationFlag(&o.timeout, defaultWait), "timeout", "with --wait: give up after this long")
 		}
 		if v.missing {
 			cmd.Flags().BoolVar(&o.ignore, "ignore-not-found", false, "a missing "+k.word+" is no error")

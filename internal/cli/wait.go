@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/quantity"
 	"github.com/agbox/agbox/client"
 )
 
@@ -53,7 +54,7 @@ With exec/ID, wait until the exec has ended, and exit as its command did, like "
 		},
 	}
 	cmd.Flags().StringVar(&condition, "for", "ready", "ready, stopped, paused, deleted, failed or service=NAME")
-	cmd.Flags().DurationVar(&timeout, "timeout", defaultWait, "give up after this long")
+	cmd.Flags().Var(quantity.NewDurationFlag(&timeout, defaultWait), "timeout", "give up after this long")
 	completeFlag(cmd, "for", conditions...)
 	return cmd
 }

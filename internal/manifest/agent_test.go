@@ -67,7 +67,7 @@ func TestMistakesInAgentManifestsAreReported(t *testing.T) {
 		agentHead + "spec: {save_command: git push}":                         `spec.save_command: must be a list, such as [sh, -c, "git commit -am wip"]`,
 		agentHead + "spec: {start_timeout: 60}":                              "spec.start_timeout: must be a duration with a unit",
 		agentHead + "  labels: {a: b}\nspec: {labels: {a: c}}":               "metadata.labels.a: differs from spec.labels.a",
-		"apiVersion: agbox/v1\nkind: agent\nmetadata: {labels: {a: b}}\n":    `kind: "agent" is not known; this version reads "Sandbox" and "Agent"`,
+		"apiVersion: agbox/v1\nkind: agent\nmetadata: {labels: {a: b}}\n":    `kind: "agent" is not known; did you mean "Agent"?`,
 		"apiVersion: [1]\nkind: X\nmetadata: {labels: {a: b}}\nspec: {x: y}": "line 1: apiVersion: must be a string",
 		"apiVersion: [1]\nkind: Agent\nmetadata: {name: x}\nspec: {y: z}":    "spec.y: unknown key; known here: sandbox_id",
 		"apiVersion: agbox/v1\nspec: {}\n":                                   `kind: is required; write "Sandbox" or "Agent"`,

@@ -120,7 +120,7 @@ func (d *decoder) value(node ast.Node, path string, empty protoreflect.Value, fd
 		n, err := whole(node, path)
 		return protoreflect.ValueOfUint32(n), err
 	case protoreflect.DoubleKind:
-		n, err := number(node, path)
+		n, err := number(node, path, fd)
 		return protoreflect.ValueOfFloat64(n), err
 	case protoreflect.MessageKind:
 		if duration, ok := empty.Message().Interface().(*durationpb.Duration); ok {

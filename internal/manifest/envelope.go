@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/nearest"
 )
 
 // envelope reads the fields around a spec.
@@ -62,7 +63,7 @@ func (e *envelope) field(f entry) (err error) {
 		}
 	case "status": // "agbox get -o yaml" prints it; ignored, because only agboxd sets it
 	default:
-		err = unknown(f, "", "apiVersion, kind, metadata, spec")
+		err = unknown(f, "", []string{"apiVersion", "kind", "metadata", "spec"})
 	}
 	return err
 }
@@ -91,7 +92,7 @@ func (e *envelope) metadata(f entry) error {
 		case "labels":
 			e.labels, err = e.stringMap(f.value, "metadata.labels")
 		default:
-			err = unknown(f, "metadata", "name, labels")
+			err = unknown(f, "metadata", []string{"name", "labels"})
 		}
 		if err := e.keep(err); err != nil {
 			return err
@@ -110,7 +111,11 @@ func (e *envelope) known(at int) error {
 	case e.kind == "":
 		return &Error{Line: at, Path: "kind", Text: fmt.Sprintf("is required; write %q or %q", Kind, KindAgent)}
 	case e.into == nil:
-		return &Error{Line: at, Path: "kind", Text: fmt.Sprintf("%q is not known; this version reads %q and %q", e.kind, Kind, KindAgent)}
+		text := fmt.Sprintf("%q is not known; this version reads %q and %q", e.kind, Kind, KindAgent)
+		if meant := nearest.Of(e.kind, []string{Kind, KindAgent}); meant != "" {
+			text = fmt.Sprintf("%q is not known; did you mean %q?", e.kind, meant)
+		}
+		return &Error{Line: at, Path: "kind", Text: text}
 	}
 	return nil
 }

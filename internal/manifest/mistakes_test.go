@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/agbox/agbox/internal/manifest"
 )
@@ -98,4 +99,24 @@ func TestMistakesShowTheForm(t *testing.T) {
 func TestConflictsOfLabelsHaveALine(t *testing.T) {
 	_, err := manifest.Parse([]byte(head+"  labels: {a: b}\nspec:\n  labels: {a: c}\n"), "/h")
 	wantMistakes(t, err, "line 5: metadata.labels.a: differs from spec.labels.a")
+}
+
+func TestUnknownKeysAreAnsweredWithTheOneThatIsMeant(t *testing.T) {
+	for key, want := range map[string]string{
+		"memory_limt": "memory_limit", "memory": "memory_limit", "memoryLimit": "memory_limit", "cpus": "cpu_limit", "env": "envs",
+		"environment": "envs", "workdir": "working_dir", "idleTtl": "idle_ttl",
+	} {
+		_, err := manifest.ParseSpec([]byte("image: x\n"+key+": y"), "/h")
+		if want := "line 2: " + key + ": unknown key; did you mean " + want + "?"; err == nil || err.Error() != want {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
+	}
+}
+
+func TestQuantitiesAreReadAsPeopleWriteThem(t *testing.T) {
+	got, err := manifest.ParseSpec([]byte("image: x\ncpu_limit: 500m\nmemory_limit: 512Mi\nidle_ttl: 1d\ntimeout: 1d12h\n"), "/h")
+	if err != nil || got.GetCpuLimit() != 0.5 || got.GetMemoryLimit() != "512Mi" ||
+		got.GetIdleTtl().AsDuration() != 24*time.Hour || got.GetTimeout().AsDuration() != 36*time.Hour {
+		t.Errorf("got %v, %v", got, err)
+	}
 }

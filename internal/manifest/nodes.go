@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -11,6 +12,8 @@ import (
 	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/agbox/agbox/internal/nearest"
 )
 
 const (
@@ -221,6 +224,21 @@ func fieldPath(field string) string {
 	})
 }
 
-func unknown(e entry, path, known string) error {
-	return &Error{Line: e.line, Path: join(path, e.key), Text: "unknown key; known here: " + known}
+// foreign maps keys of other tools to ours.
+var foreign = map[string]string{
+	"args": "command", "cmd": "command", "cpus": "cpu_limit", "environment": "envs", "mem": "memory_limit", "services": "required_services",
+	"workdir": "working_dir",
+}
+
+// unknown is the mistake of a key that is not among the known ones. It names the one that is probably meant, or all.
+func unknown(e entry, path string, known []string) error {
+	meant := foreign[e.key]
+	if !slices.Contains(known, meant) {
+		meant = nearest.Of(e.key, known)
+	}
+	text := "unknown key; known here: " + strings.Join(known, ", ")
+	if meant != "" {
+		text = fmt.Sprintf("unknown key; did you mean %s?", meant)
+	}
+	return &Error{Line: e.line, Path: join(path, e.key), Text: text}
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/quantity"
 )
 
 // isHostPath reports whether "~" in the field stands for the home directory.
@@ -42,9 +43,17 @@ func whole(node ast.Node, path string) (uint32, error) {
 	return 0, &Error{Line: line(node), Path: path, Text: "must be a whole number from 0 to 4294967295"}
 }
 
-// number reads a finite, unquoted number.
-func number(node ast.Node, path string) (float64, error) {
+// number reads a finite number. Only a cpu_limit may be text, as quantity.CPUs reads it: 500m is 0.5.
+func number(node ast.Node, path string, fd protoreflect.FieldDescriptor) (float64, error) {
+	text := `must be a number, such as 2 or 0.5`
+	if fd.Name() == "cpu_limit" {
+		text += `, or thousandths of a CPU, such as 500m`
+	}
 	switch n := node.(type) {
+	case *ast.StringNode:
+		if v, err := quantity.CPUs(n.Value); err == nil && fd.Name() == "cpu_limit" {
+			return v, nil
+		}
 	case *ast.FloatNode:
 		return n.Value, nil
 	case *ast.IntegerNode:
@@ -55,10 +64,10 @@ func number(node ast.Node, path string) (float64, error) {
 			return float64(v), nil
 		}
 	}
-	return 0, &Error{Line: line(node), Path: path, Text: `must be a number, such as 2 or 0.5`}
+	return 0, &Error{Line: line(node), Path: path, Text: text}
 }
 
-// readDuration accepts Go's notation, a bare 0, and protobuf's JSON notation, whose seconds have no limit.
+// readDuration accepts what quantity.Duration does, a bare 0, and protobuf's JSON notation, whose seconds have no limit.
 func readDuration(node ast.Node, path string, out *durationpb.Duration) error {
 	text := ""
 	switch n := node.(type) {
@@ -67,14 +76,14 @@ func readDuration(node ast.Node, path string, out *durationpb.Duration) error {
 	case *ast.IntegerNode:
 		text = n.GetToken().Value // "0" is the only number that parses without a unit
 	}
-	if v, err := time.ParseDuration(text); err == nil {
+	if v, err := quantity.Duration(text); err == nil {
 		out.Seconds, out.Nanos = int64(v/time.Second), int32(v%time.Second)
 		return nil
 	}
 	if strings.HasSuffix(text, "s") && protojson.Unmarshal([]byte(strconv.Quote(text)), out) == nil {
 		return nil
 	}
-	return &Error{Line: line(node), Path: path, Text: `must be a duration with a unit, such as "30m" or "1800s"`}
+	return &Error{Line: line(node), Path: path, Text: `must be a duration with a unit, such as "30m", "1800s" or "1d"`}
 }
 
 // keyed are the messages whose lists are written as mappings from their names.
@@ -124,7 +133,7 @@ func isKey(fd protoreflect.FieldDescriptor) bool {
 }
 
 // names returns the keys that a mapping may have.
-func names(fields protoreflect.FieldDescriptors) string {
+func names(fields protoreflect.FieldDescriptors) []string {
 	var all []string
 	for i := range fields.Len() {
 		fd := fields.Get(i)
@@ -132,5 +141,5 @@ func names(fields protoreflect.FieldDescriptors) string {
 			all = append(all, string(fd.Name()))
 		}
 	}
-	return strings.Join(all, ", ")
+	return all
 }

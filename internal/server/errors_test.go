@@ -90,7 +90,7 @@ func TestErrorTable(t *testing.T) {
 		metadata map[string]string
 	}{
 		{yaml("image: [x"), invalid, "INVALID_SPEC", "", field("config_yaml")},
-		{yaml("imago: x"), invalid, "INVALID_SPEC", "invalid config_yaml: line 1: imago: unknown key; known here: image, mounts, copies, builtin_tools, required_services, optional_services, labels, envs, idle_ttl, command, user, working_dir, ports, cpu_limit, memory_limit, disk_limit, pids_limit, gpus, runtime, restart_policy, pull_policy, on_log_limit, security, timeout, on_timeout, auto_resume, volumes", field("config_yaml")},
+		{yaml("imago: x"), invalid, "INVALID_SPEC", "invalid config_yaml: line 1: imago: unknown key; did you mean image?", field("config_yaml")},
 		{yaml("image: x\nimage: y"), invalid, "INVALID_SPEC", "invalid config_yaml: line 2: image: duplicate key; first on line 1", field("config_yaml")},
 		{yaml(" \n"), invalid, "INVALID_SPEC", "invalid config_yaml: the text is empty", field("config_yaml")},
 		{create(&agboxv1.CreateSandboxRequest{}), invalid, "INVALID_SPEC", "create_spec is required", field("create_spec")},

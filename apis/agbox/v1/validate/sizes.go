@@ -7,29 +7,24 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/docker/go-units"
+	"github.com/agbox/agbox/apis/quantity"
 )
 
 const (
 	minSizeBytes = 16 << 20
-	maxSizeBytes = 1 << 50
 	maxGPUs      = 128
 )
 
-// sizePattern leaves out what the parser's floats would take as well, such as "1e9" and "0x1p30".
-var sizePattern = regexp.MustCompile(`^[0-9]{1,18}(\.[0-9]{1,9})? ?[A-Za-z]{0,3}$`)
-
-// MemoryBytes reads a memory_limit or disk_limit, from 16 MiB to 1 PiB: bytes, or a number with a unit that is a power
-// of 1024, as the docker command has it: "1.5g", "512MiB", "512m". Empty gives 0, no limit.
+// MemoryBytes reads a memory_limit or disk_limit, from 16 MiB to 1 PiB, as quantity.Bytes does. Empty gives 0, no limit.
 func MemoryBytes(text string) (int64, error) {
 	if text == "" {
 		return 0, nil
 	}
-	size, err := units.RAMInBytes(text)
+	size, err := quantity.Bytes(text)
 	switch {
-	case err != nil || !sizePattern.MatchString(text):
-		return 0, fmt.Errorf(`%s is not a size: write bytes, or a number with a unit, such as "512MiB" or "2g"`, short(text))
-	case size < minSizeBytes || size > maxSizeBytes:
+	case err != nil:
+		return 0, fmt.Errorf("%s is %w", short(text), err)
+	case size < minSizeBytes:
 		return 0, fmt.Errorf("%s is out of range: 16MiB to 1PiB; leave it out for no limit", short(text))
 	}
 	return size, nil
