@@ -81,7 +81,7 @@ func (o *agentCreateOptions) finish(cmd *cobra.Command) error {
 	if o.spec.Envs, err = parseEnv(cmd, o.env); err != nil {
 		return err
 	}
-	if o.spec.Labels, err = parseSelector(cmd, o.labels); err != nil {
+	if o.spec.Labels, err = parseLabels(cmd, o.labels); err != nil {
 		return err
 	}
 	if o.stopped {

@@ -12,7 +12,7 @@ import (
 type agentGetOptions struct {
 	output  *string
 	sandbox string
-	labels  []string
+	labels  *selector
 	watch   bool
 }
 
@@ -34,7 +34,7 @@ func (a *app) agentGetCommand() *cobra.Command {
 the agent since the daemon started. With -w, print an agent again on each change, until ^C or until all named ones are deleted.`,
 		Example: "  agbox agent get coder\n  agbox agent get -l team=a -w\n  agbox agent get coder -o yaml > coder.yaml",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 && (len(o.labels) > 0 || o.sandbox != "") {
+			if len(args) > 0 && (o.labels.given() || o.sandbox != "") {
 				return usagef(cmd, "expected names, or -l and --sandbox, not both")
 			}
 			if o.watch {
@@ -47,7 +47,7 @@ the agent since the daemon started. With -w, print an agent again on each change
 		},
 	}
 	o.output = outputFlag(cmd, "wide", "yaml", "json", "name")
-	cmd.Flags().StringSliceVarP(&o.labels, "selector", "l", nil, "only those with these labels: key=value,...")
+	o.labels = a.selectorFlag(cmd, "only those with these labels")
 	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "only those of this sandbox")
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "keep running and print changes")
 	onFlag(cmd, "sandbox", a.sandboxKind().names)
@@ -55,19 +55,16 @@ the agent since the daemon started. With -w, print an agent again on each change
 }
 
 func (a *app) getAgents(cmd *cobra.Command, refs []string, o agentGetOptions) error {
-	selector, err := parseSelector(cmd, o.labels)
-	if err != nil {
-		return err
-	}
 	matching := func(ctx context.Context) ([]*agboxv1.AgentHandle, error) {
 		if o.sandbox == "" {
-			return a.conn().ListAgents(ctx, "", selector)
+			return a.agentKind().selected(ctx, o.labels)
 		}
 		sb, err := a.sandboxKind().resolve(ctx, o.sandbox)
 		if err != nil {
 			return nil, err
 		}
-		return a.conn().ListAgents(ctx, sb.GetSandboxId(), selector)
+		all, err := a.conn().ListAgents(ctx, sb.GetSandboxId(), nil)
+		return having(o.labels, all), err
 	}
 	return get(cmd.Context(), a, a.agentKind(), refs, *o.output, matching)
 }

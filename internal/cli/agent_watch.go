@@ -18,6 +18,8 @@ type agentWatch struct {
 	sandbox string          // only those of this sandbox; empty: of all
 	named   map[string]bool // only these IDs, until all are deleted; nil: all
 
+	selector selector
+
 	table     *table
 	sandboxes map[string]string // names by ID
 	shown     map[string]*agboxv1.AgentHandle
@@ -27,12 +29,8 @@ type agentWatch struct {
 const agentDeletedState = "DELETED"
 
 func (a *app) watchAgents(cmd *cobra.Command, refs []string, o agentGetOptions) error {
-	selector, err := parseSelector(cmd, o.labels)
-	if err != nil {
-		return err
-	}
 	ctx := cmd.Context()
-	w := &agentWatch{a: a, wide: *o.output == "wide", shown: map[string]*agboxv1.AgentHandle{}}
+	w := &agentWatch{a: a, wide: *o.output == "wide", selector: *o.labels, shown: map[string]*agboxv1.AgentHandle{}}
 	if o.sandbox != "" {
 		sb, err := a.sandboxKind().resolve(ctx, o.sandbox)
 		if err != nil {
@@ -58,13 +56,14 @@ func (a *app) watchAgents(cmd *cobra.Command, refs []string, o agentGetOptions) 
 	w.table.add(agentHeader(w.wide)...)
 	w.table.widths = map[int]int{0: 12, 1: len("STARTING"), 2: 12} // for later rows
 	a.warnEngine(ctx)
-	return w.run(ctx, selector)
+	return w.run(ctx)
 }
 
 // run prints the agents once, and then each change, until ctx ends or all named agents are deleted.
-func (w *agentWatch) run(ctx context.Context, selector map[string]string) error {
+func (w *agentWatch) run(ctx context.Context) error {
 	synced := false
-	items := w.a.conn().WatchAgents(ctx, client.AgentWatchOptions{Selector: selector, Reconnect: true, OnAway: func() {
+	equal, _ := w.selector.equal()
+	items := w.a.conn().WatchAgents(ctx, client.AgentWatchOptions{Selector: equal, Reconnect: true, OnAway: func() {
 		w.a.notes.say("agboxd does not answer; the watch continues when it answers again")
 	}})
 	for item, err := range items {
@@ -102,7 +101,7 @@ func (w *agentWatch) see(ctx context.Context, change *agboxv1.AgentChange) error
 		}
 		return nil
 	}
-	if w.sandbox != "" && one.GetSandboxId() != w.sandbox {
+	if w.sandbox != "" && one.GetSandboxId() != w.sandbox || !w.selector.matches(one.GetLabels()) {
 		return nil
 	}
 	if w.sandboxes[one.GetSandboxId()] == "" {

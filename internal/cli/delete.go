@@ -15,15 +15,15 @@ import (
 
 type deleteOptions struct {
 	verbOptions
-	files, labels []string
-	keepAgents    bool
-	volumes       bool
+	files      []string
+	keepAgents bool
+	volumes    bool
 }
 
 func (a *app) deleteCommand() *cobra.Command {
 	var o deleteOptions
 	cmd := &cobra.Command{
-		Use: "delete (NAME... | -f FILE | -l KEY=VALUE)", SuggestFor: []string{"rm", "remove", "kill"}, Short: "Remove sandboxes with their files, logs and agents",
+		Use: "delete (NAME... | -f FILE | -l SELECTOR)", SuggestFor: []string{"rm", "remove", "kill"}, Short: "Remove sandboxes with their files, logs and agents",
 		Long: `Remove sandboxes with their files, logs and agents, and with the agents' conversations. The name is free at once; --wait returns
 when everything is removed. Busy agents have half a minute to finish and save their work. --keep-agents keeps the agents with their
 conversations: they continue in the next sandbox of the name, or in the one of "agbox agent move". Agents that are already moving to
@@ -34,8 +34,8 @@ Named volumes are kept for the next sandbox of the name. --volumes removes all v
 		ValidArgsFunction: a.sandboxKind().names,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			given := 0
-			for _, one := range []int{len(args), len(o.files), len(o.labels)} {
-				if one > 0 {
+			for _, one := range []bool{len(args) > 0, len(o.files) > 0, o.labels.given()} {
+				if one {
 					given++
 				}
 			}
@@ -46,13 +46,12 @@ Named volumes are kept for the next sandbox of the name. --volumes removes all v
 		},
 	}
 	cmd.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "delete the sandboxes and agents of manifests: file, directory, or -")
-	cmd.Flags().StringSliceVarP(&o.labels, "selector", "l", nil, "delete all sandboxes with these labels: key=value,...")
+	o.labels = a.selectorFlag(cmd, "delete all sandboxes with these labels")
 	cmd.Flags().BoolVar(&o.keepAgents, "keep-agents", false, "keep agents with their conversations for the next sandbox of the name")
 	cmd.Flags().BoolVar(&o.volumes, "volumes", false, "also remove all named volumes of the sandboxes' names")
 	cmd.Flags().BoolVar(&o.wait, "wait", false, "return once everything is removed")
 	cmd.Flags().Var(quantity.NewDurationFlag(&o.timeout, defaultWait), "timeout", "with --wait: give up after this long")
 	onFlag(cmd, "filename", completeManifests)
-	onFlag(cmd, "selector", a.completeLabels)
 	cmd.Flags().BoolVar(&o.ignore, "ignore-not-found", false, "a missing sandbox is no error")
 	return cmd
 }
@@ -66,12 +65,8 @@ func (a *app) delete(cmd *cobra.Command, names []string, o deleteOptions) error 
 			return err
 		}
 		return a.deleteDocuments(ctx, docs, o)
-	case len(o.labels) > 0:
-		selector, err := parseSelector(cmd, o.labels)
-		if err != nil {
-			return err
-		}
-		return a.deleteMatching(ctx, selector, o)
+	case o.labels.given():
+		return a.deleteMatching(ctx, o)
 	}
 	return a.deleteNamed(ctx, names, o)
 }
@@ -105,32 +100,34 @@ func (a *app) deleteNamed(ctx context.Context, names []string, o deleteOptions) 
 	return request(ctx, a, a.sandboxKind(), names, v, o.verbOptions)
 }
 
-// deleteMatching deletes all sandboxes with one request, or one after the other if agents are kept or volumes are removed.
-func (a *app) deleteMatching(ctx context.Context, selector map[string]string, o deleteOptions) error {
+// deleteMatching deletes all sandboxes with one request if the daemon knows the selector, and neither keeps agents nor
+// removes volumes; otherwise one by one.
+func (a *app) deleteMatching(ctx context.Context, o deleteOptions) error {
 	k := a.sandboxKind()
 	v, err := a.deleteVerb(ctx, o)
 	if err != nil {
 		return err
 	}
 	var gone []*agboxv1.SandboxHandle
-	each := o.keepAgents || o.volumes
+	equal, whole := o.labels.equal()
+	each := o.keepAgents || o.volumes || !whole
 	if each {
-		gone, err = a.conn().ListSandboxes(ctx, false, selector)
+		gone, err = k.selected(ctx, o.labels)
 		gone = slices.DeleteFunc(gone, k.deleting)
 	} else {
 		var ids []string
-		ids, err = a.conn().DeleteSandboxes(ctx, selector)
+		ids, err = a.conn().DeleteSandboxes(ctx, equal)
 		gone = a.byName(ctx, ids)
 	}
 	switch {
 	case err != nil:
 		return err
 	case len(gone) == 0:
-		fmt.Fprintln(a.Err, "no sandbox has these labels")
+		fmt.Fprintln(a.Err, k.noneSelected())
 	case each:
-		deleteOne := v.method
+		request := v.method
 		v.method = func(c *client.Client, ctx context.Context, id string) error {
-			if err := deleteOne(c, ctx, id); !client.IsNotFound(err) {
+			if err := request(c, ctx, id); !client.IsNotFound(err) {
 				return err
 			}
 			return nil // purged since it was listed

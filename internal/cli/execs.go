@@ -25,23 +25,28 @@ const commandWidth = 40
 func (a *app) execsCommand() *cobra.Command {
 	var output *string
 	var all bool
+	var labels *selector
 	cmd := &cobra.Command{
-		Use: "execs [NAME]", Short: "List running commands, with --all also ended ones", ValidArgsFunction: a.sandboxKind().first,
+		Use: "execs [NAME | -l SELECTOR]", Short: "List running commands, with --all also ended ones", ValidArgsFunction: a.sandboxKind().first,
 		Long: `List running commands: of one sandbox, or of all. --all lists also those that have ended, newest first, as long as the history of
 their sandbox is kept.`,
 		Example: "  agbox execs\n  agbox execs web --all",
 		Args:    atMostOne("at most the name or ID of one sandbox"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.execs(cmd.Context(), args, all, *output)
+			if len(args) > 0 && labels.given() {
+				return usagef(cmd, "expected a name or -l, not both")
+			}
+			return a.execs(cmd.Context(), args, labels, all, *output)
 		},
 	}
 	output = outputFlag(cmd, "json", "name")
+	labels = a.selectorFlag(cmd, "only those of sandboxes with these labels")
 	cmd.Flags().BoolVar(&all, "all", false, "also ended ones, while the history of their sandbox is kept")
 	return cmd
 }
 
 // execs prints a table, the bare IDs ("name"), or one JSON object per line.
-func (a *app) execs(ctx context.Context, args []string, ended bool, output string) error {
+func (a *app) execs(ctx context.Context, args []string, labels *selector, ended bool, output string) error {
 	id := ""
 	if len(args) == 1 {
 		sb, err := a.sandboxKind().resolve(ctx, args[0])
@@ -50,10 +55,12 @@ func (a *app) execs(ctx context.Context, args []string, ended bool, output strin
 		}
 		id = sb.GetSandboxId()
 	}
-	sandboxes, err := a.conn().ListSandboxes(ctx, ended, nil)
+	equal, _ := labels.equal()
+	sandboxes, err := a.conn().ListSandboxes(ctx, ended, equal)
 	if err != nil {
 		return err
 	}
+	names := sandboxNames(having(labels, sandboxes))
 	list := a.conn().ListActiveExecs
 	if ended {
 		list = a.history
@@ -61,6 +68,9 @@ func (a *app) execs(ctx context.Context, args []string, ended bool, output strin
 	execs, err := list(ctx, id)
 	if err != nil {
 		return err
+	}
+	if labels.given() {
+		execs = slices.DeleteFunc(execs, func(e *agboxv1.ExecStatus) bool { return names[e.GetSandboxId()] == "" })
 	}
 	if output != "" {
 		return a.printExecsAs(execs, output)
@@ -70,9 +80,9 @@ func (a *app) execs(ctx context.Context, args []string, ended bool, output strin
 		return nil
 	}
 	if ended {
-		a.printHistory(execs, sandboxNames(sandboxes))
+		a.printHistory(execs, names)
 	} else {
-		a.printExecs(execs, sandboxNames(sandboxes), "")
+		a.printExecs(execs, names, "")
 	}
 	return nil
 }

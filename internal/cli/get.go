@@ -20,7 +20,7 @@ const (
 
 type getOptions struct {
 	output *string
-	labels []string
+	labels *selector
 	all    bool
 	watch  bool
 }
@@ -31,9 +31,9 @@ func (a *app) getCommand() *cobra.Command {
 		Use: "get [NAME...]", SuggestFor: []string{"ps", "ls", "list", "status"}, Short: "List sandboxes", ValidArgsFunction: a.sandboxKind().names,
 		Long: `List sandboxes, newest first. "-o yaml" prints manifests that can be applied again. With -w, print a sandbox
 again on each change, until ^C or until all named ones are deleted.`,
-		Example: "  agbox get\n  agbox get -l team=a -w\n  agbox get web -o wide\n  agbox get web -o yaml > web.yaml",
+		Example: "  agbox get\n  agbox get -l 'team in (a, b),!ci' -w\n  agbox get web -o wide\n  agbox get web -o yaml > web.yaml",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 && len(o.labels) > 0 {
+			if len(args) > 0 && o.labels.given() {
 				return usagef(cmd, "expected names or -l, not both")
 			}
 			if o.watch {
@@ -46,20 +46,17 @@ again on each change, until ^C or until all named ones are deleted.`,
 		},
 	}
 	o.output = outputFlag(cmd, "wide", "yaml", "json", "name")
-	cmd.Flags().StringSliceVarP(&o.labels, "selector", "l", nil, "only those with these labels: key=value,...")
+	o.labels = a.selectorFlag(cmd, "only those with these labels")
 	cmd.Flags().BoolVar(&o.all, "all", false, "also deleted ones, while their history is kept")
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "keep running and print changes")
-	onFlag(cmd, "selector", a.completeLabels)
 	return cmd
 }
 
 func (a *app) get(cmd *cobra.Command, refs []string, o getOptions) error {
-	selector, err := parseSelector(cmd, o.labels)
-	if err != nil {
-		return err
-	}
 	matching := func(ctx context.Context) ([]*agboxv1.SandboxHandle, error) {
-		return a.conn().ListSandboxes(ctx, o.all, selector)
+		equal, _ := o.labels.equal()
+		all, err := a.conn().ListSandboxes(ctx, o.all, equal)
+		return having(o.labels, all), err
 	}
 	return get(cmd.Context(), a, a.sandboxKind(), refs, *o.output, matching)
 }

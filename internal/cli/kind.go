@@ -35,7 +35,8 @@ type kind[H handle] struct {
 	id    func(H) string
 	// list returns the objects that exist, newest first, without their specs. read returns one with its spec, also a deleted
 	// sandbox while its history is kept.
-	list func(context.Context) ([]H, error)
+	// Labels, if there are any, narrow the list.
+	list func(ctx context.Context, labels map[string]string) ([]H, error)
 	read func(context.Context, string) (H, error)
 	// deleting reports whether an object is being deleted: its name is free.
 	deleting func(H) bool
@@ -57,7 +58,9 @@ type kind[H handle] struct {
 func (a *app) sandboxKind() kind[*agboxv1.SandboxHandle] {
 	return kind[*agboxv1.SandboxHandle]{
 		word: kindSandbox, title: manifest.Kind, one: "the name or ID of a sandbox", id: (*agboxv1.SandboxHandle).GetSandboxId,
-		list: a.live,
+		list: func(ctx context.Context, labels map[string]string) ([]*agboxv1.SandboxHandle, error) {
+			return a.conn().ListSandboxes(ctx, false, labels)
+		},
 		read: func(ctx context.Context, id string) (*agboxv1.SandboxHandle, error) {
 			return a.conn().GetSandbox(ctx, id)
 		},
@@ -76,7 +79,9 @@ func (a *app) sandboxKind() kind[*agboxv1.SandboxHandle] {
 func (a *app) agentKind() kind[*agboxv1.AgentHandle] {
 	return kind[*agboxv1.AgentHandle]{
 		word: kindAgent, title: manifest.KindAgent, one: "the name or ID of an agent", id: (*agboxv1.AgentHandle).GetAgentId,
-		list:     a.agents,
+		list: func(ctx context.Context, labels map[string]string) ([]*agboxv1.AgentHandle, error) {
+			return a.conn().ListAgents(ctx, "", labels)
+		},
 		read:     func(ctx context.Context, id string) (*agboxv1.AgentHandle, error) { return a.conn().GetAgent(ctx, id) },
 		deleting: func(one *agboxv1.AgentHandle) bool { return one.GetDesiredState() == wantDeleted },
 		elsewhere: func(ctx context.Context, ref string) bool {
@@ -90,12 +95,12 @@ func (a *app) agentKind() kind[*agboxv1.AgentHandle] {
 
 // live returns the sandboxes that are not deleted, newest first.
 func (a *app) live(ctx context.Context) ([]*agboxv1.SandboxHandle, error) {
-	return a.conn().ListSandboxes(ctx, false, nil)
+	return a.sandboxKind().list(ctx, nil)
 }
 
 // agents returns all agents, newest first, without their specs.
 func (a *app) agents(ctx context.Context) ([]*agboxv1.AgentHandle, error) {
-	return a.conn().ListAgents(ctx, "", nil)
+	return a.agentKind().list(ctx, nil)
 }
 
 // full is resolve with the spec.
@@ -127,7 +132,7 @@ func withOne[H handle](find func(context.Context, string) (H, error), do func(co
 func (k kind[H]) resolve(ctx context.Context, ref string) (H, error) {
 	var none H
 	ref = bare(k.word, ref)
-	all, err := k.list(ctx)
+	all, err := k.list(ctx, nil)
 	if err != nil {
 		return none, err
 	}
@@ -161,6 +166,21 @@ func (k kind[H]) resolve(ctx context.Context, ref string) (H, error) {
 	return one, err
 }
 
+// selected returns the objects that a selector selects.
+func (k kind[H]) selected(ctx context.Context, s *selector) ([]H, error) {
+	equal, _ := s.equal()
+	found, err := k.list(ctx, equal)
+	return having(s, found), err
+}
+
+// noneSelected says that a selector selects nothing.
+func (k kind[H]) noneSelected() string { return "no " + k.word + " has these labels" }
+
+// having returns the objects whose labels a selector matches.
+func having[H handle](s *selector, all []H) []H {
+	return slices.DeleteFunc(all, func(one H) bool { return !s.matches(one.GetLabels()) })
+}
+
 // named returns the object of that name: one that stays, else the newest that is being deleted, else the zero handle.
 func (k kind[H]) named(all []H, name string) (best H) {
 	var none H
@@ -187,7 +207,7 @@ func (k kind[H]) withID(all []H, id string) (found H) {
 // holder returns the object that holds the name, with its spec, or the zero handle. One that is being deleted holds none.
 func (k kind[H]) holder(ctx context.Context, name string) (H, error) {
 	var none H
-	all, err := k.list(ctx)
+	all, err := k.list(ctx, nil)
 	if err != nil {
 		return none, err
 	}
@@ -252,7 +272,7 @@ func (k kind[H]) isNotFound(err error) bool {
 
 // names offers the names of the objects that are not on the line yet.
 func (k kind[H]) names(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	all, err := k.list(cmd.Context())
+	all, err := k.list(cmd.Context(), nil)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}

@@ -148,20 +148,20 @@ func outputFlag(cmd *cobra.Command, allowed ...string) *string {
 	return output
 }
 
-// parseSelector parses the parts "k=v" of a label selector.
-func parseSelector(cmd *cobra.Command, parts []string) (map[string]string, error) {
-	selector := map[string]string{}
+// parseLabels parses the labels "k=v" of a new object.
+func parseLabels(cmd *cobra.Command, parts []string) (map[string]string, error) {
+	labels := map[string]string{}
 	for _, part := range parts {
 		key, value, ok := strings.Cut(part, "=")
 		if !ok || key == "" {
-			return nil, usagef(cmd, "bad label selector %q; write key=value", part)
+			return nil, usagef(cmd, "bad label %q; write key=value", part)
 		}
-		if old, twice := selector[key]; twice && old != value {
-			return nil, usagef(cmd, "label selector has two values for %q", key)
+		if old, twice := labels[key]; twice && old != value {
+			return nil, usagef(cmd, "two values for the label %q", key)
 		}
-		selector[key] = value
+		labels[key] = value
 	}
-	return selector, nil
+	return labels, nil
 }
 
 // warnEngine prints a warning if the daemon cannot reach its engine: output may be stale, and requests wait.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -92,6 +93,7 @@ var deleteAgents = verb[*agboxv1.AgentHandle]{
 type verbOptions struct {
 	wait, ignore bool
 	timeout      time.Duration
+	labels       *selector
 }
 
 // addVerbs adds a command for each verb.
@@ -99,10 +101,15 @@ func addVerbs[H handle](parent *cobra.Command, a *app, k kind[H], verbs []verb[H
 	for _, v := range verbs {
 		var o verbOptions
 		cmd := &cobra.Command{
-			Use: v.name + " NAME...", Short: v.short, Long: v.long, SuggestFor: v.suggestFor, ValidArgsFunction: k.names, Example: v.example,
-			Args: atLeastOne(k.one),
-			RunE: func(cmd *cobra.Command, args []string) error { return request(cmd.Context(), a, k, args, v, o) },
+			Use: v.name + " (NAME... | -l SELECTOR)", Short: v.short, Long: v.long, SuggestFor: v.suggestFor, ValidArgsFunction: k.names, Example: v.example,
+			RunE: func(cmd *cobra.Command, args []string) error {
+				if err := namesOrSelector(cmd, args, o.labels, k.one); err != nil {
+					return err
+				}
+				return request(cmd.Context(), a, k, args, v, o)
+			},
 		}
+		o.labels = a.selectorFlag(cmd, "all "+k.word+"s with these labels")
 		if v.want != "" {
 			cmd.Flags().BoolVar(&o.wait, "wait", v.byDefault, "return once it is done")
 			cmd.Flags().Var(quantity.NewDurationFlag(&o.timeout, defaultWait), "timeout", "with --wait: give up after this long")
@@ -138,6 +145,13 @@ func request[H handle](ctx context.Context, a *app, k kind[H], refs []string, v 
 		missing = func(string) {}
 	}
 	found, failed, err := find(ctx, a, k, refs, missing)
+	if o.labels.given() {
+		found, err = k.selected(ctx, o.labels)
+		found = slices.DeleteFunc(found, k.deleting)
+		if err == nil && len(found) == 0 {
+			fmt.Fprintln(a.Err, k.noneSelected())
+		}
+	}
 	if err != nil {
 		return err
 	}

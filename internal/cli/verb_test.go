@@ -66,7 +66,7 @@ func TestAcceptedRequestsArePrintedBeforeTheErrorThatEndsThem(t *testing.T) {
 
 func TestDeleteByLabelsToleratesAPurge(t *testing.T) {
 	a, out := deletes(codes.NotFound).app()
-	err := a.deleteMatching(t.Context(), map[string]string{"team": "a"}, deleteOptions{keepAgents: true})
+	err := a.deleteMatching(t.Context(), deleteOptions{verbOptions: verbOptions{labels: &selector{}}, keepAgents: true})
 	if want := "sandbox/a deleting\nsandbox/b deleting\nsandbox/c deleting\n"; err != nil || out.String() != want {
 		t.Errorf("got %v, printed %q, want %q", err, out.String(), want)
 	}

@@ -30,17 +30,20 @@ const servicePrefix = "service="
 func (a *app) waitCommand() *cobra.Command {
 	var condition string
 	var timeout time.Duration
+	var labels *selector
 	conditions := []string{"ready", "stopped", "paused", "deleted", "failed", servicePrefix}
 	cmd := &cobra.Command{
-		Use: "wait (NAME... [--for CONDITION] | exec/ID)", Short: "Wait until sandboxes reach a state, or an exec ends", ValidArgsFunction: a.sandboxKind().names,
+		Use: "wait ((NAME... | -l SELECTOR) [--for CONDITION] | exec/ID)", Short: "Wait until sandboxes reach a state, or an exec ends", ValidArgsFunction: a.sandboxKind().names,
 		Long: `Wait until each of the sandboxes is ready, stopped, paused, deleted or failed, or until a service of it is ready. It requests no
 change: "agbox stop" and the like do. It fails when the condition can no longer be met, and after --timeout.
 
 With exec/ID, wait until the exec has ended, and exit as its command did, like "agbox exec".`,
 		Example: "  agbox wait web --for=ready --timeout=2m\n  agbox wait web --for=service=db\n  agbox wait web db --for=deleted\n  agbox wait exec/0e12dd5b",
-		Args:    atLeastOne(a.sandboxKind().one),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if bare(kindExec, args[0]) != args[0] {
+			if err := namesOrSelector(cmd, args, labels, a.sandboxKind().one); err != nil {
+				return err
+			}
+			if len(args) > 0 && bare(kindExec, args[0]) != args[0] {
 				if len(args) > 1 || cmd.Flags().Changed("for") {
 					return usagef(cmd, "expected one exec, without --for: the exit code is that of its command")
 				}
@@ -50,9 +53,10 @@ With exec/ID, wait until the exec has ended, and exit as its command did, like "
 			if err != nil {
 				return err
 			}
-			return a.wait(cmd.Context(), args, want, timeout)
+			return a.wait(cmd.Context(), args, labels, want, timeout)
 		},
 	}
+	labels = a.selectorFlag(cmd, "all sandboxes that have these labels now")
 	cmd.Flags().StringVar(&condition, "for", "ready", "ready, stopped, paused, deleted, failed or service=NAME")
 	cmd.Flags().Var(quantity.NewDurationFlag(&timeout, defaultWait), "timeout", "give up after this long")
 	completeFlag(cmd, "for", conditions...)
@@ -91,12 +95,18 @@ func parseCondition(cmd *cobra.Command, text string) (client.Condition, error) {
 	return "", usagef(cmd, "unknown condition %q; known: ready, stopped, paused, deleted, failed, service=NAME", text)
 }
 
-func (a *app) wait(ctx context.Context, refs []string, want client.Condition, timeout time.Duration) error {
+func (a *app) wait(ctx context.Context, refs []string, labels *selector, want client.Condition, timeout time.Duration) error {
 	var missing func(string)
 	if want == client.Deleted {
 		missing = func(ref string) { fmt.Fprintf(a.Err, "sandbox %q does not exist, which counts as deleted\n", ref) }
 	}
 	all, failed, err := find(ctx, a, a.sandboxKind(), refs, missing)
+	if labels.given() {
+		all, err = a.sandboxKind().selected(ctx, labels)
+		if err == nil && len(all) == 0 && want != client.Deleted {
+			err = errors.New(a.sandboxKind().noneSelected())
+		}
+	}
 	if err != nil {
 		return err
 	}

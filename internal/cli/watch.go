@@ -21,7 +21,7 @@ type tableWatch struct {
 	a        *app
 	all      bool // also sandboxes that were deleted before
 	named    bool // only the named sandboxes, until all are deleted
-	selector map[string]string
+	selector selector
 
 	style rowStyle
 	table *table
@@ -30,11 +30,7 @@ type tableWatch struct {
 }
 
 func (a *app) watchSandboxes(cmd *cobra.Command, refs []string, o getOptions) error {
-	selector, err := parseSelector(cmd, o.labels)
-	if err != nil {
-		return err
-	}
-	w := &tableWatch{a: a, all: o.all && len(refs) == 0, named: len(refs) > 0, selector: selector, style: noisy, shown: map[string]string{}}
+	w := &tableWatch{a: a, all: o.all && len(refs) == 0, named: len(refs) > 0, selector: *o.labels, style: noisy, shown: map[string]string{}}
 	if *o.output == "wide" {
 		w.style = full
 	}
@@ -76,10 +72,12 @@ func (w *tableWatch) run(ctx context.Context) error {
 // look adds rows for the sandboxes that have changed. It reads watched sandboxes that are not listed one by one; without
 // names, the next look reads again one whose read failed.
 func (w *tableWatch) look(ctx context.Context) error {
-	found, err := w.a.conn().ListSandboxes(ctx, w.all, w.selector)
+	equal, _ := w.selector.equal()
+	found, err := w.a.conn().ListSandboxes(ctx, w.all, equal)
 	if err != nil {
 		return err
 	}
+	found = having(&w.selector, found)
 	listed := map[string]bool{}
 	for _, sb := range found {
 		listed[sb.GetSandboxId()] = true
