@@ -98,6 +98,9 @@ func (k Kind) Makes() bool {
 	return k.in(EnsureImage, CreatePrimary, CreateService, CopyFiles, StartContainer, Release)
 }
 
+// NeedsRoom reports whether a step fills the engine's disk, so that it waits while a disk is full. No stop, resume or delete has such a step.
+func (k Kind) NeedsRoom() bool { return k.in(CreatePrimary, CreateService, CopyFiles) }
+
 // Reason is why a step runs. The set is closed; it is for operators and not part of the API.
 type Reason string
 

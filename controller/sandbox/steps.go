@@ -21,6 +21,9 @@ import (
 
 // run executes one step. Each step may be repeated, also after a crash.
 func (p *pass) run(ctx context.Context, s plan.Step) error {
+	if why := p.o.NoRoom(); why != "" && s.Kind.NeedsRoom() {
+		return fmt.Errorf("%s: %w", why, errdefs.ErrUnavailable) // the engine's own error on a full disk has no class
+	}
 	id, files, engine := p.rec.ID, p.o.Files, p.o.Engine
 	step := map[plan.Kind]func() error{
 		plan.MakeInputs:       func() error { return second(files.Prepare(id)) },
