@@ -13,8 +13,27 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
+type agentStore interface {
+	agentFinder
+	Agents(f store.AgentFilter) []store.Agent
+	CheckCreateAgent(ctx context.Context, id, name string, spec *agboxv1.AgentSpec) error
+	CreateAgent(ctx context.Context, id, name string, spec *agboxv1.AgentSpec) (store.Agent, error)
+	RequestAgentRun(ctx context.Context, id string) (changed bool, err error)
+	RequestAgentStop(ctx context.Context, id string) (changed bool, err error)
+	RequestAgentDelete(ctx context.Context, id string) (changed bool, err error)
+	RequestMove(ctx context.Context, id, sandboxID string) (changed bool, err error)
+	Sandbox(ctx context.Context, id string) (store.Sandbox, error)
+	List(ctx context.Context, f store.Filter) ([]store.Sandbox, error)
+}
+
+// agents handles the calls that create, read, start, stop, move and delete agents.
+type agents struct {
+	*agentHandles
+	store agentStore
+}
+
 // CreateAgent implements agbox.v1.AgentService.
-func (s *Server) CreateAgent(ctx context.Context, req *agboxv1.CreateAgentRequest) (*agboxv1.CreateAgentResponse, error) {
+func (s *agents) CreateAgent(ctx context.Context, req *agboxv1.CreateAgentRequest) (*agboxv1.CreateAgentResponse, error) {
 	if err := validate.CreateAgent(req).Err(); err != nil {
 		return nil, err
 	}
@@ -26,9 +45,9 @@ func (s *Server) CreateAgent(ctx context.Context, req *agboxv1.CreateAgentReques
 	id := cmp.Or(req.GetAgentId(), uuid.NewString())
 	a := plannedAgent(id, req.GetName(), spec)
 	if req.GetDryRun() {
-		err = s.deps.Store.CheckCreateAgent(ctx, id, req.GetName(), spec)
+		err = s.store.CheckCreateAgent(ctx, id, req.GetName(), spec)
 	} else {
-		a, err = s.deps.Store.CreateAgent(ctx, id, req.GetName(), spec)
+		a, err = s.store.CreateAgent(ctx, id, req.GetName(), spec)
 	}
 	if err != nil {
 		return nil, err
@@ -50,12 +69,12 @@ func plannedAgent(id, name string, spec *agboxv1.AgentSpec) store.Agent {
 
 // sandboxOf returns the ID of the sandbox with the ID ref or, if its delete was not requested, the name ref. The store refuses a
 // deleted sandbox.
-func (s *Server) sandboxOf(ctx context.Context, ref string) (string, error) {
-	sb, err := s.deps.Store.Sandbox(ctx, ref)
+func (s *agents) sandboxOf(ctx context.Context, ref string) (string, error) {
+	sb, err := s.store.Sandbox(ctx, ref)
 	if err == nil && !toBeDeleted(sb) || err != nil && !errdefs.IsNotFound(err) {
 		return sb.ID, err
 	}
-	all, listErr := s.deps.Store.List(ctx, store.Filter{})
+	all, listErr := s.store.List(ctx, store.Filter{})
 	if listErr != nil {
 		return "", listErr
 	}
@@ -71,21 +90,26 @@ func toBeDeleted(sb store.Sandbox) bool {
 	return sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_DELETE
 }
 
-// agentOf returns the agent with the ID ref or, if there is none, the name ref.
-func (s *Server) agentOf(ctx context.Context, ref string) (store.Agent, error) {
-	a, err := s.deps.Store.Agent(ctx, ref)
+type agentFinder interface {
+	Agent(ctx context.Context, id string) (store.Agent, error)
+	AgentByName(ctx context.Context, name string) (store.Agent, error)
+}
+
+// findAgent returns the agent with the ID ref or, if there is none, the name ref.
+func findAgent(ctx context.Context, s agentFinder, ref string) (store.Agent, error) {
+	a, err := s.Agent(ctx, ref)
 	if errdefs.IsNotFound(err) {
-		return s.deps.Store.AgentByName(ctx, ref)
+		return s.AgentByName(ctx, ref)
 	}
 	return a, err
 }
 
 // GetAgent implements agbox.v1.AgentService.
-func (s *Server) GetAgent(ctx context.Context, req *agboxv1.GetAgentRequest) (*agboxv1.GetAgentResponse, error) {
+func (s *agents) GetAgent(ctx context.Context, req *agboxv1.GetAgentRequest) (*agboxv1.GetAgentResponse, error) {
 	if err := required("agent_id", req.GetAgentId()); err != nil {
 		return nil, err
 	}
-	a, err := s.agentOf(ctx, req.GetAgentId())
+	a, err := findAgent(ctx, s.store, req.GetAgentId())
 	if err != nil {
 		return nil, err
 	}
@@ -97,8 +121,8 @@ func (s *Server) GetAgent(ctx context.Context, req *agboxv1.GetAgentRequest) (*a
 }
 
 // ListAgents implements agbox.v1.AgentService. Handles have no spec, like those of sandboxes.
-func (s *Server) ListAgents(_ context.Context, req *agboxv1.ListAgentsRequest) (*agboxv1.ListAgentsResponse, error) {
-	all := s.deps.Store.Agents(store.AgentFilter{SandboxID: req.GetSandboxId(), Labels: req.GetLabelSelector()})
+func (s *agents) ListAgents(_ context.Context, req *agboxv1.ListAgentsRequest) (*agboxv1.ListAgentsResponse, error) {
+	all := s.store.Agents(store.AgentFilter{SandboxID: req.GetSandboxId(), Labels: req.GetLabelSelector()})
 	resp := &agboxv1.ListAgentsResponse{Agents: make([]*agboxv1.AgentHandle, len(all))}
 	for i, a := range all {
 		resp.Agents[i] = s.agentHandle(a, false)
@@ -107,22 +131,22 @@ func (s *Server) ListAgents(_ context.Context, req *agboxv1.ListAgentsRequest) (
 }
 
 // StartAgent implements agbox.v1.AgentService.
-func (s *Server) StartAgent(ctx context.Context, req *agboxv1.StartAgentRequest) (*agboxv1.AcceptedResponse, error) {
-	return requestOf(ctx, "agent_id", req.GetAgentId(), s.deps.Store.RequestAgentRun)
+func (s *agents) StartAgent(ctx context.Context, req *agboxv1.StartAgentRequest) (*agboxv1.AcceptedResponse, error) {
+	return requestOf(ctx, "agent_id", req.GetAgentId(), s.store.RequestAgentRun)
 }
 
 // StopAgent implements agbox.v1.AgentService.
-func (s *Server) StopAgent(ctx context.Context, req *agboxv1.StopAgentRequest) (*agboxv1.AcceptedResponse, error) {
-	return requestOf(ctx, "agent_id", req.GetAgentId(), s.deps.Store.RequestAgentStop)
+func (s *agents) StopAgent(ctx context.Context, req *agboxv1.StopAgentRequest) (*agboxv1.AcceptedResponse, error) {
+	return requestOf(ctx, "agent_id", req.GetAgentId(), s.store.RequestAgentStop)
 }
 
 // DeleteAgent implements agbox.v1.AgentService.
-func (s *Server) DeleteAgent(ctx context.Context, req *agboxv1.DeleteAgentRequest) (*agboxv1.AcceptedResponse, error) {
-	return requestOf(ctx, "agent_id", req.GetAgentId(), s.deps.Store.RequestAgentDelete)
+func (s *agents) DeleteAgent(ctx context.Context, req *agboxv1.DeleteAgentRequest) (*agboxv1.AcceptedResponse, error) {
+	return requestOf(ctx, "agent_id", req.GetAgentId(), s.store.RequestAgentDelete)
 }
 
 // MoveAgent implements agbox.v1.AgentService.
-func (s *Server) MoveAgent(ctx context.Context, req *agboxv1.MoveAgentRequest) (*agboxv1.AcceptedResponse, error) {
+func (s *agents) MoveAgent(ctx context.Context, req *agboxv1.MoveAgentRequest) (*agboxv1.AcceptedResponse, error) {
 	if err := required("agent_id", req.GetAgentId()); err != nil {
 		return nil, err
 	}
@@ -133,50 +157,5 @@ func (s *Server) MoveAgent(ctx context.Context, req *agboxv1.MoveAgentRequest) (
 	if err != nil {
 		return nil, err
 	}
-	return accepted(s.deps.Store.RequestMove(ctx, req.GetAgentId(), sandboxID))
-}
-
-// InterruptAgent implements agbox.v1.AgentService.
-func (s *Server) InterruptAgent(ctx context.Context, req *agboxv1.InterruptAgentRequest) (*agboxv1.AcceptedResponse, error) {
-	return requestOf(ctx, "agent_id", req.GetAgentId(), s.deps.Store.RequestInterrupt)
-}
-
-// PromptAgent implements agbox.v1.AgentService.
-func (s *Server) PromptAgent(ctx context.Context, req *agboxv1.PromptAgentRequest) (*agboxv1.PromptAgentResponse, error) {
-	if err := validate.PromptAgent(req).Err(); err != nil {
-		return nil, err
-	}
-	id := cmp.Or(req.GetPromptId(), uuid.NewString())
-	q, err := s.deps.Store.QueuePrompt(ctx, req.GetAgentId(), id, req.GetText())
-	return &agboxv1.PromptAgentResponse{PromptId: q.PromptID, Ahead: uint32(q.Ahead), LastEventSequence: q.Sequence}, err
-}
-
-// RedeliverPrompt implements agbox.v1.AgentService.
-func (s *Server) RedeliverPrompt(ctx context.Context, req *agboxv1.RedeliverPromptRequest) (*agboxv1.AcceptedResponse, error) {
-	return requestOfPrompt(ctx, req.GetAgentId(), req.GetPromptId(), s.deps.Store.RequestRedelivery)
-}
-
-// WithdrawPrompt implements agbox.v1.AgentService.
-func (s *Server) WithdrawPrompt(ctx context.Context, req *agboxv1.WithdrawPromptRequest) (*agboxv1.AcceptedResponse, error) {
-	return requestOfPrompt(ctx, req.GetAgentId(), req.GetPromptId(), s.deps.Store.WithdrawPrompt)
-}
-
-// requestOfPrompt makes a request about one prompt of an agent.
-func requestOfPrompt(
-	ctx context.Context, agentID, promptID string, method func(ctx context.Context, agentID, promptID string) (bool, error),
-) (*agboxv1.AcceptedResponse, error) {
-	if err := required("prompt_id", promptID); err != nil {
-		return nil, err
-	}
-	return requestOf(ctx, "agent_id", agentID, func(ctx context.Context, id string) (bool, error) { return method(ctx, id, promptID) })
-}
-
-// ListAgentTransitions implements agbox.v1.AgentService.
-func (s *Server) ListAgentTransitions(ctx context.Context, req *agboxv1.ListAgentTransitionsRequest) (*agboxv1.ListAgentTransitionsResponse, error) {
-	if err := required("agent_id", req.GetAgentId()); err != nil {
-		return nil, err
-	}
-	limit := cmp.Or(min(int(req.GetLimit()), batch), batch)
-	list, err := s.deps.Store.Transitions(ctx, req.GetAgentId(), req.GetAfter(), limit)
-	return &agboxv1.ListAgentTransitionsResponse{Transitions: list}, err
+	return accepted(s.store.RequestMove(ctx, req.GetAgentId(), sandboxID))
 }

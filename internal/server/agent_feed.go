@@ -17,16 +17,32 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
+type feedStore interface {
+	Agent(ctx context.Context, id string) (store.Agent, error)
+	Agents(f store.AgentFilter) []store.Agent
+	AgentEvents(ctx context.Context, id string, after uint64, limit int) ([]*agboxv1.AgentEvent, error)
+	Sandbox(ctx context.Context, id string) (store.Sandbox, error)
+	List(ctx context.Context, f store.Filter) ([]store.Sandbox, error)
+	WatchAll() (feed *store.Feed, stop func())
+}
+
+type agentFeeds struct {
+	*lifecycle
+	*handles
+	*agentHandles
+	store feedStore
+}
+
 // SubscribeAgents implements agbox.v1.AgentService. A feed of the store only names what has changed; each item is read when it is sent.
 // Its memory is bounded by the number of agents and sandboxes, however slow the client is.
-func (s *Server) SubscribeAgents(req *agboxv1.SubscribeAgentsRequest, stream grpc.ServerStreamingServer[agboxv1.SubscribeAgentsItem]) error {
+func (s *agentFeeds) SubscribeAgents(req *agboxv1.SubscribeAgentsRequest, stream grpc.ServerStreamingServer[agboxv1.SubscribeAgentsItem]) error {
 	if err := validate.SubscribeAgents(req).Err(); err != nil {
 		return err
 	}
-	changes, stop := s.deps.Store.WatchAll()
+	changes, stop := s.store.WatchAll()
 	defer stop()
 	f := &agentFeed{
-		Server: s, req: req, stream: stream, after: map[string]uint64{}, dirtyAgents: map[string]bool{}, dirtySandboxes: map[string]bool{},
+		agentFeeds: s, req: req, stream: stream, after: map[string]uint64{}, dirtyAgents: map[string]bool{}, dirtySandboxes: map[string]bool{},
 		sentAgents: map[string][sha256.Size]byte{}, sentSandboxes: map[string][sha256.Size]byte{},
 	}
 	return s.whileServing(stream.Context(), func(ctx context.Context) error {
@@ -53,7 +69,7 @@ func (s *Server) SubscribeAgents(req *agboxv1.SubscribeAgentsRequest, stream grp
 
 // agentFeed is one subscription to all agents.
 type agentFeed struct {
-	*Server
+	*agentFeeds
 	req    *agboxv1.SubscribeAgentsRequest
 	stream grpc.ServerStreamingServer[agboxv1.SubscribeAgentsItem]
 	// after are the sequences of the last events that were read, by agent; agents that are not in it are read from the start.
@@ -76,7 +92,7 @@ func (f *agentFeed) mark(agents, sandboxes []string) {
 // begin sends everything that exists.
 func (f *agentFeed) begin(ctx context.Context) error {
 	var agents, sandboxes []string
-	for _, a := range f.deps.Store.Agents(store.AgentFilter{Labels: f.req.GetLabelSelector()}) {
+	for _, a := range f.store.Agents(store.AgentFilter{Labels: f.req.GetLabelSelector()}) {
 		agents = append(agents, a.ID)
 		if !f.req.GetReplay() {
 			f.after[a.ID] = a.Status.GetLastSequence()
@@ -91,7 +107,7 @@ func (f *agentFeed) begin(ctx context.Context) error {
 		return err
 	}
 	if f.req.GetIncludeSandboxes() {
-		all, err := f.deps.Store.List(ctx, store.Filter{Labels: f.req.GetLabelSelector()})
+		all, err := f.store.List(ctx, store.Filter{Labels: f.req.GetLabelSelector()})
 		if err != nil {
 			return err
 		}
@@ -113,9 +129,9 @@ func (f *agentFeed) begin(ctx context.Context) error {
 // checkCursors refuses positions that no event has reached, as after the restore of an older database.
 func (f *agentFeed) checkCursors(ctx context.Context) error {
 	for _, c := range f.req.GetCursors() {
-		a, err := f.deps.Store.Agent(ctx, c.GetAgentId())
+		a, err := f.store.Agent(ctx, c.GetAgentId())
 		if err == nil && c.GetSequence() > a.Status.GetLastSequence() {
-			_, err = f.deps.Store.AgentEvents(ctx, a.ID, c.GetSequence(), 1)
+			_, err = f.store.AgentEvents(ctx, a.ID, c.GetSequence(), 1)
 			return err
 		}
 	}
@@ -148,7 +164,7 @@ func (f *agentFeed) sendAll(ctx context.Context) error {
 func (f *agentFeed) sendSandbox(ctx context.Context, id string) error {
 	_, known := f.sentSandboxes[id]
 	change := &agboxv1.SandboxChange{SandboxId: id}
-	sb, err := f.deps.Store.Sandbox(ctx, id)
+	sb, err := f.store.Sandbox(ctx, id)
 	switch {
 	case errdefs.IsNotFound(err):
 	case err != nil && !errdefs.IsDataLoss(err):
@@ -168,7 +184,7 @@ func (f *agentFeed) sendSandbox(ctx context.Context, id string) error {
 
 // sendAgent sends the state of an agent and one page of its events, if there is news; more: there may be another page.
 func (f *agentFeed) sendAgent(ctx context.Context, id string) (more bool, err error) {
-	a, err := f.deps.Store.Agent(ctx, id)
+	a, err := f.store.Agent(ctx, id)
 	change := &agboxv1.AgentChange{Cursor: &agboxv1.AgentCursor{AgentId: id}}
 	switch {
 	case errdefs.IsNotFound(err):
@@ -211,7 +227,7 @@ func (f *agentFeed) readEvents(ctx context.Context, a store.Agent, change *agbox
 	if through := a.Status.GetTruncatedThrough(); after < through {
 		change.DroppedThrough, after = through, through
 	}
-	page, err := f.deps.Store.AgentEvents(ctx, a.ID, after, batch)
+	page, err := f.store.AgentEvents(ctx, a.ID, after, batch)
 	switch {
 	case errdefs.IsOutOfRange(err), errdefs.IsNotFound(err): // dropped or removed since a was read: its next page says so
 		change.DroppedThrough = 0

@@ -12,7 +12,18 @@ import (
 
 const desiredStopped = "stopped"
 
-func (s *Server) agentHandle(a store.Agent, withSpec bool) *agboxv1.AgentHandle {
+type agentHandleStore interface {
+	Destination(id string) string
+	QueuedPrompts(ctx context.Context, id string, limit int) ([]*storev1.AgentPrompt, error)
+}
+
+// agentHandles shows agents to clients.
+type agentHandles struct {
+	store  agentHandleStore
+	status func(agentID string) (line string, unverified bool)
+}
+
+func (s *agentHandles) agentHandle(a store.Agent, withSpec bool) *agboxv1.AgentHandle {
 	st := a.Status
 	h := &agboxv1.AgentHandle{
 		AgentId: a.ID, Name: a.Name, SandboxId: a.SandboxID, State: st.GetState(), StateChangedAt: nanoseconds(st.GetStateChangedAt()),
@@ -41,19 +52,19 @@ func rung(st *storev1.AgentStatus) agboxv1.AgentRung {
 }
 
 // movesTo is the ID of the sandbox to which an agent can move and is to, or the name of the one that it waits for.
-func (s *Server) movesTo(a store.Agent) string {
+func (s *agentHandles) movesTo(a store.Agent) string {
 	if a.Corrupt || a.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_DELETE {
 		return ""
 	}
-	return cmp.Or(s.deps.Store.Destination(a.ID), a.Desired.GetHome())
+	return cmp.Or(s.store.Destination(a.ID), a.Desired.GetHome())
 }
 
 // agentMessage returns the error, if any, and then what the daemon waits for, if anything.
-func (s *Server) agentMessage(a store.Agent) (text string, unverified bool) {
+func (s *agentHandles) agentMessage(a store.Agent) (text string, unverified bool) {
 	if a.Corrupt {
 		return "its stored record does not decode, so it is left alone; see the daemon's log", true
 	}
-	line, unverified := s.deps.AgentStatus(a.ID)
+	line, unverified := s.status(a.ID)
 	reason := ""
 	if a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_FAILED {
 		reason = a.Status.GetReason()
@@ -81,11 +92,11 @@ const (
 )
 
 // agentQueue returns the prompts that wait or are held; none if the agent's record does not decode.
-func (s *Server) agentQueue(ctx context.Context, a store.Agent) ([]*agboxv1.AgentQueuedPrompt, error) {
+func (s *agentHandles) agentQueue(ctx context.Context, a store.Agent) ([]*agboxv1.AgentQueuedPrompt, error) {
 	if a.Corrupt {
 		return nil, nil
 	}
-	list, err := s.deps.Store.QueuedPrompts(ctx, a.ID, shownPrompts)
+	list, err := s.store.QueuedPrompts(ctx, a.ID, shownPrompts)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/containerd/errdefs"
@@ -9,6 +10,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/agent/conversation"
+	"github.com/agbox/agbox/store"
 )
 
 const (
@@ -18,13 +20,27 @@ const (
 	turnBytes = 3 << 20
 )
 
+type conversationStore interface {
+	Agent(ctx context.Context, id string) (store.Agent, error)
+	AgentEvents(ctx context.Context, id string, after uint64, limit int) ([]*agboxv1.AgentEvent, error)
+	Transitions(ctx context.Context, id string, after uint64, limit int) ([]*agboxv1.AgentTransition, error)
+	WatchAgent(id string) (changed <-chan struct{}, stop func())
+}
+
+// conversations handles the calls that read the history of agents.
+type conversations struct {
+	*lifecycle
+	store   conversationStore
+	reading chan struct{}
+}
+
 // GetAgentConversation implements agbox.v1.AgentService. It is made of the stored events at each call, by the same functions
 // that make the context for a new process.
-func (s *Server) GetAgentConversation(ctx context.Context, req *agboxv1.GetAgentConversationRequest) (*agboxv1.GetAgentConversationResponse, error) {
+func (s *conversations) GetAgentConversation(ctx context.Context, req *agboxv1.GetAgentConversationRequest) (*agboxv1.GetAgentConversationResponse, error) {
 	if err := required("agent_id", req.GetAgentId()); err != nil {
 		return nil, err
 	}
-	a, err := s.deps.Store.Agent(ctx, req.GetAgentId())
+	a, err := s.store.Agent(ctx, req.GetAgentId())
 	if err != nil {
 		return nil, err
 	}
@@ -74,9 +90,9 @@ func selectTurns(turns []conversation.Turn, req *agboxv1.GetAgentConversationReq
 }
 
 // allAgentEvents reads all retained events. If the oldest turns are dropped during the read, it starts again.
-func (s *Server) allAgentEvents(ctx context.Context, id string) (all []*agboxv1.AgentEvent, err error) {
+func (s *conversations) allAgentEvents(ctx context.Context, id string) (all []*agboxv1.AgentEvent, err error) {
 	for after := uint64(0); ; {
-		page, err := s.deps.Store.AgentEvents(ctx, id, after, batch)
+		page, err := s.store.AgentEvents(ctx, id, after, batch)
 		switch {
 		case errdefs.IsOutOfRange(err) && after > 0:
 			all, after = nil, 0
@@ -92,12 +108,12 @@ func (s *Server) allAgentEvents(ctx context.Context, id string) (all []*agboxv1.
 
 // SubscribeAgentEvents implements agbox.v1.AgentService, complete and free of doubles as SubscribeSandboxEvents is: watch,
 // read the newest sequence, then follow the cursor.
-func (s *Server) SubscribeAgentEvents(req *agboxv1.SubscribeAgentEventsRequest, stream grpc.ServerStreamingServer[agboxv1.AgentEvent]) error {
+func (s *conversations) SubscribeAgentEvents(req *agboxv1.SubscribeAgentEventsRequest, stream grpc.ServerStreamingServer[agboxv1.AgentEvent]) error {
 	if err := required("agent_id", req.GetAgentId()); err != nil {
 		return err
 	}
-	sub := &agentSubscription{Server: s, stream: stream, id: req.GetAgentId(), after: req.GetFromSequence(), gaps: req.GetFromSequence() == 0}
-	changed, stop := s.deps.Store.WatchAgent(sub.id)
+	sub := &agentSubscription{conversations: s, stream: stream, id: req.GetAgentId(), after: req.GetFromSequence(), gaps: req.GetFromSequence() == 0}
+	changed, stop := s.store.WatchAgent(sub.id)
 	defer stop()
 	if err := sub.begin(stream.Context()); err != nil {
 		return err
@@ -106,7 +122,7 @@ func (s *Server) SubscribeAgentEvents(req *agboxv1.SubscribeAgentEventsRequest, 
 }
 
 type agentSubscription struct {
-	*Server
+	*conversations
 	stream grpc.ServerStreamingServer[agboxv1.AgentEvent]
 	id     string
 	// after is the sequence of the last event that was sent, or the client's anchor.
@@ -119,21 +135,21 @@ type agentSubscription struct {
 
 // begin checks the anchor and sends the headers, by which the client knows that it is subscribed.
 func (s *agentSubscription) begin(ctx context.Context) error {
-	a, err := s.deps.Store.Agent(ctx, s.id)
+	a, err := s.store.Agent(ctx, s.id)
 	if err != nil {
 		return err
 	}
 	s.newest = a.Status.GetLastSequence()
-	if _, err := s.deps.Store.AgentEvents(ctx, s.id, s.after, 1); err != nil {
+	if _, err := s.store.AgentEvents(ctx, s.id, s.after, 1); err != nil {
 		return err
 	}
 	return s.stream.SendHeader(metadata.MD{})
 }
 
 func (s *agentSubscription) sendBatch(ctx context.Context) (more bool, err error) {
-	events, err := s.deps.Store.AgentEvents(ctx, s.id, s.after, batch)
+	events, err := s.store.AgentEvents(ctx, s.id, s.after, batch)
 	if errdefs.IsOutOfRange(err) && s.gaps && s.after < s.newest {
-		events, err = s.deps.Store.AgentEvents(ctx, s.id, 0, batch) // all that is kept is newer
+		events, err = s.store.AgentEvents(ctx, s.id, 0, batch) // all that is kept is newer
 	}
 	if err != nil {
 		return false, err
@@ -146,4 +162,14 @@ func (s *agentSubscription) sendBatch(ctx context.Context) (more bool, err error
 		}
 	}
 	return len(events) > 0, nil // how many are one batch depends on their size
+}
+
+// ListAgentTransitions implements agbox.v1.AgentService.
+func (s *conversations) ListAgentTransitions(ctx context.Context, req *agboxv1.ListAgentTransitionsRequest) (*agboxv1.ListAgentTransitionsResponse, error) {
+	if err := required("agent_id", req.GetAgentId()); err != nil {
+		return nil, err
+	}
+	limit := cmp.Or(min(int(req.GetLimit()), batch), batch)
+	list, err := s.store.Transitions(ctx, req.GetAgentId(), req.GetAfter(), limit)
+	return &agboxv1.ListAgentTransitionsResponse{Transitions: list}, err
 }

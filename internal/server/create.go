@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/proto"
@@ -17,9 +18,24 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
+type specStore interface {
+	CheckCreate(ctx context.Context, id, name string, spec *agboxv1.CreateSpec, without string) error
+	CreateSandbox(ctx context.Context, id, name string, spec *agboxv1.CreateSpec, r *store.Resolved) (store.Sandbox, error)
+	UpdateSpec(ctx context.Context, id string, timeout time.Duration, change store.SpecChange) (sb store.Sandbox, changed []string, err error)
+	Sandbox(ctx context.Context, id string) (store.Sandbox, error)
+}
+
+// specs handles the calls that carry a spec.
+type specs struct {
+	*handles
+	store         specStore
+	engineRefuses func(*agboxv1.CreateSpec, *storev1.Confinement) validate.Errors
+	home          string
+}
+
 // CreateSandbox implements agbox.v1.SandboxService. It checks in stages: the rules; this host and the engine;
 // conflicts with other sandboxes. Each stage reports all its mistakes, and runs only if the one before found none.
-func (s *Server) CreateSandbox(ctx context.Context, req *agboxv1.CreateSandboxRequest) (*agboxv1.CreateSandboxResponse, error) {
+func (s *specs) CreateSandbox(ctx context.Context, req *agboxv1.CreateSandboxRequest) (*agboxv1.CreateSandboxResponse, error) {
 	spec, err := s.finalSpec(req)
 	if err != nil {
 		return nil, err
@@ -28,15 +44,15 @@ func (s *Server) CreateSandbox(ctx context.Context, req *agboxv1.CreateSandboxRe
 		return nil, err
 	}
 	resolved, broken := s.checkHost(spec)
-	if err := append(broken, s.deps.EngineRefuses(spec, resolved.Confinement)...).Err(); err != nil {
+	if err := append(broken, s.engineRefuses(spec, resolved.Confinement)...).Err(); err != nil {
 		return nil, err
 	}
 	id := cmp.Or(req.GetSandboxId(), uuid.NewString())
 	sb := store.Sandbox{ID: id, Name: req.GetName(), Spec: spec, Desired: &storev1.Desired{Confinement: resolved.Confinement}}
 	if req.GetDryRun() {
-		err = s.deps.Store.CheckCreate(ctx, id, req.GetName(), spec, req.GetReplaces())
+		err = s.store.CheckCreate(ctx, id, req.GetName(), spec, req.GetReplaces())
 	} else {
-		sb, err = s.deps.Store.CreateSandbox(ctx, id, req.GetName(), spec, resolved)
+		sb, err = s.store.CreateSandbox(ctx, id, req.GetName(), spec, resolved)
 	}
 	if err != nil {
 		return nil, err
@@ -51,7 +67,7 @@ type specRequest interface {
 }
 
 // finalSpec merges create_spec over config_yaml and gives the result its one form, with host paths resolved on this host.
-func (s *Server) finalSpec(req specRequest) (*agboxv1.CreateSpec, error) {
+func (s *specs) finalSpec(req specRequest) (*agboxv1.CreateSpec, error) {
 	spec, err := s.mergedSpec(req)
 	if err == nil {
 		hostfiles.ResolveParents(spec)
@@ -59,14 +75,14 @@ func (s *Server) finalSpec(req specRequest) (*agboxv1.CreateSpec, error) {
 	return spec, err
 }
 
-func (s *Server) mergedSpec(req specRequest) (*agboxv1.CreateSpec, error) {
+func (s *specs) mergedSpec(req specRequest) (*agboxv1.CreateSpec, error) {
 	if len(req.GetConfigYaml()) == 0 {
 		if req.GetCreateSpec() == nil {
 			return nil, invalid("create_spec", "create_spec is required")
 		}
 		return validate.Normalize(req.GetCreateSpec()), nil
 	}
-	base, err := manifest.ParseSpec(req.GetConfigYaml(), s.deps.Home)
+	base, err := manifest.ParseSpec(req.GetConfigYaml(), s.home)
 	if err != nil {
 		return nil, invalid("config_yaml", "invalid config_yaml: "+err.Error())
 	}
@@ -90,11 +106,11 @@ func checkCreate(req *agboxv1.CreateSandboxRequest, spec *agboxv1.CreateSpec) (b
 }
 
 // checkHost checks the host paths that the spec names, resolves the tools' paths, and applies the rules in force.
-func (s *Server) checkHost(spec *agboxv1.CreateSpec) (*store.Resolved, validate.Errors) {
+func (s *specs) checkHost(spec *agboxv1.CreateSpec) (*store.Resolved, validate.Errors) {
 	broken := hostfiles.CheckMounts(spec.GetMounts())
 	broken = append(broken, hostfiles.CheckCopies(spec.GetCopies())...)
-	tools, missing := hostfiles.ResolveTools(spec.GetBuiltinTools(), s.deps.Home, os.Getenv)
-	rules := s.deps.Rules()
+	tools, missing := hostfiles.ResolveTools(spec.GetBuiltinTools(), s.home, os.Getenv)
+	rules := s.rules()
 	broken = append(broken, missing...)
 	hidden, refused := judgeMounts(rules.Mounts, mountsOf(spec, tools))
 	if len(broken) == 0 { // an invalid path has one mistake only

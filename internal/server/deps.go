@@ -12,65 +12,22 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/internal/host/mountpolicy"
-	"github.com/agbox/agbox/store"
 )
 
-// Store are the methods of the store that the server needs.
+// Store has the methods of the store that the handlers need; each group of handlers declares its own.
 type Store interface {
-	InstanceID() string
-	CheckCreate(ctx context.Context, id, name string, spec *agboxv1.CreateSpec, without string) error
-	CreateSandbox(ctx context.Context, id, name string, spec *agboxv1.CreateSpec, r *store.Resolved) (store.Sandbox, error)
-	UpdateSpec(ctx context.Context, id string, timeout time.Duration, change store.SpecChange) (sb store.Sandbox, changed []string, err error)
-	RequestPause(ctx context.Context, id, reason string) (changed bool, err error)
-	RequestStop(ctx context.Context, id, reason string) (changed bool, err error)
-	RequestResume(ctx context.Context, id string) (changed bool, err error)
-	RequestRecover(ctx context.Context, id string) (changed bool, err error)
-	RequestDelete(ctx context.Context, id, reason string) (changed bool, err error)
-	RequestDeleteKeepingAgents(ctx context.Context, id, reason string) (changed bool, err error)
-	RequestDeleteWithVolumes(ctx context.Context, id, reason string, keepAgents bool) (changed bool, err error)
-	RequestDeleteMatching(ctx context.Context, selector map[string]string, reason string) (ids []string, err error)
-	SetTimeout(ctx context.Context, id string, t store.Timeout) (deadline time.Time, changed bool, err error)
-	CreateExec(ctx context.Context, req *agboxv1.CreateExecRequest) (store.Exec, error)
-	RequestCancel(ctx context.Context, execID string) (changed bool, err error)
-	Sandbox(ctx context.Context, id string) (store.Sandbox, error)
-	List(ctx context.Context, f store.Filter) ([]store.Sandbox, error)
-	Exec(ctx context.Context, execID string) (store.Exec, error)
-	ActiveExecs(sandboxID string) []string
-	Execs(ctx context.Context, f store.ExecFilter) (store.ExecPage, error)
-	Events(ctx context.Context, id string, after uint64, limit int) ([]*agboxv1.SandboxEvent, error)
-	EventsAfter(ctx context.Context, id string, c store.Cursor, limit int) ([]*agboxv1.SandboxEvent, error)
-	Watch(id string) (changed <-chan struct{}, stop func())
-
-	CheckCreateAgent(ctx context.Context, id, name string, spec *agboxv1.AgentSpec) error
-	CreateAgent(ctx context.Context, id, name string, spec *agboxv1.AgentSpec) (store.Agent, error)
-	RequestAgentRun(ctx context.Context, id string) (changed bool, err error)
-	RequestAgentStop(ctx context.Context, id string) (changed bool, err error)
-	RequestAgentDelete(ctx context.Context, id string) (changed bool, err error)
-	RequestMove(ctx context.Context, id, sandboxID string) (changed bool, err error)
-	Destination(id string) string
-	RequestInterrupt(ctx context.Context, id string) (changed bool, err error)
-	QueuedPrompts(ctx context.Context, id string, limit int) ([]*storev1.AgentPrompt, error)
-	QueuePrompt(ctx context.Context, id, promptID, text string) (store.Queued, error)
-	RequestRedelivery(ctx context.Context, id, promptID string) (changed bool, err error)
-	WithdrawPrompt(ctx context.Context, id, promptID string) (changed bool, err error)
-	Agent(ctx context.Context, id string) (store.Agent, error)
-	AgentByName(ctx context.Context, name string) (store.Agent, error)
-	Agents(f store.AgentFilter) []store.Agent
-	AgentEvents(ctx context.Context, id string, after uint64, limit int) ([]*agboxv1.AgentEvent, error)
-	Transitions(ctx context.Context, id string, after uint64, limit int) ([]*agboxv1.AgentTransition, error)
-	WatchAgent(id string) (changed <-chan struct{}, stop func())
-	WatchAll() (feed *store.Feed, stop func())
+	specStore
+	sandboxStore
+	lifetimeStore
+	execStore
+	eventStore
+	agentStore
+	agentHandleStore
+	promptStore
+	conversationStore
+	feedStore
+	// Drain returns the drain under way, or nil.
 	Drain() *storev1.DrainRecord
-}
-
-// Drainer ends the work of the daemon in good order.
-type Drainer interface {
-	// Drain starts a drain and returns. Errors: Refusal DRAIN_INVALID_STATE during another drain.
-	Drain(ctx context.Context, o store.DrainOptions) (*agboxv1.DrainStatus, error)
-	// Undrain ends it. changed is false if there was none.
-	Undrain(ctx context.Context) (changed bool, err error)
-	// DrainStatus must not block.
-	DrainStatus() *agboxv1.DrainStatus
 }
 
 // Rules are the part of the configuration under which a create is accepted. What they make of a spec is recorded.

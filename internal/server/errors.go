@@ -22,6 +22,8 @@ import (
 const (
 	domain        = "agents-sandbox"
 	reasonInvalid = "INVALID_SPEC"
+	// reasonDraining is the reason of the UNAVAILABLE with which streams end when the daemon stops after a drain.
+	reasonDraining = "DRAINING"
 
 	// An error is sent in HTTP/2 trailers, of which some clients accept at most 8 KiB.
 	maxViolations   = 8
@@ -61,6 +63,18 @@ func (s *Server) toStatus(method string, err error) error {
 		return err // the stream has ended: the client does not read this
 	}
 	return s.trouble(method, err)
+}
+
+// stoppingReason returns the text and the reason of the status with which streams end.
+func (s *Server) stoppingReason() (reason, message string) {
+	d := s.deps.Store.Drain()
+	switch {
+	case d == nil:
+		return code.Code_UNAVAILABLE.String(), errStopping.Error()
+	case d.GetReason() != "":
+		return reasonDraining, "agboxd is draining and stopping: " + d.GetReason()
+	}
+	return reasonDraining, "agboxd is draining and stopping"
 }
 
 // trouble logs an internal error, and returns a status with the request ID of the log line instead of the error's text.

@@ -12,7 +12,17 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-func (s *Server) handle(sb store.Sandbox, withSpec bool) *agboxv1.SandboxHandle {
+// handles shows sandboxes to clients.
+type handles struct {
+	status         func(sandboxID string) string
+	ports          func(sandboxID string) []*agboxv1.PublishedPort
+	nameless       func(sandboxID string) bool
+	mainLogs       func(sandboxID string) (stdout, stderr string)
+	rules          func() Rules
+	defaultTimeout func() time.Duration
+}
+
+func (s *handles) handle(sb store.Sandbox, withSpec bool) *agboxv1.SandboxHandle {
 	h := &agboxv1.SandboxHandle{
 		SandboxId: sb.ID, Name: sb.Name, State: sb.State, LastEventSequence: sb.LastSequence,
 		RequiredServices: sb.Spec.GetRequiredServices(), OptionalServices: sb.Spec.GetOptionalServices(),
@@ -23,10 +33,10 @@ func (s *Server) handle(sb store.Sandbox, withSpec bool) *agboxv1.SandboxHandle 
 		Services: services(sb), Restarts: sb.Progress.GetRestarts().GetCount(),
 	}
 	if sb.State == agboxv1.SandboxState_SANDBOX_STATE_READY {
-		h.Ports = s.deps.Ports(sb.ID)
+		h.Ports = s.ports(sb.ID)
 	}
 	if len(sb.Spec.GetCommand()) > 0 {
-		h.StdoutLogPath, h.StderrLogPath = s.deps.MainLogs(sb.ID)
+		h.StdoutLogPath, h.StderrLogPath = s.mainLogs(sb.ID)
 	}
 	s.showLifetime(h, sb)
 	if withSpec {
@@ -40,8 +50,8 @@ func (s *Server) handle(sb store.Sandbox, withSpec bool) *agboxv1.SandboxHandle 
 }
 
 // runtimeWarnings returns a sentence for what the runtime of a running sandbox can't do.
-func (s *Server) runtimeWarnings(sb store.Sandbox) []string {
-	if sb.State != agboxv1.SandboxState_SANDBOX_STATE_READY || !s.deps.Nameless(sb.ID) {
+func (s *handles) runtimeWarnings(sb store.Sandbox) []string {
+	if sb.State != agboxv1.SandboxState_SANDBOX_STATE_READY || !s.nameless(sb.ID) {
 		return nil
 	}
 	return []string{"no host name resolves in this sandbox: its runtime does not reach the engine's DNS server; gVisor's runsc does with " +
@@ -69,14 +79,14 @@ func serviceStatus(name string, required bool, p *storev1.Progress) *agboxv1.Ser
 	return out
 }
 
-func (s *Server) statusMessage(sb store.Sandbox) string {
+func (s *handles) statusMessage(sb store.Sandbox) string {
 	switch {
 	case sb.Corrupt:
 		return "its stored record does not decode, so it is left alone; see the daemon's log"
 	case sb.State == agboxv1.SandboxState_SANDBOX_STATE_DELETED:
 		return ""
 	}
-	return s.deps.Status(sb.ID)
+	return s.status(sb.ID)
 }
 
 // pendingState returns the requested state while it is not reached, or "".
@@ -96,25 +106,6 @@ func pendingState(sb store.Sandbox) string {
 		}
 	}
 	return ""
-}
-
-func (s *Server) execStatus(e store.Exec) *agboxv1.ExecStatus {
-	out := &agboxv1.ExecStatus{
-		ExecId: e.ID, SandboxId: e.SandboxID, State: agboxv1.ExecState_EXEC_STATE_RUNNING,
-		Command: e.Request.GetCommand(), Cwd: e.Request.GetCwd(), EnvOverrides: e.Request.GetEnvOverrides(),
-		User: e.Request.GetUser(), Timeout: e.Request.GetTimeout(),
-		LastEventSequence: e.Anchor, CreatedAt: nanoseconds(e.Desired.GetCreatedAt()),
-	}
-	out.StdoutLogPath, out.StderrLogPath = s.deps.Logs(e.SandboxID, e.ID)
-	if e.End == nil {
-		return out
-	}
-	out.State, out.ExitCode, out.OomKilled = agboxv1.ExecState(e.End.GetState()), e.End.GetExitCode(), e.End.GetOomKilled()
-	out.OomKills = e.End.GetOomKills()
-	out.ErrorCode, out.Error = e.End.GetErrorCode(), e.End.GetErrorMessage()
-	out.StdoutDroppedBytes, out.StderrDroppedBytes = e.End.GetStdoutDroppedBytes(), e.End.GetStderrDroppedBytes()
-	out.StartedAt, out.EndedAt = nanoseconds(e.End.GetStartedAt()), nanoseconds(e.End.GetEndedAt())
-	return out
 }
 
 // nanoseconds returns nil for 0, which stands for "not known" in stored records.

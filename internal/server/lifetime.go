@@ -15,28 +15,44 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
+type lifetimeStore interface {
+	Sandbox(ctx context.Context, id string) (store.Sandbox, error)
+	RequestPause(ctx context.Context, id, reason string) (changed bool, err error)
+	RequestResume(ctx context.Context, id string) (changed bool, err error)
+	RequestRecover(ctx context.Context, id string) (changed bool, err error)
+	SetTimeout(ctx context.Context, id string, t store.Timeout) (deadline time.Time, changed bool, err error)
+}
+
+// lifetimes handles the calls that pause, resume and prolong sandboxes.
+type lifetimes struct {
+	*handles
+	store   lifetimeStore
+	explain func(ctx context.Context, sandboxID string) (*agboxv1.ExplainResponse, error)
+	now     func() time.Time
+}
+
 // PauseSandbox implements agbox.v1.SandboxService.
-func (s *Server) PauseSandbox(ctx context.Context, req *agboxv1.PauseSandboxRequest) (*agboxv1.AcceptedResponse, error) {
-	return requestOf(ctx, "sandbox_id", req.GetSandboxId(), because(s.deps.Store.RequestPause, reasonPause))
+func (s *lifetimes) PauseSandbox(ctx context.Context, req *agboxv1.PauseSandboxRequest) (*agboxv1.AcceptedResponse, error) {
+	return requestOf(ctx, "sandbox_id", req.GetSandboxId(), because(s.store.RequestPause, reasonPause))
 }
 
 // ResumeSandbox implements agbox.v1.SandboxService. If another client's resume has completed between the caller's
 // read and its request, the request succeeds, so that of several concurrent resumes none is refused.
-func (s *Server) ResumeSandbox(ctx context.Context, req *agboxv1.ResumeSandboxRequest) (*agboxv1.AcceptedResponse, error) {
+func (s *lifetimes) ResumeSandbox(ctx context.Context, req *agboxv1.ResumeSandboxRequest) (*agboxv1.AcceptedResponse, error) {
 	if err := required("sandbox_id", req.GetSandboxId()); err != nil {
 		return nil, err
 	}
-	was, err := s.deps.Store.Sandbox(ctx, req.GetSandboxId())
+	was, err := s.store.Sandbox(ctx, req.GetSandboxId())
 	if err != nil {
 		return nil, err
 	}
 	if req.GetRecover() {
 		err = s.recoverSandbox(ctx, was)
 	} else {
-		_, err = s.deps.Store.RequestResume(ctx, was.ID)
+		_, err = s.store.RequestResume(ctx, was.ID)
 	}
 	if errdefs.IsFailedPrecondition(err) && resumable(was) {
-		now, again := s.deps.Store.Sandbox(ctx, was.ID)
+		now, again := s.store.Sandbox(ctx, was.ID)
 		if again == nil && runs(now) {
 			err = nil
 		}
@@ -49,15 +65,15 @@ const recoverLook = 2 * time.Second
 
 // recoverSandbox refuses a sandbox with a missing container. If the engine does not answer, it accepts the request, and the reconciler
 // checks it.
-func (s *Server) recoverSandbox(ctx context.Context, was store.Sandbox) error {
+func (s *lifetimes) recoverSandbox(ctx context.Context, was store.Sandbox) error {
 	if was.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED {
 		look, cancel := context.WithTimeout(ctx, recoverLook)
 		defer cancel()
-		if e, err := s.deps.Explain(look, was.ID); err == nil && e.GetResumeRefusal() != "" {
+		if e, err := s.explain(look, was.ID); err == nil && e.GetResumeRefusal() != "" {
 			return store.RefuseResume(was.ID, e.GetResumeRefusal())
 		}
 	}
-	_, err := s.deps.Store.RequestRecover(ctx, was.ID)
+	_, err := s.store.RequestRecover(ctx, was.ID)
 	return err
 }
 
@@ -79,8 +95,8 @@ func runs(sb store.Sandbox) bool {
 }
 
 // SetSandboxTimeout implements agbox.v1.SandboxService.
-func (s *Server) SetSandboxTimeout(ctx context.Context, req *agboxv1.SetSandboxTimeoutRequest) (*agboxv1.SetSandboxTimeoutResponse, error) {
-	if err := validate.SetTimeout(req, s.deps.Now()).Err(); err != nil {
+func (s *lifetimes) SetSandboxTimeout(ctx context.Context, req *agboxv1.SetSandboxTimeoutRequest) (*agboxv1.SetSandboxTimeoutResponse, error) {
+	if err := validate.SetTimeout(req, s.now()).Err(); err != nil {
 		return nil, err
 	}
 	t := store.Timeout{After: req.GetTimeout().AsDuration(), OnlyExtend: req.GetOnlyExtend()}
@@ -88,18 +104,18 @@ func (s *Server) SetSandboxTimeout(ctx context.Context, req *agboxv1.SetSandboxT
 		t.At = at.AsTime()
 	}
 	if t.OnlyExtend {
-		sb, err := s.deps.Store.Sandbox(ctx, req.GetSandboxId())
+		sb, err := s.store.Sandbox(ctx, req.GetSandboxId())
 		if err != nil {
 			return nil, err
 		}
 		t.Begins = s.timeout(sb)
 	}
-	deadline, changed, err := s.deps.Store.SetTimeout(ctx, req.GetSandboxId(), t)
+	deadline, changed, err := s.store.SetTimeout(ctx, req.GetSandboxId(), t)
 	return &agboxv1.SetSandboxTimeoutResponse{DeadlineAt: timestamp(deadline), Changed: changed}, err
 }
 
 // showLifetime fills in when and how the sandbox ends, and whether it passed while PAUSED.
-func (s *Server) showLifetime(h *agboxv1.SandboxHandle, sb store.Sandbox) {
+func (s *handles) showLifetime(h *agboxv1.SandboxHandle, sb store.Sandbox) {
 	timeout := s.timeout(sb)
 	if timeout > 0 {
 		h.Timeout = durationpb.New(timeout)
@@ -117,9 +133,9 @@ func (s *Server) showLifetime(h *agboxv1.SandboxHandle, sb store.Sandbox) {
 }
 
 // timeout is how long a sandbox may run after READY; 0: forever.
-func (s *Server) timeout(sb store.Sandbox) time.Duration {
+func (s *handles) timeout(sb store.Sandbox) time.Duration {
 	if own := sb.Spec.GetTimeout(); own != nil {
 		return own.AsDuration()
 	}
-	return s.deps.DefaultTimeout()
+	return s.defaultTimeout()
 }

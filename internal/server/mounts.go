@@ -112,12 +112,12 @@ func judgeCopies(policy mountpolicy.Policy, copies []*agboxv1.CopySpec) (broken 
 }
 
 // warnings lists the mounts of a sandbox that would be refused or covered if it were created now. Its containers stay as they are.
-func (s *Server) warnings(sb store.Sandbox) (all []string) {
+func (s *handles) warnings(sb store.Sandbox) (all []string) {
 	mounts := mountsOf(sb.Spec, sb.Desired.GetToolMounts())
 	if len(mounts) == 0 {
 		return nil
 	}
-	now, broken := judgeMounts(s.deps.Rules().Mounts, mounts)
+	now, broken := judgeMounts(s.rules().Mounts, mounts)
 	for _, b := range broken {
 		all = append(all, b.Message+"; this sandbox was accepted earlier and keeps it")
 	}

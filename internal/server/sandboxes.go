@@ -15,19 +15,38 @@ const (
 	reasonDelete = "delete_requested"
 )
 
+type sandboxStore interface {
+	InstanceID() string
+	Sandbox(ctx context.Context, id string) (store.Sandbox, error)
+	List(ctx context.Context, f store.Filter) ([]store.Sandbox, error)
+	RequestStop(ctx context.Context, id, reason string) (changed bool, err error)
+	RequestDelete(ctx context.Context, id, reason string) (changed bool, err error)
+	RequestDeleteKeepingAgents(ctx context.Context, id, reason string) (changed bool, err error)
+	RequestDeleteWithVolumes(ctx context.Context, id, reason string, keepAgents bool) (changed bool, err error)
+	RequestDeleteMatching(ctx context.Context, selector map[string]string, reason string) (ids []string, err error)
+}
+
+// sandboxes handles the calls that read, stop and delete sandboxes.
+type sandboxes struct {
+	*handles
+	store   sandboxStore
+	engine  func() string
+	version string
+}
+
 // Ping implements agbox.v1.SandboxService.
-func (s *Server) Ping(context.Context, *agboxv1.PingRequest) (*agboxv1.PingResponse, error) {
+func (s *sandboxes) Ping(context.Context, *agboxv1.PingRequest) (*agboxv1.PingResponse, error) {
 	return &agboxv1.PingResponse{
-		Version: s.deps.Version, Daemon: "agboxd", EngineProblem: s.deps.Engine(), InstanceId: s.deps.Store.InstanceID(),
+		Version: s.version, Daemon: "agboxd", EngineProblem: s.engine(), InstanceId: s.store.InstanceID(),
 	}, nil
 }
 
 // GetSandbox implements agbox.v1.SandboxService.
-func (s *Server) GetSandbox(ctx context.Context, req *agboxv1.GetSandboxRequest) (*agboxv1.GetSandboxResponse, error) {
+func (s *sandboxes) GetSandbox(ctx context.Context, req *agboxv1.GetSandboxRequest) (*agboxv1.GetSandboxResponse, error) {
 	if err := required("sandbox_id", req.GetSandboxId()); err != nil {
 		return nil, err
 	}
-	sb, err := s.deps.Store.Sandbox(ctx, req.GetSandboxId())
+	sb, err := s.store.Sandbox(ctx, req.GetSandboxId())
 	if err != nil {
 		return nil, err
 	}
@@ -36,8 +55,8 @@ func (s *Server) GetSandbox(ctx context.Context, req *agboxv1.GetSandboxRequest)
 
 // ListSandboxes implements agbox.v1.SandboxService. Handles have no spec, because many large specs would exceed the
 // message size that clients accept.
-func (s *Server) ListSandboxes(ctx context.Context, req *agboxv1.ListSandboxesRequest) (*agboxv1.ListSandboxesResponse, error) {
-	all, err := s.deps.Store.List(ctx, store.Filter{IncludeDeleted: req.GetIncludeDeleted(), Labels: req.GetLabelSelector()})
+func (s *sandboxes) ListSandboxes(ctx context.Context, req *agboxv1.ListSandboxesRequest) (*agboxv1.ListSandboxesResponse, error) {
+	all, err := s.store.List(ctx, store.Filter{IncludeDeleted: req.GetIncludeDeleted(), Labels: req.GetLabelSelector()})
 	if err != nil {
 		return nil, err
 	}
@@ -49,30 +68,30 @@ func (s *Server) ListSandboxes(ctx context.Context, req *agboxv1.ListSandboxesRe
 }
 
 // StopSandbox implements agbox.v1.SandboxService.
-func (s *Server) StopSandbox(ctx context.Context, req *agboxv1.StopSandboxRequest) (*agboxv1.AcceptedResponse, error) {
-	return requestOf(ctx, "sandbox_id", req.GetSandboxId(), because(s.deps.Store.RequestStop, reasonStop))
+func (s *sandboxes) StopSandbox(ctx context.Context, req *agboxv1.StopSandboxRequest) (*agboxv1.AcceptedResponse, error) {
+	return requestOf(ctx, "sandbox_id", req.GetSandboxId(), because(s.store.RequestStop, reasonStop))
 }
 
 // DeleteSandbox implements agbox.v1.SandboxService.
-func (s *Server) DeleteSandbox(ctx context.Context, req *agboxv1.DeleteSandboxRequest) (*agboxv1.AcceptedResponse, error) {
-	request := s.deps.Store.RequestDelete
+func (s *sandboxes) DeleteSandbox(ctx context.Context, req *agboxv1.DeleteSandboxRequest) (*agboxv1.AcceptedResponse, error) {
+	request := s.store.RequestDelete
 	switch {
 	case req.GetVolumes():
 		request = func(ctx context.Context, id, reason string) (bool, error) {
-			return s.deps.Store.RequestDeleteWithVolumes(ctx, id, reason, req.GetKeepAgents())
+			return s.store.RequestDeleteWithVolumes(ctx, id, reason, req.GetKeepAgents())
 		}
 	case req.GetKeepAgents():
-		request = s.deps.Store.RequestDeleteKeepingAgents
+		request = s.store.RequestDeleteKeepingAgents
 	}
 	return requestOf(ctx, "sandbox_id", req.GetSandboxId(), because(request, reasonDelete))
 }
 
 // DeleteSandboxes implements agbox.v1.SandboxService.
-func (s *Server) DeleteSandboxes(ctx context.Context, req *agboxv1.DeleteSandboxesRequest) (*agboxv1.DeleteSandboxesResponse, error) {
+func (s *sandboxes) DeleteSandboxes(ctx context.Context, req *agboxv1.DeleteSandboxesRequest) (*agboxv1.DeleteSandboxesResponse, error) {
 	if err := validate.LabelSelector(req.GetLabelSelector()).Err(); err != nil {
 		return nil, err
 	}
-	ids, err := s.deps.Store.RequestDeleteMatching(ctx, req.GetLabelSelector(), reasonDelete)
+	ids, err := s.store.RequestDeleteMatching(ctx, req.GetLabelSelector(), reasonDelete)
 	return &agboxv1.DeleteSandboxesResponse{DeletedSandboxIds: ids, DeletedCount: uint32(len(ids))}, err
 }
 

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -31,23 +30,40 @@ const (
 
 // Server is the gRPC server of one daemon.
 type Server struct {
-	agboxv1.UnimplementedSandboxServiceServer
-	agboxv1.UnimplementedAgentServiceServer
-	agboxv1.UnimplementedAdminServiceServer
-
-	deps     Deps
-	grpc     *grpc.Server
-	stopping context.Context // done when Shutdown begins
-	stop     context.CancelFunc
-	backups  atomic.Int32 // under way
-	reading  chan struct{}
-	gate     *admission.Gate
+	*lifecycle
+	deps Deps
+	grpc *grpc.Server
+	gate *admission.Gate
 }
+
+// Each service is made of groups of handlers, which declare what they need of the store. A call without a handler does not compile.
+type (
+	sandboxService struct {
+		agboxv1.UnsafeSandboxServiceServer
+		*specs
+		*sandboxes
+		*lifetimes
+		*execs
+		*events
+		*serviceLogs
+		*volumes
+	}
+	agentService struct {
+		agboxv1.UnsafeAgentServiceServer
+		*agents
+		*prompts
+		*conversations
+		*agentFeeds
+	}
+	adminService struct {
+		agboxv1.UnsafeAdminServiceServer
+		*admin
+	}
+)
 
 // New returns a server that is not yet serving.
 func New(d Deps) *Server {
-	s := &Server{deps: d, reading: make(chan struct{}, readers), gate: newGate()}
-	s.stopping, s.stop = context.WithCancel(context.Background())
+	s := &Server{lifecycle: newLifecycle(), deps: d, gate: newGate()}
 	s.grpc = grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxRequestBytes),
 		grpc.MaxConcurrentStreams(maxStreams),
@@ -57,11 +73,32 @@ func New(d Deps) *Server {
 		grpc.StreamInterceptor(s.interceptStream),
 		s.gate.Codec(),
 	)
-	for _, desc := range []grpc.ServiceDesc{
-		agboxv1.SandboxService_ServiceDesc, agboxv1.AgentService_ServiceDesc, agboxv1.AdminService_ServiceDesc,
-	} {
-		s.grpc.RegisterService(s.gate.Limit(desc, s.refuse), s)
+	h := &handles{
+		status: d.Status, ports: d.Ports, nameless: d.Nameless, mainLogs: d.MainLogs, rules: d.Rules, defaultTimeout: d.DefaultTimeout,
 	}
+	ah := &agentHandles{store: d.Store, status: d.AgentStatus}
+	register := func(desc grpc.ServiceDesc, handlers any) {
+		s.grpc.RegisterService(s.gate.Limit(desc, s.refuse), handlers)
+	}
+	register(agboxv1.SandboxService_ServiceDesc, agboxv1.SandboxServiceServer(sandboxService{
+		specs:       &specs{handles: h, store: d.Store, engineRefuses: d.EngineRefuses, home: d.Home},
+		sandboxes:   &sandboxes{handles: h, store: d.Store, engine: d.Engine, version: d.Version},
+		lifetimes:   &lifetimes{handles: h, store: d.Store, explain: d.Explain, now: d.Now},
+		execs:       &execs{store: d.Store, logs: d.Logs},
+		events:      &events{lifecycle: s.lifecycle, store: d.Store},
+		serviceLogs: &serviceLogs{store: d.Store, update: d.ServiceLog},
+		volumes:     &volumes{list: d.Volumes, remove: d.RemoveVolume},
+	}))
+	register(agboxv1.AgentService_ServiceDesc, agboxv1.AgentServiceServer(agentService{
+		agents:        &agents{agentHandles: ah, store: d.Store},
+		prompts:       &prompts{store: d.Store},
+		conversations: &conversations{lifecycle: s.lifecycle, store: d.Store, reading: make(chan struct{}, readers)},
+		agentFeeds:    &agentFeeds{lifecycle: s.lifecycle, handles: h, agentHandles: ah, store: d.Store},
+	}))
+	register(agboxv1.AdminService_ServiceDesc, agboxv1.AdminServiceServer(adminService{admin: &admin{
+		lifecycle: s.lifecycle, agents: d.Store, confirmEngine: d.ConfirmEngine, collectGarbage: d.CollectGarbage, explain: d.Explain,
+		explainAgent: d.ExplainAgent, drainer: d.Drainer, drainWait: d.DrainWait, backup: d.Backup,
+	}}))
 	return s
 }
 
@@ -92,11 +129,23 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// lifecycle ends long calls when the server stops.
+type lifecycle struct {
+	stopping context.Context // done when Shutdown begins
+	stop     context.CancelFunc
+}
+
+func newLifecycle() *lifecycle {
+	l := &lifecycle{}
+	l.stopping, l.stop = context.WithCancel(context.Background())
+	return l
+}
+
 // whileServing runs a call with a context that ends when the server stops; then its error is errStopping.
-func (s *Server) whileServing(ctx context.Context, run func(context.Context) error) error {
+func (l *lifecycle) whileServing(ctx context.Context, run func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(s.stopping, func() { cancel(errStopping) })()
+	defer context.AfterFunc(l.stopping, func() { cancel(errStopping) })()
 	err := run(ctx)
 	if err != nil && errors.Is(context.Cause(ctx), errStopping) {
 		return errStopping

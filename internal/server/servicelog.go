@@ -12,12 +12,19 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
+type serviceLogs struct {
+	store interface {
+		Sandbox(ctx context.Context, id string) (store.Sandbox, error)
+	}
+	update func(ctx context.Context, sandboxID, service string) (path, problem string, err error)
+}
+
 // GetServiceLog implements agbox.v1.SandboxService.
-func (s *Server) GetServiceLog(ctx context.Context, req *agboxv1.GetServiceLogRequest) (*agboxv1.GetServiceLogResponse, error) {
+func (s *serviceLogs) GetServiceLog(ctx context.Context, req *agboxv1.GetServiceLogRequest) (*agboxv1.GetServiceLogResponse, error) {
 	if err := required("sandbox_id", req.GetSandboxId()); err != nil {
 		return nil, err
 	}
-	sb, err := s.deps.Store.Sandbox(ctx, req.GetSandboxId())
+	sb, err := s.store.Sandbox(ctx, req.GetSandboxId())
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +45,7 @@ func (s *Server) GetServiceLog(ctx context.Context, req *agboxv1.GetServiceLogRe
 			Message: fmt.Sprintf("the logs of sandbox %s were removed with it", sb.ID), Class: errdefs.ErrFailedPrecondition,
 		}
 	}
-	path, problem, err := s.deps.ServiceLog(ctx, sb.ID, req.GetServiceName())
+	path, problem, err := s.update(ctx, sb.ID, req.GetServiceName())
 	if err != nil {
 		return nil, err
 	}

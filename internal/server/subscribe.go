@@ -16,16 +16,28 @@ import (
 // batch is how many events are in memory for one subscriber at a time.
 const batch = 256
 
+type eventStore interface {
+	Sandbox(ctx context.Context, id string) (store.Sandbox, error)
+	Events(ctx context.Context, id string, after uint64, limit int) ([]*agboxv1.SandboxEvent, error)
+	EventsAfter(ctx context.Context, id string, c store.Cursor, limit int) ([]*agboxv1.SandboxEvent, error)
+	Watch(id string) (changed <-chan struct{}, stop func())
+}
+
+type events struct {
+	*lifecycle
+	store eventStore
+}
+
 // SubscribeSandboxEvents implements agbox.v1.SandboxService.
 //
 // The order prevents gaps and duplicates: watch, read the newest sequence, then follow the cursor. Every commit after the start
 // of the watch leaves a tick, and the cursor alone decides which events are sent.
-func (s *Server) SubscribeSandboxEvents(req *agboxv1.SubscribeSandboxEventsRequest, stream grpc.ServerStreamingServer[agboxv1.SandboxEvent]) error {
+func (s *events) SubscribeSandboxEvents(req *agboxv1.SubscribeSandboxEventsRequest, stream grpc.ServerStreamingServer[agboxv1.SandboxEvent]) error {
 	if err := required("sandbox_id", req.GetSandboxId()); err != nil {
 		return err
 	}
-	sub := &subscription{Server: s, stream: stream, id: req.GetSandboxId(), cursor: store.Cursor{After: req.GetFromSequence()}}
-	changed, stop := s.deps.Store.Watch(sub.id)
+	sub := &subscription{events: s, stream: stream, id: req.GetSandboxId(), cursor: store.Cursor{After: req.GetFromSequence()}}
+	changed, stop := s.store.Watch(sub.id)
 	defer stop()
 	if err := sub.begin(stream.Context(), req.GetIncludeCurrentSnapshot()); err != nil {
 		return err
@@ -34,7 +46,7 @@ func (s *Server) SubscribeSandboxEvents(req *agboxv1.SubscribeSandboxEventsReque
 }
 
 type subscription struct {
-	*Server
+	*events
 	stream grpc.ServerStreamingServer[agboxv1.SandboxEvent]
 	id     string
 	// cursor is behind the last event that was sent, or is the client's anchor.
@@ -55,7 +67,7 @@ func (s *subscription) begin(ctx context.Context, snapshot bool) error {
 	if s.cursor.After == 0 {
 		s.cursor.GapsTo = s.newest
 	}
-	if _, err := s.deps.Store.EventsAfter(ctx, s.id, s.cursor, 1); err != nil {
+	if _, err := s.store.EventsAfter(ctx, s.id, s.cursor, 1); err != nil {
 		return err
 	}
 	if err := s.stream.SendHeader(metadata.MD{}); err != nil {
@@ -70,11 +82,11 @@ func (s *subscription) begin(ctx context.Context, snapshot bool) error {
 // begun reads the sandbox and, for a snapshot, its newest event. If that event was dropped between the two reads, it reads both again.
 func (s *subscription) begun(ctx context.Context, snapshot bool) (store.Sandbox, *agboxv1.SandboxEvent, error) {
 	for {
-		sb, err := s.deps.Store.Sandbox(ctx, s.id)
+		sb, err := s.store.Sandbox(ctx, s.id)
 		if err != nil || !snapshot {
 			return sb, nil, err
 		}
-		last, err := s.deps.Store.Events(ctx, s.id, sb.LastSequence-1, 1)
+		last, err := s.store.Events(ctx, s.id, sb.LastSequence-1, 1)
 		switch {
 		case errdefs.IsOutOfRange(err):
 			continue
@@ -114,8 +126,8 @@ func snapshotExec(sandboxID, execID string, newest uint64, at *timestamppb.Times
 
 // follow calls send until it reports that everything is sent, then again after each tick. The removal of the object ends it without an
 // error.
-func (s *Server) follow(ctx context.Context, changed <-chan struct{}, send func(context.Context) (more bool, err error)) error {
-	return s.whileServing(ctx, func(ctx context.Context) error {
+func (l *lifecycle) follow(ctx context.Context, changed <-chan struct{}, send func(context.Context) (more bool, err error)) error {
+	return l.whileServing(ctx, func(ctx context.Context) error {
 		for {
 			more, err := send(ctx)
 			switch {
@@ -143,7 +155,7 @@ func (s *Server) follow(ctx context.Context, changed <-chan struct{}, send func(
 // sendBatch sends the events after the cursor, up to a batch. If the client is so slow that the history limit drops events before they
 // are sent, it returns OUT_OF_RANGE, except in a replay from 0.
 func (s *subscription) sendBatch(ctx context.Context) (more bool, err error) {
-	events, err := s.deps.Store.EventsAfter(ctx, s.id, s.cursor, batch)
+	events, err := s.store.EventsAfter(ctx, s.id, s.cursor, batch)
 	if err != nil {
 		return false, err
 	}

@@ -22,7 +22,7 @@ const maxFieldsBytes = 1024
 var errDryRun = errors.New("dry run")
 
 // UpdateSandbox implements agbox.v1.SandboxService.
-func (s *Server) UpdateSandbox(ctx context.Context, req *agboxv1.UpdateSandboxRequest) (*agboxv1.UpdateSandboxResponse, error) {
+func (s *specs) UpdateSandbox(ctx context.Context, req *agboxv1.UpdateSandboxRequest) (*agboxv1.UpdateSandboxResponse, error) {
 	if err := required("sandbox_id", req.GetSandboxId()); err != nil {
 		return nil, err
 	}
@@ -33,13 +33,13 @@ func (s *Server) UpdateSandbox(ctx context.Context, req *agboxv1.UpdateSandboxRe
 	if err := validate.Create(next).Err(); err != nil {
 		return nil, err
 	}
-	u := update{Server: s, id: req.GetSandboxId(), next: next, dryRun: req.GetDryRun()}
+	u := update{specs: s, id: req.GetSandboxId(), next: next, dryRun: req.GetDryRun()}
 	if err := u.fits(ctx); err != nil {
 		return nil, err
 	}
-	sb, _, err := s.deps.Store.UpdateSpec(ctx, u.id, s.deps.DefaultTimeout(), u.compare)
+	sb, _, err := s.store.UpdateSpec(ctx, u.id, s.defaultTimeout(), u.compare)
 	if errors.Is(err, errDryRun) {
-		sb, err = s.deps.Store.Sandbox(ctx, u.id)
+		sb, err = s.store.Sandbox(ctx, u.id)
 	}
 	if err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func (s *Server) UpdateSandbox(ctx context.Context, req *agboxv1.UpdateSandboxRe
 
 // update is the spec that a sandbox should have.
 type update struct {
-	*Server
+	*specs
 	id      string
 	next    *agboxv1.CreateSpec
 	dryRun  bool
@@ -63,7 +63,7 @@ func (u *update) compare(old *agboxv1.CreateSpec) (next *agboxv1.CreateSpec, cha
 		return nil, nil, false, immutable(u.id, fixed)
 	}
 	if limits {
-		err = u.deps.EngineRefuses(u.next, nil).Err()
+		err = u.engineRefuses(u.next, nil).Err()
 	}
 	if err == nil && u.dryRun {
 		err = errDryRun
@@ -116,7 +116,7 @@ func primaryMemory(spec *agboxv1.CreateSpec, other int64) int64 {
 // fits refuses a memory limit that the primary's /dev/shm and System V memory, whose bounds are fixed in the container, could use up,
 // because then the kernel would kill PID 1. It accepts any limit for sandboxes without recorded bounds.
 func (u *update) fits(ctx context.Context) error {
-	sb, err := u.deps.Store.Sandbox(ctx, u.id)
+	sb, err := u.store.Sandbox(ctx, u.id)
 	if err != nil {
 		return err
 	}
