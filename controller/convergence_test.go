@@ -559,33 +559,19 @@ func (p *player) checkRest() error {
 	before := p.calls()
 	const minutes = 5
 	pass(minutes * time.Minute)
-	passes := minutes * p.missed()
 	for op, n := range p.calls() {
 		limit := 0
 		switch op {
 		case dockerx.OpListContainers, dockerx.OpListNetworks:
-			limit = minutes + 2*passes
-		case dockerx.OpInspectContainer, dockerx.OpInspectNetwork, dockerx.OpInspectVolume:
-			limit = 2 * passes
+			limit = minutes
 		case dockerx.OpInfo:
-			limit = minutes*12 + passes
+			limit = minutes * 12
 		}
 		if n-before[op] > limit {
 			return fmt.Errorf("%d calls of %s in %d quiet minutes", n-before[op], op, minutes)
 		}
 	}
 	return nil
-}
-
-// missed returns the number of STOPPED sandboxes whose primary is gone without an event. Each resync causes a pass of each of them, which looks
-// by list, by ID and by name, and makes sure that the engine is the same one.
-func (p *player) missed() (n int) {
-	for _, id := range p.boxes {
-		if sb, err := p.store.Sandbox(context.Background(), id); err == nil && p.isMissed(sb) {
-			n++
-		}
-	}
-	return n
 }
 
 // isMissed reports whether a STOPPED sandbox waits for its primary, which is gone without an event. Only a resume needs it.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/agbox/agbox/controller/absence"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/naming"
@@ -96,24 +97,32 @@ func (c *Controller) resync(ctx context.Context) error {
 		return err
 	}
 	delete(worlds, "")
-	live := c.cfg.Store.LiveIDs()
+	live, shown := c.cfg.Store.LiveIDs(), map[string]bool{}
 	for _, id := range live {
 		if worlds[id] == nil {
 			worlds[id] = &plan.World{}
 		}
+		shown[id] = worlds[id].HasPrimary()
 	}
-	c.absences.Listed(began, live, func(id string) bool { return worlds[id].HasPrimary() })
+	c.absences.Listed(began, live, func(id string) bool { return shown[id] })
+	listing, err := c.absences.Compare(ctx, run, shown)
+	if err != nil {
+		return err
+	}
 	l, unknown := c.clock.Read(), 0
 	for id, w := range worlds {
 		w.Run = run
 		p, rec, sb, err := c.reader.Glance(ctx, id, w, l)
-		inspects := p.InDoubt || c.absences.HasConfirmation(id) || rec.Runs() && c.sandboxes.PortsUnseen(id, sb.Spec) // as only a pass does
+		if p.InDoubt && listing.Recall(absence.Sandbox{Record: rec, Name: absence.NameOf(sb)}, w) {
+			p = c.reader.Decide(rec, sb, *w, l)
+		}
+		unseen := rec.Runs() && w.HasPrimary() && c.sandboxes.PortsUnseen(id, sb.Spec)
 		switch {
 		case p.Unknown:
 			unknown++
 			c.log.Warn("Docker holds objects of a sandbox that this store never knew, or deleted while the engine hid them; keeping them", "sandbox_id", id)
-		case err != nil, inspects, !p.Idle(), c.sandboxes.Recorded(id) != p.Waiting:
-			c.sandboxLoop.Add(id) // its own pass reports what is wrong, or that nothing is any more
+		case err != nil, unseen, c.absences.HasConfirmation(id), !p.Idle(), c.sandboxes.Recorded(id) != p.Waiting:
+			c.sandboxLoop.Add(id) // its own pass inspects what only a pass does, and reports what is wrong, or that nothing is any more
 		case p.Next > 0:
 			c.sandboxLoop.AddAfter(id, p.Next)
 		}

@@ -149,7 +149,7 @@ func (r *Reader) prove(ctx context.Context, s Sandbox, w *plan.World) error {
 		w.Removed = confirmed
 		if len(others) > 0 {
 			r.hold(rec.ID, &heldSandbox{s.Name, rec.Objects.GetPrimaryId(), w.Run})
-			w.Doubt, w.ObserveAgain = vanishedTogether(append(others, s.Name)), observationsApart
+			w.Doubt = vanishedTogether(append(others, s.Name)) // each resync compares it with its list: see Listing
 			return nil
 		}
 		r.hold(rec.ID, nil)
@@ -219,14 +219,18 @@ func (r *Reader) vanishedWith(ctx context.Context, rec plan.Record, run *storev1
 	if shown[rec.ID] {
 		return nil, false, fmt.Errorf("the engine lists the primary container again: %w", errdefs.ErrUnavailable)
 	}
-	delete(all, rec.ID)
-	for id, sb := range all {
+	return r.beside(rec, all), false, nil
+}
+
+// beside names the sandboxes of gone that vanished together with that of rec.
+func (r *Reader) beside(rec plan.Record, gone map[string]store.Sandbox) (names []string) {
+	for id, sb := range gone {
 		stopped := rec.State == agboxv1.SandboxState_SANDBOX_STATE_STOPPED || sb.State == agboxv1.SandboxState_SANDBOX_STATE_STOPPED
-		if !stopped || !r.missedApart(id, rec.ID) {
+		if id != rec.ID && (!stopped || !r.missedApart(id, rec.ID)) {
 			names = append(names, NameOf(sb))
 		}
 	}
-	return names, false, nil
+	return names
 }
 
 // unlisted returns the live sandboxes, by ID, whose primary is not in shown and has no event of its removal; shown are those whose primary the
@@ -235,7 +239,13 @@ func (r *Reader) unlisted(ctx context.Context, run *storev1.EngineRun, engine *s
 	if shown, err = r.p.Objects.Primaries(ctx); err != nil {
 		return nil, nil, err
 	}
-	gone = map[string]store.Sandbox{}
+	gone, err = r.unshown(ctx, shown, run, engine)
+	return gone, shown, err
+}
+
+// unshown is unlisted for a list that was read before.
+func (r *Reader) unshown(ctx context.Context, shown map[string]bool, run *storev1.EngineRun, engine *storev1.EngineIdentity) (map[string]store.Sandbox, error) {
+	gone := map[string]store.Sandbox{}
 	for _, id := range r.p.Store.LiveIDs() {
 		if shown[id] {
 			continue
@@ -245,14 +255,14 @@ func (r *Reader) unlisted(ctx context.Context, run *storev1.EngineRun, engine *s
 			continue
 		}
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		objects := sb.Desired.GetObjects()
 		if r.lacksPrimary(sb) && !r.isDestroyed(objects.GetPrimaryId()) && !r.isConfirmed(id, objects, run, engine) {
 			gone[id] = sb
 		}
 	}
-	return gone, shown, nil
+	return gone, nil
 }
 
 // lacksPrimary reports whether a sandbox without its primary should have one.

@@ -150,12 +150,17 @@ func (a *memory) observe(id, what string, run *storev1.EngineRun, destroyed bool
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.change(id, func(r *record) {
-		if r.first == nil || r.first.what != what || !proto.Equal(r.first.run, run) || what == plan.ThePrimary && r.shown.After(r.first.at) {
+		if !r.misses(what, run) {
 			r.first = &firstObservation{what: what, run: run, at: time.Now()}
 		}
 		left = max(0, apart-time.Since(r.first.at))
 	})
 	return left
+}
+
+// misses reports whether a part was observed to be absent in a life of the engine, and was not listed since.
+func (r record) misses(what string, run *storev1.EngineRun) bool {
+	return r.first != nil && r.first.what == what && proto.Equal(r.first.run, run) && (what != plan.ThePrimary || !r.shown.After(r.first.at))
 }
 
 // missedApart reports that one of two sandboxes was still shown when the other had been missed for so long that they have not vanished

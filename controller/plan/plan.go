@@ -155,7 +155,7 @@ type World struct {
 	Doubt string
 	// Removed: an event of the engine reported the removal of the missing part, or an operator confirmed that it is gone.
 	Removed bool
-	// ObserveAgain is the delay until an observation that may end the doubt; zero: no observation can.
+	// ObserveAgain is the delay until an observation that may end the doubt; zero: a resync, an event or a request enqueues it.
 	ObserveAgain time.Duration
 	// Terminated: PID 1 of the primary got a TERM in its present or last run.
 	Terminated bool
