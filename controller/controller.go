@@ -49,6 +49,8 @@ type Config struct {
 
 	// NoRoom returns why the disk is full, in one sentence, or "". It must not block. Nil: the disk is never full.
 	NoRoom func() string
+	// RoomNow is NoRoom after the disks were read; it may block for as long. Nil: NoRoom is up to date.
+	RoomNow func() string
 	// MakeRoom frees disk space for a step that ends an exec and failed for lack of it. It must not block for long. Nil: there is none to
 	// free.
 	MakeRoom func() bool
@@ -110,6 +112,9 @@ const (
 func New(cfg Config) *Controller {
 	if cfg.NoRoom == nil {
 		cfg.NoRoom = func() string { return "" }
+	}
+	if cfg.RoomNow == nil {
+		cfg.RoomNow = cfg.NoRoom
 	}
 	c := &Controller{
 		cfg: cfg, log: cfg.Logger,

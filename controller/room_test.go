@@ -1,6 +1,7 @@
 package controller_test
 
 import (
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -48,4 +49,60 @@ func TestACreateWaitsForRoomOnTheDisk(t *testing.T) {
 			return ""
 		}
 	})
+}
+
+// The engine's disk is full before anything has noticed: a restart of agboxd on it, or a disk that fills up within a moment. What the engine
+// refuses then fails neither a create nor a resume nor what ran when the engine died, for however long.
+func TestAFullDiskOfTheEngineFailsNothingThatWasAccepted(t *testing.T) {
+	for name, before := range map[string]func(t *testing.T, p *player){
+		"a create": func(*testing.T, *player) {},
+		"a resume": func(t *testing.T, p *player) {
+			p.stopBox(t, p.readyBox(t))
+			pass(time.Minute)
+		},
+		"what ran when the engine died": func(t *testing.T, p *player) { p.readyBox(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var low, noticed atomic.Bool
+			withDaemon(t, func(t *testing.T, p *player) {
+				before(t, p)
+				low.Store(true)
+				full := errors.New("no space left on device")
+				p.engine.Fail(dockerx.OpCreateContainer, 100_000, full, false)
+				p.engine.Fail(dockerx.OpStartContainer, 100_000, full, false)
+				switch name {
+				case "a create":
+					p.must(t, act{"create", 0})
+				case "a resume":
+					p.must(t, act{"resume", 0})
+				default:
+					p.must(t, act{"engine restart", 0})
+				}
+				pass(time.Hour)
+				if sb := p.sandbox(t, p.box(0)); sb.State == failed {
+					t.Fatalf("%s %s", sb.ErrorCode, sb.ErrorMessage)
+				}
+				if !noticed.Load() {
+					t.Error("nothing was refused")
+				}
+				low.Store(false)
+				noticed.Store(false)
+				p.engine.Heal()
+				p.daemon.RoomReturned()
+				pass(time.Minute)
+				p.wantState(t, p.box(0), ready)
+			}, func(c *controller.Config) {
+				read := func() string {
+					if noticed.Load() {
+						return "the disk of the Docker engine has 0B left"
+					}
+					return ""
+				}
+				c.NoRoom, c.RoomNow = read, func() string {
+					noticed.Store(low.Load())
+					return read()
+				}
+			})
+		})
+	}
 }

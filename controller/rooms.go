@@ -34,7 +34,7 @@ func (c *Controller) newSandboxes() *sandbox.Reconciler {
 	return sandbox.New(sandbox.Options{
 		Store: c.cfg.Store, Engine: c.cfg.Engine, Objects: c.objects, Files: c.cfg.Execs, Link: c.link, Absences: c.absences, Clock: c.clock,
 		Queue: c.sandboxLoop, Settings: c.inForce, Started: c.started, Turns: c.agents.Observer().Turns,
-		EnqueueExecs: func(id string) { c.execs.EnqueueOf(id) }, EnqueueAgents: c.agents.EnqueueOf, NoRoom: c.cfg.NoRoom,
+		EnqueueExecs: func(id string) { c.execs.EnqueueOf(id) }, EnqueueAgents: c.agents.EnqueueOf, NoRoom: c.cfg.NoRoom, RoomNow: c.cfg.RoomNow,
 		Host: c.cfg.Host, Logger: c.log, Metrics: c.cfg.Metrics,
 	})
 }

@@ -229,6 +229,7 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 			}
 		},
 		NoRoom:         d.disk.NoRoom,
+		RoomNow:        d.disk.RoomNow,
 		MakeRoom:       d.disk.MakeRoom,
 		Clock:          func() clockjump.Reading { return clockjump.Reading(d.clock.Read()) },
 		Host:           sandbox.Host{CheckMounted: hostfiles.CheckMounted, ShimDir: shimDir, CoverDir: d.coverDir, HostUID: hostID(r.HostUID, os.Getuid()), HostGID: hostID(r.HostGID, os.Getgid())},

@@ -209,7 +209,7 @@ func (p *pass) classify(s plan.Step, err error) error {
 }
 
 // hopeless reports whether a retry cannot fix err, or whether unclassified errors were retried often enough for a service, or for the
-// sandbox ("").
+// sandbox (""). On a full disk no number of retries is enough.
 func (p *pass) hopeless(s plan.Step, err error, service string, patience int) bool {
 	refused := errdefs.IsInvalidArgument(err) || errdefs.IsPermissionDenied(err) || errdefs.IsUnauthorized(err)
 	switch {
@@ -218,7 +218,10 @@ func (p *pass) hopeless(s plan.Step, err error, service string, patience int) bo
 	case refused && !p.rec.Runs():
 		return true
 	}
-	return (refused || unclassified(err)) && p.scratch.odd(p.rec.ID, service) > patience
+	if !refused && !unclassified(err) || p.o.RoomNow() != "" { // the engine's error on a full disk has no class
+		return false
+	}
+	return p.scratch.odd(p.rec.ID, service) > patience
 }
 
 // making reports whether a step is part of starting a container of a live sandbox.

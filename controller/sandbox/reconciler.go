@@ -124,6 +124,8 @@ type Options struct {
 	EnqueueExecs, EnqueueAgents func(sandboxID string)
 	// NoRoom returns why the disk is full, in one sentence, or "". It does not block.
 	NoRoom func() string
+	// RoomNow is NoRoom after the disks were read.
+	RoomNow func() string
 
 	Host
 	Logger  *slog.Logger

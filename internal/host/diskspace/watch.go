@@ -51,6 +51,8 @@ type Watcher struct {
 	o       Options
 	ballast ballast
 
+	checking sync.Mutex // held by Check
+
 	mu       sync.Mutex
 	lowWater int64
 	noRoom   map[string]string // by low place, the reason
@@ -129,8 +131,16 @@ func (w *Watcher) reserve(r Reading) int64 {
 	return cmp.Or(w.o.Reserve, Reserve(r.Total))
 }
 
-// Check reads and judges every place once. It must not be called concurrently.
+// RoomNow returns what NoRoom returns after a Check.
+func (w *Watcher) RoomNow() string {
+	w.Check()
+	return w.NoRoom()
+}
+
+// Check reads and judges every place once.
 func (w *Watcher) Check() {
+	w.checking.Lock()
+	defer w.checking.Unlock()
 	before := w.NoRoom()
 	seen := map[uint64]bool{}
 	for i, p := range w.o.Places {

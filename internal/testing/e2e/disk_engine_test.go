@@ -6,26 +6,28 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/host/naming"
 )
 
-// engineOnASmallDisk mounts a file system and puts what the test starts below TMPDIR on it.
-func engineOnASmallDisk(t *testing.T, size string) (dir string) {
-	t.Helper()
-	home := must(os.MkdirTemp("", "agbox-ed-"))(t)
-	dir = home + "/d"
-	mountSmall(t, home, dir, onExt4(size))
-	return dir
+// TestAFullDiskOfTheEngine: what a sandbox writes to its own files fills the engine's disk. Execs of others write their output and end; a
+// pause, a stop and a delete need no room. A create and a resume wait, and say why, until there is room, also over a restart.
+func TestAFullDiskOfTheEngine(t *testing.T) {
+	for kind, script := range map[string]string{"ext4": onExt4("192m"), "tmpfs": "mount -t tmpfs -o size=192m none $DATA"} {
+		t.Run(kind, func(t *testing.T) {
+			disk := must(os.MkdirTemp("", "agbox-ed-"))(t)
+			mountSmall(t, disk, disk+"/d", script)
+			fillTheEnginesDisk(t, disk+"/d")
+		})
+	}
 }
 
-// TestAFullDiskOfTheEngine: what a sandbox writes to its own files fills the engine's disk. Execs of others write their output and end. A
-// create that was accepted before waits, and says why, until there is room.
-func TestAFullDiskOfTheEngine(t *testing.T) {
-	dir := engineOnASmallDisk(t, "192m")
+func fillTheEnginesDisk(t *testing.T, dir string) {
 	home := must(os.MkdirTemp("", "agbox-e2e-"))(t)
 	t.Setenv("TMPDIR", dir)
 	e := newEngine(t)
@@ -56,7 +58,10 @@ func TestAFullDiskOfTheEngine(t *testing.T) {
 	d.wantPage("/metrics", http.StatusOK, `agboxd_disk_low{disk="docker"} 1`)
 	e.Thaw()
 	d.refusesNew(other)
-	d.docker("exec", "agbox-primary-"+other, "touch", "/dev/shm/go")
+	gate := fmt.Sprintf("/proc/%d/root/dev/shm/go", d.inspect(naming.Primary(other)).State.Pid) // an exec of the engine needs room on its disk
+	if err := os.WriteFile(gate, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	if st := d.ended(ends.GetExecId()); st.GetExitCode() != 7 || st.GetState() != ruined || d.read(st.GetStdoutLogPath()) != "end\n" {
 		t.Errorf("the exec of another sandbox: %v", st)
 	}
@@ -68,7 +73,19 @@ func TestAFullDiskOfTheEngine(t *testing.T) {
 	})
 	d.wantPage("/readyz", http.StatusServiceUnavailable, "[-]disk: the disk of the Docker engine", "\nnot ready\n")
 	d.wantPage("/metrics", http.StatusOK, `agboxd_disk_low{disk="docker"} 1`, `agboxd_disk_low{disk="data"} 0`)
+	d.freeze(other)
+	d.resume(other)
 	d.halt(third)
+	if out, err := exec.Command("dd", "if=/dev/zero", "of="+dir+"/rest", "bs=4k").CombinedOutput(); err == nil { // what the end of its container freed
+		t.Fatalf("the disk was not full\n%s", out)
+	}
+	must(d.ResumeSandbox(d.ctx(), &agboxv1.ResumeSandboxRequest{SandboxId: third}))(t)
+	d.eventually("the engine has tried to start it", func() error {
+		if sb := d.sandbox(third); sb.GetState() != pending || !strings.Contains(sb.GetStatusMessage(), "no space left") {
+			return fmt.Errorf("%s, %q", sb.GetState(), sb.GetStatusMessage())
+		}
+		return nil
+	})
 	d.restart()
 	d.remove(culprit)
 	if st := d.ended(flood.GetExecId()); st.GetState() != ended {
@@ -77,7 +94,7 @@ func TestAFullDiskOfTheEngine(t *testing.T) {
 	d.acceptsAgain(other)
 	d.await(waits, ready)
 	d.sh(other, "echo room >/workspace/note")
-	d.resume(third)
+	d.await(third, ready)
 	for _, id := range []string{other, third, waits} {
 		if s := d.state(id); s != agboxv1.SandboxState_SANDBOX_STATE_READY {
 			t.Errorf("%s is %s", id, s)
