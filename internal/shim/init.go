@@ -48,6 +48,7 @@ type initProcess struct {
 	dead     []*child          // supervisors that died; their process trees are being killed
 	clean    int               // consecutive purge rounds that found no process
 	settled  map[string]fileID // handled requests, by exec ID
+	secrets  secrets           // empty before the release
 	failures map[string]int    // number of supervisors that died before they created a journal, by exec ID
 	busy     map[string]int    // number of failed attempts to lock, by exec ID
 	draining bool
@@ -195,6 +196,7 @@ func (p *initProcess) rescan(now time.Time) {
 		p.consider(name)
 	}
 	p.prune(present)
+	p.pruneSecrets(present)
 	if !p.draining {
 		p.reserve.keep(p.score)
 	}

@@ -132,6 +132,7 @@ func (p *initProcess) release() {
 	}
 	p.released = true
 	p.settleUser() // not before the release: a wrong mount might be the host's /etc
+	p.deliverAll()
 	p.retryIn(0)
 	if len(p.command) > 0 {
 		p.startMain()

@@ -121,7 +121,7 @@ func chownRoots(dir string, who passwd.Identity, mounts string) error {
 // errOnMount ends makeDir at a directory that is a mount: it is the host's.
 var errOnMount = errors.New("is a mount")
 
-// makeDir opens a directory of the container's own file system and creates it and its parents as needed, with mode 0755. It fails at a
+// makeDir opens a directory of the container's own file system and creates it and its parents as needed, with mode 0755 and the parents' owners. It fails at a
 // symbolic link, which might lead into a mount.
 func makeDir(path, mounts string) (int, error) {
 	dir, err := unix.Open("/", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -135,11 +135,15 @@ func makeDir(path, mounts string) (int, error) {
 			unix.Close(dir)
 			return -1, fmt.Errorf("%s %w", at, errOnMount)
 		}
-		if err := unix.Mkdirat(dir, name, 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
+		made := unix.Mkdirat(dir, name, 0o755)
+		if made != nil && !errors.Is(made, unix.EEXIST) {
 			unix.Close(dir)
-			return -1, fmt.Errorf("create %s: %w", at, err)
+			return -1, fmt.Errorf("create %s: %w", at, made)
 		}
 		next, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err == nil && made == nil {
+			err = inherit(next, dir)
+		}
 		unix.Close(dir)
 		if err != nil {
 			return -1, fmt.Errorf("open %s: %w", at, err)
@@ -147,6 +151,15 @@ func makeDir(path, mounts string) (int, error) {
 		dir = next
 	}
 	return dir, nil
+}
+
+// inherit gives a new directory the owner of its parent: in the home of a user it is that user's.
+func inherit(fd, parent int) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(parent, &st); err != nil || int(st.Uid) == os.Geteuid() {
+		return err
+	}
+	return unix.Fchown(fd, int(st.Uid), int(st.Gid))
 }
 
 // unescape decodes a path of mountinfo.

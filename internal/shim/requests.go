@@ -42,6 +42,10 @@ func (p *initProcess) consider(name string) {
 		}
 		return
 	}
+	if secret, ok := execjournal.SecretOf(name); ok {
+		p.deliver(secret)
+		return
+	}
 	if id, ok := execjournal.InboxID(name); ok {
 		p.feed(id)
 		return

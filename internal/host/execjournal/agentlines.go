@@ -199,8 +199,12 @@ func (d *Dir) openAgentDir(sandboxID string, src Source, create bool) (int, erro
 	return OpenAgents(p.Out, create)
 }
 
-// OpenAgents opens the directory of outboxes in the directory at out; with create, it makes a missing one first. It follows no symlink in place of either. Errors: not found; ErrMalformed for anything else than a directory that may be read.
-func OpenAgents(out string, create bool) (int, error) {
+// OpenAgents opens the directory of outboxes in the directory at out; see openIn.
+func OpenAgents(out string, create bool) (int, error) { return openIn(out, AgentsDir, create) }
+
+// openIn opens a directory in the directory at out; with create, it makes a missing one first. It follows no symlink in place of either.
+// Errors: not found; ErrMalformed for anything else than a directory that may be read.
+func openIn(out, name string, create bool) (int, error) {
 	dir, err := OpenDir(out)
 	if err != nil {
 		return -1, err
@@ -208,18 +212,18 @@ func OpenAgents(out string, create bool) (int, error) {
 	defer unix.Close(dir)
 	var refused error
 	if create {
-		refused = unix.Mkdirat(dir, AgentsDir, 0o755) // EEXIST, mostly
+		refused = unix.Mkdirat(dir, name, 0o755) // EEXIST, mostly
 	}
-	fd, err := unix.Openat(dir, AgentsDir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return -1, fmt.Errorf("open %s: %w", AgentsDir, errors.Join(refused, err))
+		return -1, fmt.Errorf("open %s: %w", name, errors.Join(refused, err))
 	case errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP):
-		return -1, fmt.Errorf("%w: %s is not a directory", ErrMalformed, AgentsDir)
+		return -1, fmt.Errorf("%w: %s is not a directory", ErrMalformed, name)
 	case errors.Is(err, fs.ErrPermission):
-		return -1, fmt.Errorf("%w: %s may not be read", ErrMalformed, AgentsDir)
+		return -1, fmt.Errorf("%w: %s may not be read", ErrMalformed, name)
 	case err != nil:
-		return -1, fmt.Errorf("open %s: %w", AgentsDir, err)
+		return -1, fmt.Errorf("open %s: %w", name, err)
 	}
 	return fd, nil
 }

@@ -20,9 +20,15 @@
 //	   ├──full                                                         daemon; empty: the sandbox's quota is exhausted
 //	   ├──begun                                                        daemon; empty: PID 1 was started at least once, or is about to be
 //	   ├──release                                                      daemon; empty: PID 1 may start the main process and execs
+//	   ├──<name>.secret                                                daemon: Secret; the daemon's user only
 //	   ├──private                                                      daemon: the process of a container whose locks are not visible to the host
 //	   └──.<exec_id>.*.tmp                                             daemon
-//	<runRoot>/<16 hex>/out/               /run/agbox/out/              (rw) outboxes of agents; accessible by root only
+//	<runRoot>/<16 hex>/out/               /run/agbox/out/              (rw)
+//	├──agents/                                                         outboxes of agents; accessible by root only
+//	└──secrets/
+//	   ├──<name>                                                       shim: the value; only the user of commands may read it
+//	   ├──.<name>.at                                                   shim: a link whose text is the target that links to the value
+//	   └──.problems                                                    shim: what could not be delivered, one sentence a line
 //
 // Invariants:
 //

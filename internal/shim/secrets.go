@@ -1,0 +1,260 @@
+package shim
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/host/execjournal"
+)
+
+// secrets is what PID 1 has delivered since its start. A secret is delivered in three steps, each of which may be repeated: the record of
+// its target, its value, and the link at its target.
+type secrets map[string]delivery // by name
+
+// delivery is the last attempt to deliver a secret.
+type delivery struct {
+	file    fileID
+	problem string // empty: it is delivered
+	at      time.Time
+}
+
+// deliverAll delivers all secrets, and withdraws those of earlier runs that agboxd has removed. Nothing of the sandbox runs before.
+func (p *initProcess) deliverAll() {
+	p.secrets = secrets{}
+	present := map[string]bool{}
+	for _, file := range p.inbox.list() {
+		if name, ok := execjournal.SecretOf(file); ok {
+			present[file] = true
+			p.deliver(name)
+		}
+	}
+	dir, err := execjournal.OpenSecrets(p.places.Out, false)
+	if err != nil {
+		return // there were none
+	}
+	defer unix.Close(dir)
+	names, err := readDir(dir)
+	if err != nil {
+		say("list the delivered secrets: %v", err)
+	}
+	for _, name := range names {
+		if !strings.HasPrefix(name, ".") && !present[execjournal.SecretName(name)] {
+			p.withdraw(name)
+		}
+	}
+	p.noteProblems()
+}
+
+// readDir lists a directory.
+func readDir(fd int) ([]string, error) {
+	f, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return f.Readdirnames(-1)
+}
+
+// deliver delivers a secret if its file has changed, or if the last attempt failed.
+func (p *initProcess) deliver(name string) {
+	file, _, ok := p.inbox.stat(execjournal.SecretName(name))
+	last, now := p.secrets[name], time.Now()
+	if !ok || last.file == file && (last.problem == "" || now.Before(last.at.Add(rescanEvery))) {
+		return
+	}
+	next := delivery{file: file, at: now}
+	if err := p.deliverFile(name); err != nil {
+		next.problem = err.Error()
+	}
+	p.secrets[name] = next
+	if next.problem != last.problem {
+		p.noteProblems()
+	}
+}
+
+func (p *initProcess) deliverFile(name string) error {
+	ctl, err := execjournal.OpenDir(p.inbox.dir)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(ctl)
+	s, err := execjournal.ReadSecret(ctl, name)
+	if err != nil {
+		return err
+	}
+	who, err := p.identify(p.user)
+	if err != nil {
+		return err
+	}
+	dir, err := execjournal.OpenSecrets(p.places.Out, true)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	if was := targetOf(dir, name); was != s.Target {
+		p.unlink(was, name)
+		if err := replaceLink(dir, atName(name), s.Target); err != nil {
+			return fmt.Errorf("record its target: %w", err)
+		}
+	}
+	if err := putValue(dir, name, s.Value, int(who.UID), int(who.GID)); err != nil {
+		return err
+	}
+	return p.link(s.Target, name)
+}
+
+// putValue writes a value that only one user may read. The mode is never wider, and the content is whole whenever the name exists.
+func putValue(dir int, name string, value []byte, uid, gid int) error {
+	temp := execjournal.TempName(name, "value")
+	fd, err := execjournal.CreateTemp(dir, temp, 0o400)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), temp)
+	defer f.Close()
+	if _, err := f.Write(value); err != nil {
+		return errors.Join(fmt.Errorf("write the value: %w", err), unix.Unlinkat(dir, temp, 0))
+	}
+	if err := f.Chown(uid, gid); err != nil {
+		return errors.Join(err, unix.Unlinkat(dir, temp, 0))
+	}
+	return os.NewSyscallError("rename", unix.Renameat(dir, temp, dir, name))
+}
+
+// withdraw removes a secret that agboxd has removed.
+func (p *initProcess) withdraw(name string) {
+	delete(p.secrets, name)
+	dir, err := execjournal.OpenSecrets(p.places.Out, false)
+	if err != nil {
+		return
+	}
+	defer unix.Close(dir)
+	p.unlink(targetOf(dir, name), name)
+	for _, file := range []string{name, atName(name)} {
+		if err := unix.Unlinkat(dir, file, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			say("withdraw the secret %s: %v", name, err)
+		}
+	}
+	p.noteProblems()
+}
+
+// pruneSecrets withdraws the secrets whose files are gone.
+func (p *initProcess) pruneSecrets(present map[string]bool) {
+	for name := range p.secrets {
+		if !present[execjournal.SecretName(name)] {
+			p.withdraw(name)
+		}
+	}
+}
+
+// noteProblems writes down what could not be delivered, for agboxd to show.
+func (p *initProcess) noteProblems() {
+	dir, err := execjournal.OpenSecrets(p.places.Out, false)
+	if err != nil {
+		return
+	}
+	defer unix.Close(dir)
+	var text strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(p.secrets)) {
+		problem := p.secrets[name].problem
+		if problem == "" {
+			continue
+		}
+		line := execjournal.Sentence(fmt.Sprintf("secret %s: %s", name, problem))
+		say("%s", line)
+		text.WriteString(line + "\n")
+	}
+	if text.Len() == 0 {
+		_ = unix.Unlinkat(dir, execjournal.ProblemsName, 0) // mostly there is none
+		return
+	}
+	temp := execjournal.ProblemsName + ".tmp"
+	if err := execjournal.Replace(dir, temp, execjournal.ProblemsName, []byte(text.String()), execjournal.PrivateMode, false); err != nil {
+		say("note the problems of secrets: %v", err)
+	}
+}
+
+// atName is the link that records where PID 1 made a link to the value.
+func atName(name string) string { return "." + name + ".at" }
+
+// targetOf returns the recorded target of a secret, or "".
+func targetOf(dir int, name string) string { return readLink(dir, atName(name)) }
+
+// valuePath is what a target links to.
+func (p *initProcess) valuePath(name string) string {
+	return path.Join(p.places.Out, execjournal.SecretsDir, name)
+}
+
+// link makes target a symbolic link to the value. It replaces a file at the target, follows no symbolic link, and makes nothing on a mount.
+func (p *initProcess) link(target, name string) error {
+	dir, err := openParent(target)
+	if err != nil {
+		return fmt.Errorf("nothing can be made at %s: %w", target, err)
+	}
+	defer unix.Close(dir)
+	if readLink(dir, path.Base(target)) == p.valuePath(name) {
+		return nil
+	}
+	if err := replaceLink(dir, path.Base(target), p.valuePath(name)); err != nil {
+		return fmt.Errorf("nothing can be made at %s: %w", target, err)
+	}
+	return nil
+}
+
+// unlink removes the link to the value at target, if it is still that link.
+func (p *initProcess) unlink(target, name string) {
+	if target == "" {
+		return
+	}
+	dir, err := openParent(target)
+	if err != nil {
+		return
+	}
+	defer unix.Close(dir)
+	if readLink(dir, path.Base(target)) == p.valuePath(name) {
+		_ = unix.Unlinkat(dir, path.Base(target), 0) // it leads nowhere from now on
+	}
+}
+
+// openParent opens the directory of a target, and makes it if it is missing; see makeDir.
+func openParent(target string) (int, error) {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return -1, err
+	}
+	return makeDir(path.Dir(target), string(mounts))
+}
+
+// readLink returns the text of a symbolic link; "" for anything else.
+func readLink(dir int, name string) string {
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(dir, name, buf)
+	if err != nil {
+		return ""
+	}
+	return string(buf[:n])
+}
+
+// replaceLink makes name a symbolic link with that text, in one step. Errors: also for a directory of that name.
+func replaceLink(dir int, name, text string) error {
+	temp := "." + name + ".agbox"
+	if err := unix.Unlinkat(dir, temp, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := unix.Symlinkat(text, dir, temp); err != nil {
+		return err
+	}
+	if err := unix.Renameat(dir, temp, dir, name); err != nil {
+		return errors.Join(err, unix.Unlinkat(dir, temp, 0))
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+package shim
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/agbox/agbox/internal/host/execjournal"
+)
+
+func (b *box) putSecret(name, target, value string) {
+	b.Helper()
+	if err := b.dir.PutSecret(sandbox, name, execjournal.Secret{Target: target, Value: []byte(value)}); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// shows waits until a target has the value.
+func (b *box) shows(target, value string) {
+	b.Helper()
+	b.until(target+" has "+value, func() bool {
+		data, err := os.ReadFile(target)
+		return err == nil && string(data) == value
+	})
+}
+
+func (b *box) absent(path string) {
+	b.Helper()
+	b.until(path+" is gone", func() bool {
+		_, err := os.Lstat(path)
+		return errors.Is(err, fs.ErrNotExist)
+	})
+}
+
+func (b *box) keepSecrets(names ...string) {
+	b.Helper()
+	if err := b.dir.KeepSecrets(sandbox, names...); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func TestSecretsAreDeliveredAndWithdrawn(t *testing.T) {
+	b, root := newBox(t), t.TempDir()
+	token, key, moved := filepath.Join(root, "run", "secrets", "token"), filepath.Join(root, "key"), filepath.Join(root, "moved")
+	if err := os.WriteFile(key, []byte("the image's"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.putSecret("token", token, "one")
+	b.putSecret("key", key, "two")
+	b.boot()
+	if j := b.ended(b.start(b.sh("test \"$(cat " + token + key + " 2>/dev/null; cat " + token + " " + key + ")\" = onetwo"))); j.ExitCode != 0 {
+		t.Errorf("the first command does not find them: %+v", j)
+	}
+	value := filepath.Join(b.paths.Out, execjournal.SecretsDir, "token")
+	if info, err := os.Stat(value); err != nil || info.Mode() != 0o400 {
+		t.Errorf("%v, %v", info, err)
+	}
+	b.putSecret("token", token, "three")
+	b.shows(token, "three")
+	b.putSecret("token", moved, "three")
+	b.shows(moved, "three")
+	b.absent(token)
+	b.keepSecrets("token")
+	b.absent(key)
+	b.absent(filepath.Join(b.paths.Out, execjournal.SecretsDir, "key"))
+	b.stop()
+
+	b.keepSecrets() // while PID 1 is away
+	b.putSecret("new", token, "four")
+	b.boot()
+	b.shows(token, "four")
+	b.absent(moved)
+	b.absent(value)
+	if got := b.dir.SecretProblems(sandbox); got != nil {
+		t.Error(got)
+	}
+	b.stop()
+}
+
+// A command that owns a parent of a target can't make PID 1 write elsewhere, and what it puts at a target is replaced at the next start.
+func TestATargetBehindALinkGetsNothing(t *testing.T) {
+	b, root := newBox(t), t.TempDir()
+	home, etc := filepath.Join(root, "home"), filepath.Join(root, "etc")
+	for _, err := range []error{os.Mkdir(etc, 0o700), os.Symlink(etc, home), os.MkdirAll(filepath.Join(root, "dir", "sub"), 0o700)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.putSecret("passwd", filepath.Join(home, "passwd"), "v")
+	b.putSecret("sub", filepath.Join(root, "dir", "sub"), "v")
+	b.boot()
+	var problems []string
+	b.until("the problems", func() bool { problems = b.dir.SecretProblems(sandbox); return len(problems) == 2 })
+	for i, want := range []string{"secret passwd: nothing can be made at " + home + "/passwd", "secret sub: nothing can be made at " + root + "/dir/sub"} {
+		if !strings.HasPrefix(problems[i], want) || strings.HasSuffix(problems[i], ": v") {
+			t.Errorf("%q", problems)
+		}
+	}
+	if files, err := os.ReadDir(etc); err != nil || len(files) > 0 {
+		t.Errorf("%v, %v", files, err)
+	}
+	if err := os.Remove(home); err != nil {
+		t.Fatal(err)
+	}
+	b.shows(filepath.Join(home, "passwd"), "v") // the next rescan
+	b.putSecret("sub", filepath.Join(root, "s"), "v")
+	b.until("no problems", func() bool { return b.dir.SecretProblems(sandbox) == nil })
+	b.stop()
+
+	if err := os.Remove(filepath.Join(root, "s")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "s"), []byte("forged"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.boot()
+	b.shows(filepath.Join(root, "s"), "v")
+	b.stop()
+	var names []string
+	files, err := os.ReadDir(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		names = append(names, f.Name())
+	}
+	if want := []string{"dir", "etc", "home", "s"}; !slices.Equal(names, want) {
+		t.Errorf("%q", names)
+	}
+}
