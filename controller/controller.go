@@ -24,6 +24,7 @@ import (
 	"github.com/agbox/agbox/controller/queue"
 	"github.com/agbox/agbox/controller/quota"
 	"github.com/agbox/agbox/controller/sandbox"
+	"github.com/agbox/agbox/controller/secret"
 	"github.com/agbox/agbox/controller/volume"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/clockjump"
@@ -56,6 +57,11 @@ type Config struct {
 	MakeRoom func() bool
 
 	sandbox.Host
+	// RefusesSecret returns why a sandbox may not have the file at a path without symbolic links, as the rest of a sentence, or "". Nil:
+	// every file is allowed.
+	RefusesSecret func(path string) string
+	// WatchSecrets tells when the files of secrets may have changed. Nil: the daemon looks at intervals only.
+	WatchSecrets secret.Watch
 	// Clock reads the clocks that deadlines use; see hostclock.Read. Nil: the wall clock alone, which never jumps.
 	Clock func() clockjump.Reading
 	// BootID is the kernel's boot ID.
@@ -95,6 +101,7 @@ type Controller struct {
 	link        *enginelink.Link
 	absences    *absence.Keeper
 	quotas      *quota.Watcher
+	secrets     *secret.Keeper
 	objects     owned.Objects
 	reader      *sandbox.Reader
 	resyncNow   chan struct{}
@@ -116,6 +123,9 @@ func New(cfg Config) *Controller {
 	if cfg.RoomNow == nil {
 		cfg.RoomNow = cfg.NoRoom
 	}
+	if cfg.RefusesSecret == nil {
+		cfg.RefusesSecret = func(string) string { return "" }
+	}
 	c := &Controller{
 		cfg: cfg, log: cfg.Logger,
 		resyncNow: make(chan struct{}, 1),
@@ -127,6 +137,7 @@ func New(cfg Config) *Controller {
 	c.quotas = quota.New(quota.Options{
 		Store: cfg.Store, Files: cfg.Execs, Quota: func() int64 { return c.inForce().SandboxQuota }, Logger: cfg.Logger,
 	})
+	c.secrets = secret.New(secret.Options{Files: cfg.Execs, Refuses: cfg.RefusesSecret, Watch: cfg.WatchSecrets, Logger: cfg.Logger})
 	c.clock = clock.New(cfg.Clock, func() time.Duration { return c.inForce().ClockGrace }, c.clockOnRecord())
 	c.started = c.clock.Now()
 	c.agents = c.newAgents()
@@ -168,6 +179,7 @@ func (c *Controller) Run(ctx context.Context) {
 		c.clock.Watch(ctx, clock.Watcher{Store: c.cfg.Store, Changed: c.askResync, Metrics: c.cfg.Metrics, Logger: c.log})
 	})
 	wg.Go(func() { c.quotas.Run(ctx) })
+	wg.Go(func() { c.secrets.Run(ctx) })
 	wg.Go(func() { c.sandboxLoop.Run(ctx, c.sandboxes.Reconcile) })
 	wg.Go(func() { c.execLoop.Run(ctx, c.execs.Reconcile) })
 	wg.Go(func() { c.agents.Watch(ctx) })

@@ -12,6 +12,7 @@ import (
 	"github.com/agbox/agbox/controller/owned"
 	"github.com/agbox/agbox/controller/quota"
 	"github.com/agbox/agbox/controller/sandbox"
+	"github.com/agbox/agbox/controller/secret"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/clockjump"
 	"github.com/agbox/agbox/internal/host/execjournal"
@@ -52,6 +53,7 @@ type Execs interface {
 	exec.Files
 	sandbox.HostFiles
 	quota.Files
+	secret.Files
 	Dirs() ([]execjournal.SandboxDir, error)
 	RemoveDir(path string) error
 }

@@ -35,7 +35,7 @@ func (c *Controller) newSandboxes() *sandbox.Reconciler {
 		Store: c.cfg.Store, Engine: c.cfg.Engine, Objects: c.objects, Files: c.cfg.Execs, Link: c.link, Absences: c.absences, Clock: c.clock,
 		Queue: c.sandboxLoop, Settings: c.inForce, Started: c.started, Turns: c.agents.Observer().Turns,
 		EnqueueExecs: func(id string) { c.execs.EnqueueOf(id) }, EnqueueAgents: c.agents.EnqueueOf, NoRoom: c.cfg.NoRoom, RoomNow: c.cfg.RoomNow,
-		Host: c.cfg.Host, Logger: c.log, Metrics: c.cfg.Metrics,
+		Secrets: c.secrets, Host: c.cfg.Host, Logger: c.log, Metrics: c.cfg.Metrics,
 	})
 }
 
@@ -54,6 +54,12 @@ func (c *Controller) ServiceLog(ctx context.Context, sandboxID, service string) 
 
 // OverQuota returns how many sandboxes have used up their quota, as last measured.
 func (c *Controller) OverQuota() int { return c.quotas.Full() }
+
+// SecretProblems returns one sentence for each secret of a sandbox that is not as its file.
+func (c *Controller) SecretProblems(sandboxID string) []string { return c.secrets.Problems(sandboxID) }
+
+// UnreadableSecrets returns how many secrets of live sandboxes have files that can't be read.
+func (c *Controller) UnreadableSecrets() int { return c.secrets.Unreadable() }
 
 // EngineRefuses calls sandbox.Reconciler.EngineRefuses.
 func (c *Controller) EngineRefuses(spec *agboxv1.CreateSpec, confinement *storev1.Confinement) validate.Errors {

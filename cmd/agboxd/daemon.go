@@ -214,6 +214,10 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 		return &exitError{exitUsage, err}
 	}
 	d.execs = execjournal.New(d.cfg.Artifacts.ExecOutputRoot, runRoot(paths))
+	secrets, err := hostfiles.NewDirWatch() // it lives as long as the process
+	if err != nil {
+		d.log.Warn("new contents of secrets are found at intervals only", "err", err)
+	}
 	r := d.cfg.Runtime
 	d.parked, d.drained = make(chan struct{}), make(chan struct{}, 1)
 	parked := sync.OnceFunc(func() { close(d.parked) })
@@ -233,6 +237,8 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 		MakeRoom:       d.disk.MakeRoom,
 		Clock:          func() clockjump.Reading { return clockjump.Reading(d.clock.Read()) },
 		Host:           sandbox.Host{CheckMounted: hostfiles.CheckMounted, ShimDir: shimDir, CoverDir: d.coverDir, HostUID: hostID(r.HostUID, os.Getuid()), HostGID: hostID(r.HostGID, os.Getgid())},
+		WatchSecrets:   secrets,
+		RefusesSecret:  func(path string) string { return d.rulesNow().Mounts.Refuses(path, mountpolicy.Use{}) },
 		BootID:         d.clock.BootID(),
 		ResyncInterval: r.ResyncInterval, Workers: r.Workers, Settings: settings(d.cfg), Logger: d.log, Metrics: m,
 	})
@@ -250,13 +256,13 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 		Volumes: d.ctl.Volumes, RemoveVolume: d.ctl.RemoveVolume,
 		Store: d.store, Logs: d.execs.LogPaths, MainLogs: d.execs.MainLogPaths, ServiceLog: d.ctl.ServiceLog, Nameless: d.execs.Nameless, Status: d.ctl.Status, Engine: d.ctl.EngineProblem,
 		Drainer: d.ctl, DrainWait: func() time.Duration { return d.current.Load().Drain.Wait }, AgentStatus: d.ctl.AgentStatus, NoRoom: d.disk.NoRoom,
-		Rules:      d.rulesNow,
+		Rules: d.rulesNow, SecretProblems: d.ctl.SecretProblems,
 		Rebuilding: d.rebuild.sentence, DefaultTimeout: func() time.Duration { return d.current.Load().Runtime.Timeout },
 		Ports: d.ctl.Ports, EngineRefuses: d.ctl.EngineRefuses, ConfirmEngine: d.ctl.ConfirmEngine, Version: version, Home: manifest.Home(), Logger: d.log, Now: d.clock.Now,
 		Observe: func(method string, code codes.Code, took time.Duration) { m.RPC(method, code.String(), took) },
 	})
 	metrics.Export(d.registry, metrics.Live{
-		OverQuota: d.ctl.OverQuota, Vanished: d.ctl.Held, LogWhole: d.store.LogWhole, AgentsInNeed: d.agentsInNeed,
+		OverQuota: d.ctl.OverQuota, UnreadableSecrets: d.ctl.UnreadableSecrets, Vanished: d.ctl.Held, LogWhole: d.store.LogWhole, AgentsInNeed: d.agentsInNeed,
 		Sandboxes: byState(sandboxstate.Live(), d.store.CountByState), Agents: byState(agentStates, d.store.CountAgentsByState),
 	})
 	socket, err := listen(paths.Socket, d.cfg.Socket)

@@ -29,7 +29,7 @@ func (r *Reader) lastOutput(ctx context.Context, v View, c plan.Container) (stri
 		if !rec.Wanted.Main {
 			return "", nil
 		}
-		return message.Redact(r.endOf(rec.ID, execid.Main), spec.GetEnvs()), nil
+		return message.Redact(r.endOf(rec.ID, execid.Main), spec.GetEnvs(), r.o.Files.SecretValues(rec.ID)), nil
 	}
 	sp := rec.Progress.GetServices()[c.Service]
 	if !sp.GetStarted() || sp.GetMark() == storev1.ServiceMark_SERVICE_MARK_FAILED {

@@ -30,6 +30,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, id string) (queue.Result, er
 		return queue.Result{}, err
 	}
 	r.beforeEngine(rec)
+	if rec.Standing == plan.Live {
+		r.o.Secrets.Want(id, sb.Spec)
+	}
 	r.freeSpace(rec)
 	run, why := r.mayJudge()
 	if why != "" {
@@ -84,6 +87,7 @@ func (r *Reconciler) beforeEngine(rec plan.Record) {
 	}
 	if rec.Standing != plan.Live {
 		r.scratch.Forget(rec.ID)
+		r.o.Secrets.Forget(rec.ID)
 		r.o.Absences.Forget(rec.ID, rec.Objects)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/clock"
 	"github.com/agbox/agbox/controller/owned"
 	"github.com/agbox/agbox/controller/plan"
@@ -90,6 +91,13 @@ type AbsenceKeeper interface {
 	Forget(id string, o *storev1.Objects)
 }
 
+// Secrets is *secret.Keeper.
+type Secrets interface {
+	Want(sandboxID string, spec *agboxv1.CreateSpec)
+	Forget(sandboxID string)
+	Deliver(sandboxID string) error
+}
+
 // Host is what containers get from the host, and how that is checked.
 type Host struct {
 	// ShimDir is the host directory of the agbox-shim that new containers mount.
@@ -126,6 +134,7 @@ type Options struct {
 	NoRoom func() string
 	// RoomNow is NoRoom after the disks were read.
 	RoomNow func() string
+	Secrets Secrets
 
 	Host
 	Logger  *slog.Logger

@@ -159,6 +159,9 @@ func (p *pass) start(ctx context.Context, s plan.Step) error {
 		if err := p.verifySources(); err != nil {
 			return err
 		}
+		if err := p.o.Secrets.Deliver(p.rec.ID); err != nil {
+			return err
+		}
 		if p.sb.Desired.GetAdopted() == nil {
 			if err := p.o.Files.Withhold(p.rec.ID); err != nil {
 				return err

@@ -34,6 +34,7 @@ func (a *app) describeSpec(sb *agboxv1.SandboxHandle) {
 	a.lines("Mounts", mountLines(spec.GetMounts()))
 	a.lines("Volumes", volumeLines(spec))
 	a.lines("Copies", copyLines(spec.GetCopies()))
+	a.lines("Secrets", secretLines(spec.GetSecrets()))
 	a.lines("Warnings", sb.GetWarnings())
 	a.lines("Ports", portLines(sb))
 	a.describeServices(sb)
@@ -121,6 +122,14 @@ func volumeLines(spec *agboxv1.CreateSpec) (lines []string) {
 	add("", spec.GetVolumes())
 	for _, s := range slices.Concat(spec.GetRequiredServices(), spec.GetOptionalServices()) {
 		add(s.GetName(), s.GetVolumes())
+	}
+	return lines
+}
+
+// secretLines shows where the values of secrets are, never the values.
+func secretLines(secrets []*agboxv1.SecretSpec) (lines []string) {
+	for _, s := range secrets {
+		lines = append(lines, fmt.Sprintf("%s of %s%s", s.GetName(), s.GetFile(), cmp.Or(given(" at ", s.GetTarget(), ""), ", not delivered")))
 	}
 	return lines
 }

@@ -78,7 +78,7 @@ func mapping(list protoreflect.List, fd protoreflect.FieldDescriptor) ([]byte, e
 }
 
 // plurals are words for the messages of keyed.
-var plurals = map[protoreflect.Name]string{"ServiceSpec": "services", "VolumeSpec": "volumes"}
+var plurals = map[protoreflect.Name]string{"ServiceSpec": "services", "VolumeSpec": "volumes", "SecretSpec": "secrets"}
 
 func group(members [][]byte) []byte {
 	return slices.Concat([]byte("{"), bytes.Join(members, []byte(",")), []byte("}"))

@@ -26,6 +26,9 @@ func drawSpec(t *rapid.T, label string) *agboxv1.CreateSpec {
 			v.Name = fmt.Sprintf("%s-%d", v.GetName(), i)
 		}
 	}
+	for i, s := range spec.GetSecrets() {
+		s.Name, s.File = fmt.Sprintf("%s-%d", s.GetName(), i), strings.TrimLeft(s.GetFile(), "~")
+	}
 	for _, m := range spec.GetMounts() {
 		m.Source = strings.TrimLeft(m.GetSource(), "~") // "~" would be expanded
 	}

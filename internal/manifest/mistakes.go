@@ -81,6 +81,7 @@ var forms = map[protoreflect.Name]string{
 	"HealthcheckConfig":     `{test: [CMD-SHELL, "curl -f localhost"], interval: 5s}`,
 	"ServiceSpec":           "{image: postgres}",
 	"VolumeSpec":            "{target: /path}",
+	"SecretSpec":            "{file: /host/path, target: /run/secrets/token}",
 	"AgentContextPolicy":    "{mode: inject, max_turns: 20}",
 	"command":               `[sh, -c, "echo hi"]`,
 	"save_command":          `[sh, -c, "git commit -am wip"]`,
@@ -95,6 +96,7 @@ var forms = map[protoreflect.Name]string{
 var keyedForms = map[protoreflect.Name]string{
 	"ServiceSpec": `"db: {image: postgres}"`,
 	"VolumeSpec":  `"data: {target: /path}"`,
+	"SecretSpec":  `"token: {file: /host/path, target: /run/secrets/token}"`,
 }
 
 // mapForm is an example of envs and labels.

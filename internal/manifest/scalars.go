@@ -18,7 +18,7 @@ import (
 // isHostPath reports whether "~" in the field stands for the home directory.
 func isHostPath(fd protoreflect.FieldDescriptor) bool {
 	in := fd.Parent().Name()
-	return fd.Name() == "source" && (in == "MountSpec" || in == "CopySpec")
+	return fd.Name() == "source" && (in == "MountSpec" || in == "CopySpec") || fd.Name() == "file" && in == "SecretSpec"
 }
 
 func (d *decoder) expand(node ast.Node, path, source string) (string, error) {
@@ -90,6 +90,7 @@ func readDuration(node ast.Node, path string, out *durationpb.Duration) error {
 var keyed = map[protoreflect.FullName]bool{
 	(&agboxv1.ServiceSpec{}).ProtoReflect().Descriptor().FullName(): true,
 	(&agboxv1.VolumeSpec{}).ProtoReflect().Descriptor().FullName():  true,
+	(&agboxv1.SecretSpec{}).ProtoReflect().Descriptor().FullName():  true,
 }
 
 // isKeyed reports whether fd is a list that is written as a mapping from the names of its messages.

@@ -284,6 +284,8 @@ func bit(b bool) float64 {
 type Live struct {
 	// OverQuota is the number of sandboxes over their quota.
 	OverQuota func() int
+	// UnreadableSecrets is the number of secrets whose files can't be read.
+	UnreadableSecrets func() int
 	// Vanished is the number of sandboxes that vanished from the engine together and await an operator.
 	Vanished func() int
 	// LogWhole reports whether the log contains all committed changes.
@@ -299,6 +301,8 @@ func Export(reg prometheus.Registerer, l Live) { (&factory{reg: reg}).export(l) 
 
 func (f *factory) export(l Live) {
 	f.scraped("agboxd_sandboxes_over_quota", "Sandboxes whose logs exceed artifacts.sandbox_max_bytes.", func() float64 { return float64(l.OverQuota()) })
+	f.scraped("agboxd_secrets_unreadable", "Secrets of sandboxes whose files can't be read; the sandboxes keep the last values.",
+		func() float64 { return float64(l.UnreadableSecrets()) })
 	f.scraped("agboxd_sandboxes_vanished", "Sandboxes that vanished from the engine together; they are not reconciled until `agbox engine confirm`.",
 		func() float64 { return float64(l.Vanished()) })
 	f.scraped("agboxd_log_complete", "1 while the log from which a lost database is rebuilt is complete.", func() float64 { return bit(l.LogWhole()) })

@@ -68,7 +68,7 @@ func TestCountersAndGauges(t *testing.T) {
 	m.ConfigLoaded(time.Unix(2000, 0))
 	m.ConfigReloaded(fault)
 	Export(reg, Live{
-		OverQuota: func() int { return 6 }, Vanished: func() int { return 4 }, LogWhole: func() bool { return true }, AgentsInNeed: func() int { return 5 },
+		OverQuota: func() int { return 6 }, UnreadableSecrets: func() int { return 7 }, Vanished: func() int { return 4 }, LogWhole: func() bool { return true }, AgentsInNeed: func() int { return 5 },
 		Sandboxes: func() map[string]int { return map[string]int{"ready": 3, "failed": 0} },
 		Agents:    func() map[string]int { return map[string]int{"busy": 2, "pending": 0} },
 	})
@@ -76,6 +76,7 @@ func TestCountersAndGauges(t *testing.T) {
 	for key, want := range map[string]float64{
 		"agboxd_sandboxes_vanished{}":                    4,
 		"agboxd_sandboxes_over_quota{}":                  6,
+		"agboxd_secrets_unreadable{}":                    7,
 		"agboxd_log_complete{}":                          1,
 		"agboxd_agents_need_attention{}":                 5,
 		"agboxd_agents{state=busy}":                      2,

@@ -14,6 +14,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/internal/host/hostfiles"
+	"github.com/agbox/agbox/internal/host/mountpolicy"
 	"github.com/agbox/agbox/internal/manifest"
 	"github.com/agbox/agbox/store"
 )
@@ -105,6 +106,15 @@ func checkCreate(req *agboxv1.CreateSandboxRequest, spec *agboxv1.CreateSpec) (b
 	return broken
 }
 
+// checkSecrets checks the files of secrets under the policy for read-only mounts.
+func (s *specs) checkSecrets(secrets []*agboxv1.SecretSpec) validate.Errors {
+	if len(secrets) == 0 {
+		return nil
+	}
+	policy := s.rules().Mounts
+	return hostfiles.CheckSecrets(secrets, func(path string) string { return policy.Refuses(path, mountpolicy.Use{}) })
+}
+
 // checkHost checks the host paths that the spec names, resolves the tools' paths, and applies the rules in force.
 func (s *specs) checkHost(spec *agboxv1.CreateSpec) (*store.Resolved, validate.Errors) {
 	broken := hostfiles.CheckMounts(spec.GetMounts())
@@ -112,6 +122,7 @@ func (s *specs) checkHost(spec *agboxv1.CreateSpec) (*store.Resolved, validate.E
 	tools, missing := hostfiles.ResolveTools(spec.GetBuiltinTools(), s.home, os.Getenv)
 	rules := s.rules()
 	broken = append(broken, missing...)
+	broken = append(broken, s.checkSecrets(spec.GetSecrets())...)
 	hidden, refused := judgeMounts(rules.Mounts, mountsOf(spec, tools))
 	if len(broken) == 0 { // an invalid path has one mistake only
 		broken = slices.Concat(refused, judgeCopies(rules.Mounts, spec.GetCopies()))

@@ -59,6 +59,8 @@ type Deps struct {
 	DrainWait func() time.Duration
 	// Nameless reports whether the container of a sandbox does not reach the engine's DNS server.
 	Nameless func(sandboxID string) bool
+	// SecretProblems returns one sentence for each secret of a sandbox that is not as its file.
+	SecretProblems func(sandboxID string) []string
 	// Ports are the published ports of a sandbox as they are now. It must not block.
 	Ports func(sandboxID string) []*agboxv1.PublishedPort
 	// EngineRefuses returns the fields of a valid spec and its resolved confinement that the engine cannot honour. It must not block: the

@@ -17,6 +17,7 @@ type handles struct {
 	status         func(sandboxID string) string
 	ports          func(sandboxID string) []*agboxv1.PublishedPort
 	nameless       func(sandboxID string) bool
+	secretProblems func(sandboxID string) []string
 	mainLogs       func(sandboxID string) (stdout, stderr string)
 	rules          func() Rules
 	defaultTimeout func() time.Duration
@@ -43,7 +44,7 @@ func (s *handles) handle(sb store.Sandbox, withSpec bool) *agboxv1.SandboxHandle
 		accepted := sb.Desired.GetConfinement()
 		h.Spec, h.SecurityProfile, h.DefaultMemoryBytes = sb.Spec, accepted.GetProfile(), accepted.GetMemoryLimitBytes()
 		if sb.State != agboxv1.SandboxState_SANDBOX_STATE_DELETED {
-			h.Warnings = append(s.warnings(sb), s.runtimeWarnings(sb)...)
+			h.Warnings = slices.Concat(s.warnings(sb), s.runtimeWarnings(sb), s.secretWarnings(sb))
 		}
 	}
 	return h
@@ -56,6 +57,13 @@ func (s *handles) runtimeWarnings(sb store.Sandbox) []string {
 	}
 	return []string{"no host name resolves in this sandbox: its runtime does not reach the engine's DNS server; gVisor's runsc does with " +
 		"--network=host among its arguments in the engine's configuration, from the next resume on"}
+}
+
+func (s *handles) secretWarnings(sb store.Sandbox) []string {
+	if len(sb.Spec.GetSecrets()) == 0 {
+		return nil
+	}
+	return s.secretProblems(sb.ID)
 }
 
 // services returns all services of the spec with their state in this run, the required ones first.

@@ -13,7 +13,7 @@ import (
 const wireAdded = `
 PingResponse: 100 engine_problem string, 101 instance_id string
 ServiceSpec: 100 command repeated string, 101 user string, 102 working_dir string, 103 ports repeated PortSpec, 104 cpu_limit double, 105 memory_limit string, 107 pids_limit uint32, 110 restart_policy string, 111 pull_policy string, 150 volumes repeated VolumeSpec
-CreateSpec: 100 command repeated string, 101 user string, 102 working_dir string, 103 ports repeated PortSpec, 104 cpu_limit double, 105 memory_limit string, 106 disk_limit string, 107 pids_limit uint32, 108 gpus string, 109 runtime string, 110 restart_policy string, 111 pull_policy string, 112 on_log_limit string, 113 security SecuritySpec, 130 timeout Duration, 131 on_timeout string, 132 auto_resume bool, 153 volumes repeated VolumeSpec
+CreateSpec: 100 command repeated string, 101 user string, 102 working_dir string, 103 ports repeated PortSpec, 104 cpu_limit double, 105 memory_limit string, 106 disk_limit string, 107 pids_limit uint32, 108 gpus string, 109 runtime string, 110 restart_policy string, 111 pull_policy string, 112 on_log_limit string, 113 security SecuritySpec, 130 timeout Duration, 131 on_timeout string, 132 auto_resume bool, 153 volumes repeated VolumeSpec, 154 secrets repeated SecretSpec
 SandboxHandle: 100 name string, 101 status_message string, 102 spec CreateSpec, 103 desired_state string, 104 active_execs uint32, 105 services repeated ServiceStatus, 106 ports repeated PublishedPort, 107 restarts uint32, 108 stdout_log_path string, 109 stderr_log_path string, 110 deadline_at Timestamp, 111 timeout Duration, 112 on_timeout string, 113 demoted_at Timestamp, 114 rehydrated RehydratedDetails, 115 warnings repeated string, 116 default_memory_bytes int64, 129 security_profile string
 SandboxPhaseDetails: 150 exit_code int32, 151 oom_killed bool, 152 end_message string
 SandboxEvent: 100 image_pull oneof details ImagePullDetails, 101 spec_change oneof details SpecChangeDetails, 102 timeout_set oneof details TimeoutDetails, 103 rehydrated oneof details RehydratedDetails
@@ -46,6 +46,7 @@ GarbageItem: 1 kind string, 2 id string, 3 name string, 4 sandbox_id string, 5 r
 GetServiceLogRequest: 1 sandbox_id string, 2 service_name string
 GetServiceLogResponse: 1 log_path string, 2 problem string
 VolumeSpec: 1 name string, 2 target string
+SecretSpec: 1 name string, 2 file string, 3 target string
 ListVolumesRequest: 1 sandbox_name string
 ListVolumesResponse: 1 volumes repeated Volume
 Volume: 1 name string, 2 sandbox_name string, 3 engine_name string, 4 created_at Timestamp, 5 sandbox_id string

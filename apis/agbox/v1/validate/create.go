@@ -84,6 +84,10 @@ func Normalize(spec *agboxv1.CreateSpec) *agboxv1.CreateSpec {
 	}
 	writeProtocols(out.GetPorts())
 	tidyVolumes(out.GetVolumes())
+	for _, s := range out.GetSecrets() {
+		tidy(&s.File)
+		tidy(&s.Target)
+	}
 	for _, s := range slices.Concat(out.GetRequiredServices(), out.GetOptionalServices()) {
 		tidy(&s.WorkingDir)
 		tidyVolumes(s.GetVolumes())

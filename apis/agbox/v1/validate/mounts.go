@@ -32,6 +32,7 @@ func checkFiles(errs *Errors, spec *agboxv1.CreateSpec) {
 	all.volumes(errs, "", spec.GetVolumes())
 	all.tools(errs, spec.GetBuiltinTools())
 	all.copies(errs, spec.GetCopies())
+	all.secrets(errs, spec.GetSecrets())
 	all.check(errs)
 }
 

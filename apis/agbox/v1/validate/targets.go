@@ -7,8 +7,10 @@ type target struct {
 	owner string
 	// field is what an error is about.
 	field string
-	// copied tells a copy from a mount.
+	// copied: it is on the container's own file system, and not a mount.
 	copied bool
+	// file: nothing can lie below it.
+	file bool
 }
 
 // targets are the mounts first and then the copies, so that in a clash of the two it is the copy that is reported.
@@ -31,6 +33,10 @@ func (t target) clash(errs *Errors, early target) bool {
 	switch {
 	case t.path == early.path:
 		errs.add(t.field, "%s is the target of %s already", short(t.path), early.owner)
+	case early.file && within(t.path, early.path):
+		errs.add(t.field, "%s lies below %s, the target of %s, which is a file", short(t.path), short(early.path), early.owner)
+	case t.file && early.copied && within(early.path, t.path):
+		errs.add(t.field, "%s holds %s, the target of %s, and a secret is a file", short(t.path), short(early.path), early.owner)
 	case t.copied == early.copied:
 		return false
 	case within(t.path, early.path):

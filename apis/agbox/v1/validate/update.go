@@ -18,6 +18,8 @@ func Update(before, after *agboxv1.CreateSpec) (changed []string, limits bool, e
 		switch {
 		case c.field != nil && inPlace[c.field.FullName()] == limit:
 			limits = true
+		case c.field != nil && inPlace[c.field.FullName()] == delivered && len(before.GetSecrets()) == 0:
+			errs.add(c.Path, `can be changed in place only in a sandbox that has one: delete and recreate ("agbox apply --replace")`)
 		case c.field == nil || !InPlace(c.field):
 			errs.add(c.Path, `cannot be changed in place: delete and recreate ("agbox apply --replace")`)
 		}
@@ -31,8 +33,9 @@ func Update(before, after *agboxv1.CreateSpec) (changed []string, limits bool, e
 type effect int
 
 const (
-	recorded effect = iota + 1 // nothing: it is read from the record when it matters
-	limit                      // the limits of containers that exist
+	recorded  effect = iota + 1 // nothing: it is read from the record when it matters
+	limit                       // the limits of containers that exist
+	delivered                   // files inside; a sandbox without any may have a container of a release that delivers none
 )
 
 // inPlace has the fields of a spec and of its services that can change while the sandbox lives: the only table of them. Full names,
@@ -50,6 +53,7 @@ var inPlace = map[protoreflect.FullName]effect{
 	"agbox.v1.CreateSpec.cpu_limit":      limit,
 	"agbox.v1.CreateSpec.memory_limit":   limit,
 	"agbox.v1.CreateSpec.pids_limit":     limit,
+	"agbox.v1.CreateSpec.secrets":        delivered,
 
 	"agbox.v1.ServiceSpec.restart_policy": recorded,
 	"agbox.v1.ServiceSpec.pull_policy":    recorded,

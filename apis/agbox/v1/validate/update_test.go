@@ -25,6 +25,7 @@ func full() *agboxv1.CreateSpec {
 		DiskLimit: "1g", PidsLimit: 100, Gpus: "all", Runtime: "runsc", RestartPolicy: "never", PullPolicy: "always", OnLogLimit: "drop",
 		Timeout: durationpb.New(time.Hour), OnTimeout: "pause", AutoResume: true,
 		Security: &agboxv1.SecuritySpec{Profile: "standard"}, Volumes: []*agboxv1.VolumeSpec{{Name: "data", Target: "/v"}},
+		Secrets: []*agboxv1.SecretSpec{{Name: "token", File: "/etc/token", Target: "/run/secrets/token"}},
 	}
 }
 
@@ -56,6 +57,8 @@ func TestUpdate(t *testing.T) {
 		{"policies of services", func(s *agboxv1.CreateSpec) {
 			s.RequiredServices[1].RestartPolicy, s.RequiredServices[1].PullPolicy = "always", "always"
 		}, "required_services[mq].pull_policy,required_services[mq].restart_policy", false},
+		{"secrets of a sandbox that has some", func(s *agboxv1.CreateSpec) { s.Secrets = append(s.Secrets, &agboxv1.SecretSpec{Name: "b", File: "/b"}) }, "secrets", false},
+		{"no secrets any more", func(s *agboxv1.CreateSpec) { s.Secrets = nil }, "secrets", false},
 		{"all that is fixed", func(s *agboxv1.CreateSpec) {
 			s.Image, s.Mounts[0].Writable, s.Copies, s.BuiltinTools, s.Envs = "b", true, nil, nil, map[string]string{"A": "secret2", "B": "secret"}
 			s.Command, s.User, s.WorkingDir, s.Ports[0].HostPort, s.DiskLimit, s.Gpus, s.Runtime = nil, "", "", 1, "", "", ""
@@ -140,5 +143,15 @@ func TestDiff(t *testing.T) {
 	}
 	if got := validate.Diff(nil, &agboxv1.CreateSpec{Security: &agboxv1.SecuritySpec{}}); len(got) != 0 {
 		t.Errorf("nil differs from empty: %v", got)
+	}
+}
+
+// A sandbox without secrets may have a container of a release that delivers none.
+func TestTheFirstSecretNeedsANewSandbox(t *testing.T) {
+	before, after := full(), full()
+	before.Secrets = nil
+	changed, _, errs := validate.Update(before, after)
+	if want := `secrets can be changed in place only in a sandbox that has one: delete and recreate ("agbox apply --replace")`; errs.Error() != want || !slices.Equal(changed, []string{"secrets"}) {
+		t.Errorf("%q, %v", changed, errs)
 	}
 }

@@ -1,0 +1,240 @@
+package secret
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/host/execjournal"
+	"github.com/agbox/agbox/internal/host/hostfiles"
+)
+
+const box = "box-1"
+
+type world struct {
+	*testing.T
+	*Keeper
+	dir    *execjournal.Dir
+	paths  execjournal.Paths
+	source string
+	log    strings.Builder
+	refuse string
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{T: t, source: filepath.Join(t.TempDir(), "token")}
+	w.dir = execjournal.New(filepath.Join(t.TempDir(), "logs"), filepath.Join(t.TempDir(), "s"))
+	var err error
+	if w.paths, err = w.dir.Prepare(box); err != nil {
+		t.Fatal(err)
+	}
+	w.restart()
+	return w
+}
+
+func (w *world) restart() {
+	w.Keeper = New(Options{Files: w.dir, Refuses: func(string) string { return w.refuse }, Logger: slog.New(slog.NewTextHandler(&w.log, nil))})
+}
+
+func (w *world) write(text string) {
+	w.Helper()
+	if err := os.WriteFile(w.source+".new", []byte(text), 0o600); err != nil {
+		w.Fatal(err)
+	}
+	if err := os.Rename(w.source+".new", w.source); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) spec(target string) *agboxv1.CreateSpec {
+	return &agboxv1.CreateSpec{Secrets: []*agboxv1.SecretSpec{{Name: "token", File: w.source, Target: target}, {Name: "later", File: w.source}}}
+}
+
+// has checks what PID 1 finds.
+func (w *world) has(target, value string) {
+	w.Helper()
+	s, err := w.dir.Secret(box, "token")
+	if value == "" && errdefs.IsNotFound(err) {
+		return
+	}
+	if err != nil || s.Target != target || string(s.Value) != value {
+		w.Errorf("%+v, %v", s, err)
+	}
+	if _, err := w.dir.Secret(box, "later"); !errdefs.IsNotFound(err) {
+		w.Errorf("a secret without target is delivered: %v", err)
+	}
+	if strings.Contains(w.log.String(), value) {
+		w.Errorf("the log has the value:\n%s", w.log.String())
+	}
+}
+
+func (w *world) deliver() {
+	w.Helper()
+	if err := w.Deliver(box); err != nil {
+		w.Error(err)
+	}
+}
+
+func TestASecretFollowsItsFile(t *testing.T) {
+	w := newWorld(t)
+	w.write("value-1")
+	w.Want(box, w.spec("/run/secrets/token"))
+	w.deliver()
+	w.has("/run/secrets/token", "value-1")
+	w.write("value-2") // of the same size, within one tick of the clock
+	w.deliver()
+	w.has("/run/secrets/token", "value-2")
+
+	if err := os.Remove(w.source); err != nil {
+		t.Fatal(err)
+	}
+	w.deliver()
+	w.has("/run/secrets/token", "value-2")
+	if got := w.Problems(box); len(got) != 1 || !strings.Contains(got[0], "does not exist on this host; the sandbox keeps the last value") || w.Unreadable() != 1 {
+		t.Error(got)
+	}
+	w.Want(box, w.spec("/etc/token"))
+	w.deliver()
+	w.has("/etc/token", "value-2")
+	w.restart()
+	w.Want(box, w.spec("/etc/token"))
+	w.deliver()
+	w.has("/etc/token", "value-2")
+	w.write("value-3")
+	w.deliver()
+	w.has("/etc/token", "value-3")
+	if got := w.Problems(box); got != nil || w.Unreadable() != 0 {
+		t.Error(got)
+	}
+
+	w.refuse = "lies outside of mounts.allow"
+	w.write("value-4")
+	w.deliver()
+	w.has("/etc/token", "value-3")
+
+	w.Want(box, &agboxv1.CreateSpec{})
+	w.deliver()
+	w.has("", "")
+	if got := w.Problems(box); got != nil || w.Unreadable() != 0 {
+		t.Error(got)
+	}
+}
+
+func TestASecretWithoutAnyValueIsAnError(t *testing.T) {
+	w := newWorld(t)
+	w.Want(box, w.spec("/t"))
+	if err := w.Deliver(box); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "does not exist") {
+		t.Error(err)
+	}
+	if err := w.Deliver("unknown"); err != nil {
+		t.Error(err)
+	}
+	if err := w.dir.Remove(box); err != nil {
+		t.Fatal(err)
+	}
+	w.write("value-1")
+	if err := w.Deliver(box); !errdefs.IsNotFound(err) {
+		t.Error(err)
+	}
+	w.Forget(box)
+	if err := w.Deliver(box); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(w.paths.Ctl); !errors.Is(err, fs.ErrNotExist) {
+		t.Error("a removed sandbox has files again")
+	}
+}
+
+// A daemon that was killed leaves the old value or the new one, and perhaps a temporary file.
+func TestASecretThatWasBeingWritten(t *testing.T) {
+	w := newWorld(t)
+	temp := filepath.Join(w.paths.Ctl, "exec", execjournal.TempName("token", "secret"))
+	leave := func() {
+		if err := os.WriteFile(temp, []byte(`{"val`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone := func() {
+		t.Helper()
+		if _, err := os.Lstat(temp); !errors.Is(err, fs.ErrNotExist) {
+			t.Error("the temporary file is left")
+		}
+	}
+	leave()
+	w.write("value-1")
+	w.Want(box, w.spec("/t"))
+	w.deliver()
+	w.has("/t", "value-1")
+	gone()
+	leave()
+	w.restart()
+	w.Want(box, &agboxv1.CreateSpec{}) // removed by an update before the kill
+	w.deliver()
+	w.has("", "")
+	gone()
+}
+
+func TestRunDeliversWithinTwoSeconds(t *testing.T) {
+	w := newWorld(t)
+	dir := filepath.Dir(w.source)
+	for _, version := range []string{"1", "2"} {
+		if err := os.Mkdir(filepath.Join(dir, "..v"+version), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "..v"+version, "token"), []byte("value-"+version), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	swap := func(version string) {
+		if err := os.Symlink("..v"+version, filepath.Join(dir, "..new")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(dir, "..new"), filepath.Join(dir, "..data")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	swap("1")
+	if err := os.Symlink("..data/token", w.source); err != nil {
+		t.Fatal(err)
+	}
+	watch, err := hostfiles.NewDirWatch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Close()
+	w.o.Watch = watch
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); w.Keeper.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	within := func(value string) {
+		t.Helper()
+		began := time.Now()
+		for time.Since(began) < 10*time.Second {
+			if s, err := w.dir.Secret(box, "token"); err == nil && string(s.Value) == value {
+				t.Logf("%s after %s", value, time.Since(began))
+				return
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		t.Errorf("no %s", value)
+	}
+	w.Want(box, w.spec("/t"))
+	within("value-1")
+	swap("2")
+	within("value-2")
+	if err := os.WriteFile(filepath.Join(dir, "..v2", "token"), []byte("value-3"), 0o600); err != nil { // in place
+		t.Fatal(err)
+	}
+	within("value-3")
+}
