@@ -2,11 +2,7 @@ package client
 
 import (
 	"context"
-	"errors"
-	"io/fs"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"time"
 
 	"google.golang.org/grpc"
@@ -62,13 +58,14 @@ func read[Req, Resp any](ctx context.Context, c *Client, m method[Req, Resp], re
 // patience bounds the time in which one call tries to reach a daemon.
 type patience struct {
 	c      *Client
+	caller context.Context
 	ctx    context.Context // ends with the time
 	cancel context.CancelFunc
 	notice *time.Timer // nil: nothing to tell so far
 }
 
 func (c *Client) patient(ctx context.Context) *patience {
-	p := &patience{c: c}
+	p := &patience{c: c, caller: ctx}
 	p.ctx, p.cancel = context.WithTimeout(ctx, c.patience)
 	return p
 }
@@ -81,7 +78,7 @@ func (p *patience) away() {
 }
 
 // over reports whether to stop retrying.
-func (p *patience) over() bool { return p.ctx.Err() != nil || p.c.hopeless() }
+func (p *patience) over() bool { return p.ctx.Err() != nil || p.c.via == nil || p.c.via.hopeless() }
 
 func (p *patience) end() {
 	if p.notice != nil {
@@ -90,7 +87,8 @@ func (p *patience) end() {
 	p.cancel()
 }
 
-// connect returns once the connection is established or waiting for it is hopeless; then the call returns the error.
+// connect returns once the connection is established or waiting for it is hopeless; then the call returns the error. To connect to another
+// host takes as long as it takes, such as until a user has typed a passphrase; the connection bounds it.
 func (p *patience) connect() {
 	conn := p.c.conn
 	for conn != nil && p.c.patience > 0 {
@@ -101,25 +99,17 @@ func (p *patience) connect() {
 		if state == connectivity.TransientFailure && p.over() {
 			return
 		}
-		p.away()
+		limit := p.ctx
+		if p.c.via.remote() && state != connectivity.TransientFailure {
+			limit = p.caller
+		} else {
+			p.away()
+		}
 		conn.Connect()
-		if !conn.WaitForStateChange(p.ctx, state) {
+		if !conn.WaitForStateChange(limit, state) {
 			return
 		}
 	}
-}
-
-// hopeless reports whether no daemon can start at the socket: its directory is missing, or access is denied.
-func (c *Client) hopeless() bool {
-	if c.conn == nil {
-		return true
-	}
-	info, err := os.Stat(c.socket)
-	if errors.Is(err, fs.ErrNotExist) {
-		_, err = os.Stat(filepath.Dir(c.socket))
-		return err != nil
-	}
-	return err != nil || info.Mode().Type() != fs.ModeSocket
 }
 
 // retry is the pause between tries to reach a daemon that went away. The connection has a back-off of its own; this

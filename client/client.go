@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"os"
 	"path/filepath"
@@ -9,7 +10,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -32,7 +32,7 @@ type Client struct {
 	sandboxes agboxv1.SandboxServiceClient
 	agents    agboxv1.AgentServiceClient
 	admin     agboxv1.AdminServiceClient
-	socket    string // empty when the connection is the caller's
+	via       via // nil when the connection is the caller's
 	close     func() error
 	conn      *grpc.ClientConn // nil when the connection is the caller's
 	patience  time.Duration
@@ -43,36 +43,52 @@ type Client struct {
 type Options struct {
 	// Patience is how long a call keeps trying while no daemon can be reached, as during its restart. A call that only
 	// reads is also repeated when its answer was lost; one that asks for something is sent once, when a connection
-	// stands. Where the socket's directory is missing or closed to us, nothing is waited for. 0: calls fail at once. Waits
-	// and Events have rules of their own.
+	// stands. Where the socket's directory is missing or closed to us, or another host refuses us, nothing is waited for. The time that
+	// the first connection to another host takes does not count. 0: calls fail at once. Waits and Events have rules of their own.
 	Patience time.Duration
 	// OnAway is called when a call has waited for a daemon for a second; nil: never. It must be safe for concurrent use.
 	OnAway func()
+	// TLS is for a tcp:// host, which requires a client certificate; see TLSFromFiles. The version is 1.3 or higher. An empty ServerName
+	// is the host's.
+	TLS *tls.Config
+	// NoPrompt makes ssh fail where it would ask a question on the terminal.
+	NoPrompt bool
 }
 
-// Dial prepares a client for the socket, a path. It does no I/O: the first call tells whether a daemon answers.
-func Dial(socket string) (*Client, error) { return DialWith(socket, Options{}) }
+// Dial prepares a client for a host, which is one of
+//
+//	/run/agbox/agboxd.sock or unix:///run/agbox/agboxd.sock   a Unix socket
+//	ssh://user@example.com:22/run/agbox/agboxd.sock           "agboxd dial-stdio" there, through the program ssh; only the name is required
+//	tcp://example.com:9479                                    mutual TLS, see Options.TLS
+//
+// It does no I/O: the first call tells whether a daemon answers. Errors: the host has none of these forms.
+//
+// Each connection over ssh is one process, which Close ends and waits for. It uses the user's own configuration and agent, and asks for
+// passphrases on the terminal. A connection that broke is made again, with a new process, when it is needed.
+func Dial(host string) (*Client, error) { return DialWith(host, Options{}) }
 
 // DialWith is Dial with options.
-func DialWith(socket string, o Options) (*Client, error) {
-	socket = SocketPath(socket)
+func DialWith(host string, o Options) (*Client, error) {
+	way, err := viaHost(host, o)
+	if err != nil {
+		return nil, err
+	}
 	// Not the "unix:" scheme: it reads the path as part of a URL, and a path may hold a "%" or a "?".
-	conn, err := grpc.NewClient("passthrough:///agboxd",
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-		}),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+	conn, err := grpc.NewClient("passthrough:///agboxd", append(way.options(),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return way.dial(ctx) }),
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // dial encrypts what leaves this host
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReply)),
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: firstPause, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxPause},
-			MinConnectTimeout: connectTimeout,
-		}),
-	)
+	)...)
 	if err != nil {
 		return nil, err
 	}
 	c := New(conn)
-	c.socket, c.close, c.conn = socket, conn.Close, conn
+	c.via, c.conn = way, conn
+	c.close = func() error {
+		err := conn.Close()
+		way.close()
+		return err
+	}
 	c.patience, c.onAway = o.Patience, o.OnAway
 	return c, nil
 }
@@ -97,15 +113,18 @@ const EnvHost = "AGBOX_HOST"
 // systemSocket is the socket of the system service.
 const systemSocket = "/run/agbox/agboxd.sock"
 
-// DefaultSocket returns where agboxd listens: $AGBOX_HOST if set; else the socket of this user's own daemon, by the daemon's rules (below
+// DefaultSocket returns the host for Dial: $AGBOX_HOST if set; else the socket of this user's own daemon, by the daemon's rules (below
 // $XDG_RUNTIME_DIR; without that, /run/agbox for root and the data directory's "run" for others). If there is no such socket, it is that of the
 // system service, where its directory exists.
 func DefaultSocket() string {
 	if host := os.Getenv(EnvHost); host != "" {
 		return SocketPath(host)
 	}
-	return existing(ownSocket(), systemSocket)
+	return LocalSocket()
 }
+
+// LocalSocket is DefaultSocket without the environment variable.
+func LocalSocket() string { return existing(ownSocket(), systemSocket) }
 
 // existing returns own, or system if only the directory of system exists: a service that restarts has no socket for a moment.
 func existing(own, system string) string {

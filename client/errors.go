@@ -2,11 +2,7 @@ package client
 
 import (
 	"errors"
-	"fmt"
-	"io/fs"
-	"os"
 	"strings"
-	"syscall"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -15,6 +11,8 @@ import (
 
 // Error is the error of a call that the daemon refused or that did not reach it.
 type Error struct {
+	// Code is the daemon's. Without one it is Unavailable, or Unauthenticated if another host refuses this client, does not exist or has no
+	// agboxd, so that waiting is useless.
 	Code codes.Code
 	// Reason as in the API's error table, such as SANDBOX_NOT_FOUND; empty when the error did not come from agboxd.
 	Reason string
@@ -108,30 +106,16 @@ func (c *Client) fromStatus(err error) error {
 	}
 	switch {
 	case e.Reason != "": // agboxd itself said so
+	case e.Code == codes.Unavailable && c.via == nil:
+		e.Message = "agboxd does not answer: " + st.Message()
 	case e.Code == codes.Unavailable:
-		e.Message = c.unreachable(st.Message())
+		e.Message = c.via.unreachable(st.Message())
+		if c.via.refused() {
+			e.Code = codes.Unauthenticated
+			e.status = status.New(e.Code, st.Message())
+		}
 	case e.Code == codes.DeadlineExceeded:
 		e.Message = "agboxd did not answer in time; it may have carried the request out all the same"
 	}
 	return e
-}
-
-// unreachable describes why no daemon answers at the socket, and what to do.
-func (c *Client) unreachable(cause string) string {
-	const hint = `is agboxd running? start it with "agboxd" or "systemctl start agboxd"; --host or ` + EnvHost + ` name another socket`
-	if c.socket == "" {
-		return "agboxd does not answer: " + cause
-	}
-	info, err := os.Stat(c.socket)
-	switch {
-	case errors.Is(err, fs.ErrNotExist) && strings.Contains(c.socket, "://"):
-		return fmt.Sprintf("host %q: agboxd listens on a Unix socket only; write its path", c.socket)
-	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Sprintf("no agboxd at %s: no such socket; %s", c.socket, hint)
-	case errors.Is(err, syscall.EACCES):
-		return fmt.Sprintf("no access to %s: agboxd runs as another user; run this as that user, or join the group of its socket.group", c.socket)
-	case err == nil && info.Mode().Type() != fs.ModeSocket:
-		return fmt.Sprintf("%s is not a socket; --host or %s name another one", c.socket, EnvHost)
-	}
-	return fmt.Sprintf("agboxd does not answer at %s; %s", c.socket, hint)
 }

@@ -5,7 +5,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,7 +39,7 @@ type Streams struct {
 // Run executes one command line, without the program's name, and returns the exit code. A context that ends with
 // *Signalled as its cause exits as that signal does.
 func Run(ctx context.Context, args []string, version string, s Streams) int {
-	a := &app{Streams: s, version: version, notes: &notes{out: s.Err}}
+	a := &app{Streams: s, version: version, notes: &notes{out: s.Err}, completes: len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd)}
 	a.conn = sync.OnceValue(a.dial)
 	defer func() { _ = a.conn().Close() }() // the process ends
 	defer a.notes.clear()
@@ -53,30 +52,15 @@ func Run(ctx context.Context, args []string, version string, s Streams) int {
 type app struct {
 	Streams
 	version string
-	host    string
+	flags   hostFlags
 	conn    func() *client.Client // makes the connection on first use
-	notes   *notes
+	// completes is set while a shell completes a command line, where nothing may ask the user.
+	completes bool
+	notes     *notes
 }
 
 // restartPatience is how long calls are retried while the daemon does not answer; a restart of the daemon is shorter.
 const restartPatience = 5 * time.Second
-
-// dial prepares the connection. Its first call tells whether a daemon answers.
-func (a *app) dial() *client.Client {
-	var once sync.Once
-	c, err := client.DialWith(cmp.Or(a.host, client.DefaultSocket()), client.Options{Patience: restartPatience, OnAway: func() {
-		once.Do(func() { a.notes.say("agboxd does not answer; trying again for " + restartPatience.String()) })
-	}})
-	if err != nil {
-		panic(err) // gRPC refuses its options, which are constant
-	}
-	return c
-}
-
-// noSocket reports whether the host is a URL at which no daemon can listen.
-func (a *app) noSocket() bool {
-	return strings.Contains(client.SocketPath(cmp.Or(a.host, client.DefaultSocket())), "://")
-}
 
 // exitError carries an exit code. Nothing is printed when err is nil.
 type exitError struct {
@@ -126,7 +110,7 @@ func (a *app) finish(ctx context.Context, err error) int {
 // characters.
 func (a *app) complain(err error) {
 	a.notes.clear()
-	text := strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "\n  ")
+	text := strings.ReplaceAll(strings.TrimSpace(a.unreached(err).Error()), "\n", "\n  ")
 	fmt.Fprintf(a.Err, "error: %s\n", harmless(text, "\n\t"))
 }
 

@@ -37,7 +37,10 @@ last five also in services.
 Any other change needs --replace, which deletes the sandbox with all its files and recreates it, also if it has FAILED. Its agents move to
 the new sandbox with their conversations. If apply is interrupted, apply again. Of an agent, desired_state changes in place, and so does
 sandbox_id, which moves the agent; for any other change --replace recreates the agent without its conversation. Sandboxes are applied
-before agents, in any order of the manifests.`,
+before agents, in any order of the manifests.
+
+Sources of mounts and copies are paths on the host of the daemon, and built-in tools use the files of its user. With a host ssh:// or tcp://
+they must be absolute: "~" is refused.`,
 		Example: "  agbox apply -f hello.yaml --wait\n  cat *.yaml | agbox apply -f -\n  agbox apply -f hello.yaml --dry-run\n  agbox apply -f hello.yaml --replace",
 		Args:    onlyFiles,
 		RunE: func(cmd *cobra.Command, _ []string) error {

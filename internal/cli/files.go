@@ -90,7 +90,7 @@ func (a *app) readFile(ctx context.Context, path string) ([]document, error) {
 	if err != nil {
 		return nil, readError(label, err)
 	}
-	found, err := manifest.Parse(text, manifest.Home())
+	found, err := manifest.Parse(text, a.home())
 	if mistakes, ok := errors.AsType[manifest.Errors](err); ok {
 		return nil, a.complainOfText(label, mistakes)
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/internal/nearest"
 )
 
@@ -29,7 +28,7 @@ A sandbox is written in YAML, applied, and used by its name:
 	root.SetIn(a.In)
 	root.SetOut(a.Out)
 	root.SetErr(a.Err)
-	root.PersistentFlags().StringVar(&a.host, "host", "", "socket of agboxd (default $"+client.EnvHost+", else "+client.DefaultSocket()+")")
+	a.hostFlags(root)
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
 		a.applyCommand(), a.diffCommand(), a.getCommand(), a.describeCommand(), a.explainCommand(), a.waitCommand(), a.deleteCommand(),
@@ -37,7 +36,7 @@ A sandbox is written in YAML, applied, and used by its name:
 	addVerbs(root, a, a.sandboxKind(), sandboxVerbs)
 	root.AddCommand(
 		a.timeoutCommand(), a.execCommand(), a.logsCommand(), a.cancelCommand(), a.execsCommand(), a.eventsCommand(), a.engineCommand(),
-		a.agentCommand(), a.drainCommand(), a.undrainCommand(), a.backupCommand(), a.volumeCommand(), a.gcCommand(), a.completionCommand(), a.versionCommand(),
+		a.agentCommand(), a.drainCommand(), a.undrainCommand(), a.backupCommand(), a.volumeCommand(), a.gcCommand(), a.contextCommand(), a.completionCommand(), a.versionCommand(),
 	)
 	return root
 }

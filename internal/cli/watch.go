@@ -52,7 +52,7 @@ func (a *app) watchSandboxes(cmd *cobra.Command, refs []string, o getOptions) er
 func (w *tableWatch) run(ctx context.Context) error {
 	for {
 		switch err := w.look(ctx); {
-		case client.IsUnavailable(err) && ctx.Err() == nil && !w.a.noSocket():
+		case client.IsUnavailable(err) && ctx.Err() == nil:
 			w.a.notes.say("agboxd does not answer; the watch continues when it answers again")
 		case err != nil:
 			return err

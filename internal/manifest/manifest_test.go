@@ -172,7 +172,7 @@ func bomb() string {
 
 func TestHomeUnknown(t *testing.T) {
 	_, err := manifest.ParseSpec([]byte("mounts: [{source: ~/x}]"), "")
-	if err == nil || !strings.Contains(err.Error(), "home directory is not known") {
+	if err == nil || !strings.Contains(err.Error(), "home directory on the host of the daemon is not known") {
 		t.Errorf("got %v", err)
 	}
 }

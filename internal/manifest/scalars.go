@@ -28,7 +28,7 @@ func (d *decoder) expand(node ast.Node, path, source string) (string, error) {
 	case source != "~" && !strings.HasPrefix(source, "~/"):
 		return "", &Error{Line: line(node), Path: path, Text: `only "~" and "~/..." are known, not the homes of other users`}
 	case d.home == "":
-		return "", &Error{Line: line(node), Path: path, Text: `"~" cannot be expanded: the home directory is not known`}
+		return "", &Error{Line: line(node), Path: path, Text: `"~" cannot be expanded: the home directory on the host of the daemon is not known; write an absolute path`}
 	}
 	return filepath.Join(d.home, strings.TrimPrefix(source, "~")), nil
 }
