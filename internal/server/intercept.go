@@ -27,10 +27,12 @@ const unaryDeadline = 30 * time.Second
 func (s *Server) interceptUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (resp any, err error) {
 	ctx, cancel := context.WithTimeout(ctx, unaryDeadline)
 	defer cancel()
+	begun := time.Now()
 	err = s.call(info.FullMethod, func() error {
 		resp, err = next(ctx, req)
 		return err
 	})
+	s.audit(ctx, info.FullMethod, req, begun, err)
 	if err == nil && isOlder(ctx) {
 		showOlder(resp)
 	}
@@ -42,7 +44,10 @@ func (s *Server) interceptStream(srv any, stream grpc.ServerStream, info *grpc.S
 	if isOlder(stream.Context()) {
 		stream = olderStream{stream}
 	}
-	return s.call(info.FullMethod, func() error { return next(srv, stream) })
+	begun := time.Now()
+	err := s.call(info.FullMethod, func() error { return next(srv, stream) })
+	s.audit(stream.Context(), info.FullMethod, nil, begun, err)
+	return err
 }
 
 // call runs one handler: panics become errors, errors become statuses, and every outcome is counted.

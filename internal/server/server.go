@@ -65,6 +65,7 @@ type (
 func New(d Deps) *Server {
 	s := &Server{lifecycle: newLifecycle(), deps: d, gate: newGate()}
 	s.grpc = grpc.NewServer(
+		grpc.Creds(callers{}),
 		grpc.MaxRecvMsgSize(maxRequestBytes),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(handshakeTimeout),

@@ -62,6 +62,13 @@ func (l *listener) add(c *conn) *conn {
 	return oldest
 }
 
+// Release takes a connection out of the count of the listener that accepted it. It stays open.
+func Release(c net.Conn) {
+	if c, ok := c.(*conn); ok {
+		c.of.remove(c)
+	}
+}
+
 func (l *listener) remove(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -75,6 +82,9 @@ type conn struct {
 	net.Conn
 	of *listener
 }
+
+// NetConn returns the connection itself, as of tls.Conn.
+func (c *conn) NetConn() net.Conn { return c.Conn }
 
 // Close implements net.Conn. The descriptor is closed before the connection leaves the count.
 func (c *conn) Close() error {
