@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Makes sure that what the tests call is there: a C compiler, since Go's race detector is linked with cgo; ip and
 # nsenter for private engines; git for saved work trees and ignored files; mount, mkfs.ext4 and btrfs for small disks; protoc and Python with
-# grpcio for a client in Python; systemd-analyze for the unit. Installs Debian's
+# grpcio for a client in Python; systemd-analyze for the unit; ssh, and sshd below bin/. Installs Debian's
 # packages when we are root; otherwise says what to do.
 set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 packages=()
 command -v "${CC:-gcc}" >/dev/null || packages+=(gcc libc6-dev)
@@ -17,7 +18,32 @@ if ! command -v protoc >/dev/null || [[ ! -e /usr/include/google/protobuf/timest
 fi
 command -v systemd-analyze >/dev/null || packages+=(systemd)
 command -v mkfs.btrfs >/dev/null && command -v btrfs >/dev/null || packages+=(btrfs-progs)
-[[ ${#packages[@]} -gt 0 ]] || exit 0
+command -v ssh >/dev/null && command -v ssh-keygen >/dev/null || packages+=(openssh-client)
+
+# sshd is unpacked, not installed: an installed one would listen on all addresses.
+unpack_sshd() {
+  local dir=$here/../bin/sshd tmp
+  [[ -x /usr/sbin/sshd || -x $dir/usr/sbin/sshd ]] && return
+  command -v apt-get >/dev/null || { echo "test-tools: install openssh-server" >&2; return 1; }
+  tmp=$(mktemp -d)
+  local download=(apt-get -q -o APT::Sandbox::User=root download openssh-server libwrap0)
+  (cd "$tmp" && { "${download[@]}" || { apt-get -q update && "${download[@]}"; }; } </dev/null)
+  for deb in "$tmp"/*.deb; do dpkg-deb -x "$deb" "$tmp/root"; done
+  mv "$tmp"/root/usr/lib/*/libwrap.so.0* "$tmp/root/usr/lib/"
+  mkdir -p "$(dirname "$dir")"
+  rm -rf "$dir"
+  mv "$tmp/root" "$dir"
+  rm -r "$tmp"
+  if LD_LIBRARY_PATH=$dir/usr/lib ldd "$dir/usr/sbin/sshd" | grep 'not found'; then
+    echo "test-tools: the unpacked sshd lacks these libraries" >&2
+    return 1
+  fi
+}
+
+if [[ ${#packages[@]} -eq 0 ]]; then
+  unpack_sshd
+  exit
+fi
 
 if [[ $(id -u) -ne 0 ]] || ! command -v apt-get >/dev/null; then
   echo "test-tools: install ${packages[*]}" >&2
@@ -27,3 +53,4 @@ echo "test-tools: installing ${packages[*]}"
 export DEBIAN_FRONTEND=noninteractive
 apt-get -q update </dev/null
 apt-get -q install -y --no-install-recommends "${packages[@]}" </dev/null
+unpack_sshd
