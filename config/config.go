@@ -51,6 +51,7 @@ const (
 // the range of each field, and whether it can be reloaded.
 type Config struct {
 	Socket    Socket    `toml:"socket"`
+	TCP       TCP       `toml:"tcp"`
 	HTTP      HTTP      `toml:"http"`
 	Docker    Docker    `toml:"docker"`
 	Runtime   Runtime   `toml:"runtime"`
@@ -76,6 +77,15 @@ func (s Socket) FileMode() os.FileMode {
 		return 0o660
 	}
 	return 0o600
+}
+
+// TCP configures a second listener of the API, with mutual TLS.
+type TCP struct {
+	Listen   string   `toml:"listen"`
+	Cert     string   `toml:"cert"`
+	Key      string   `toml:"key"`
+	ClientCA string   `toml:"client_ca"`
+	Clients  []string `toml:"clients"`
 }
 
 // HTTP configures /metrics, /healthz and /readyz.
@@ -168,6 +178,7 @@ type Log struct {
 // Default returns the configuration of a daemon without a file. It is valid.
 func Default() Config {
 	return Config{
+		TCP:    TCP{Clients: []string{}}, // never nil: Config is compared
 		HTTP:   HTTP{Listen: "127.0.0.1:9478"},
 		Docker: Docker{SubnetPool: netip.MustParsePrefix("10.213.0.0/16"), PullTimeout: 10 * time.Minute},
 		Runtime: Runtime{

@@ -27,6 +27,15 @@ var table = []Key{
 		`(docs/security.md). Empty: only the daemon's user.`, groupRule},
 	{"socket.mode", false, `The permissions of the socket. Empty: "0660" if socket.group is set, else "0600".`, socketModeRule},
 
+	{"tcp.listen", false, `The address of a second listener of the API, for clients with certificates (docs/remote.md). Each of them can become root on this ` +
+		`host. It needs the next three keys. Empty: none.`, tcpListenRule},
+	{"tcp.cert", true, `The file with the daemon's certificate and its chain, PEM. A reload reads the files again, even if no key changed.`, file},
+	{"tcp.key", true, `The file with the key of tcp.cert, PEM.`, file},
+	{"tcp.client_ca", true, `The file with the authorities that sign the certificates of clients, PEM. After a reload the connections of clients that are ` +
+		`not admitted any more are closed.`, file},
+	{"tcp.clients", true, `The names of the clients that may connect: the common name of the certificate, or else its first DNS name, URI or email address. ` +
+		`Empty: all clients of tcp.client_ca.`, clientNames},
+
 	{"http.listen", false, `The address of /metrics, /healthz and /readyz. Keep it on loopback: there is no password. ` +
 		`If the port is in use, the daemon starts without it and tries again.`, listenRule},
 

@@ -26,6 +26,13 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("socket.mode: %q keeps the members of socket.group %q out; write %q, or remove one of the two keys",
 			c.Socket.Mode, c.Socket.Group, SocketModeGroup))
 	}
+	if c.TCP.Listen != "" {
+		for _, need := range [][2]string{{"tcp.cert", c.TCP.Cert}, {"tcp.key", c.TCP.Key}, {"tcp.client_ca", c.TCP.ClientCA}} {
+			if need[1] == "" {
+				errs = append(errs, fmt.Errorf("%s: tcp.listen needs it: agboxd serves no client without a certificate", need[0]))
+			}
+		}
+	}
 	return errors.Join(errs...)
 }
 
@@ -43,6 +50,10 @@ func ruleOf[T any](kind, text string, check func(T) error) rule {
 var (
 	groupRule      = ruleOf("string", "a group of this host, or empty", knownGroup)
 	socketModeRule = ruleOf("string", `"0600", "0660", or empty`, socketMode)
+
+	tcpListenRule = ruleOf("string", `host:port, or empty`, tcpListen)
+	file          = ruleOf("string", "an absolute path, or empty", absoluteFile)
+	clientNames   = ruleOf("list", `names, such as ["alice", "ci.example.com"]`, noneEmpty)
 
 	listenRule   = ruleOf("string", `host:port, or "off"`, listen)
 	engineRule   = ruleOf("string", `"unix:///path", "tcp://host:port", or empty`, engineHost)
@@ -131,6 +142,27 @@ func listen(value string) error {
 	}
 	if err != nil {
 		return fmt.Errorf(`%q is not host:port; write one like "127.0.0.1:9478", or "off"`, value)
+	}
+	return nil
+}
+
+func tcpListen(value string) error {
+	if value == "" || value != HTTPOff && listen(value) == nil {
+		return nil
+	}
+	return fmt.Errorf(`%q is not host:port; write one like "0.0.0.0:9479", or "" for none`, value)
+}
+
+func absoluteFile(path string) error {
+	if path == "" || filepath.IsAbs(path) {
+		return nil
+	}
+	return fmt.Errorf(`%q is not an absolute path; write one like "/etc/agents-sandbox/tls/cert.pem"`, path)
+}
+
+func noneEmpty(names []string) error {
+	if slices.Contains(names, "") {
+		return errors.New("a name is empty")
 	}
 	return nil
 }

@@ -48,6 +48,7 @@ import (
 	"github.com/agbox/agbox/internal/sandboxstate"
 	"github.com/agbox/agbox/internal/server"
 	"github.com/agbox/agbox/internal/server/connlimit"
+	"github.com/agbox/agbox/internal/server/mtls"
 	"github.com/agbox/agbox/store"
 )
 
@@ -119,6 +120,9 @@ type daemon struct {
 	api      *server.Server
 	registry *prometheus.Registry
 	socket   net.Listener
+	tcp      net.Listener                  // nil: the configuration has none
+	tls      *mtls.Listener                // of tcp
+	identity atomic.Pointer[mtls.Identity] // of tls
 	files    descriptors
 	backups  *backup.Maker
 	rebuild  *rebuilder
@@ -265,9 +269,12 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 		OverQuota: d.ctl.OverQuota, UnreadableSecrets: d.ctl.UnreadableSecrets, Vanished: d.ctl.Held, LogWhole: d.store.LogWhole, AgentsInNeed: d.agentsInNeed,
 		Sandboxes: byState(sandboxstate.Live(), d.store.CountByState), Agents: byState(agentStates, d.store.CountAgentsByState),
 	})
+	if err := d.listenTCP(); err != nil {
+		return err
+	}
 	socket, err := listen(paths.Socket, d.cfg.Socket)
 	if err != nil {
-		return err
+		return errors.Join(err, closeIf(d.tls))
 	}
 	d.socket = connlimit.Newest(socket, d.files.grpc)
 	return nil
@@ -335,8 +342,12 @@ func (d *daemon) run(ctx context.Context, hangups <-chan os.Signal) error {
 	if d.cfg.Backup.Interval > 0 {
 		wg.Go(func() { backups.Run(loops) })
 	}
-	served := make(chan error, 1)
+	served := make(chan error, 2)
 	wg.Go(func() { served <- d.api.Serve(d.socket) })
+	if d.tcp != nil {
+		d.log.Info("agboxd serves TLS", "listen", d.tcp.Addr().String())
+		wg.Go(func() { served <- d.api.Serve(d.tcp) })
+	}
 	d.notifySystemd("READY=1")
 	d.log.Info("agboxd serves", "version", version, "socket", d.socket.Addr().String(), "instance", d.store.InstanceID())
 
@@ -407,6 +418,7 @@ func (d *daemon) apply(cfg config.Config) {
 	d.ctl.SetSettings(settings(cfg))
 	d.current.Store(&cfg)
 	d.disk.SetLowWater(int64(cfg.Disk.LowWater))
+	d.reloadIdentity(cfg.TCP)
 }
 
 // rulesNow returns the rules in force.
@@ -476,12 +488,16 @@ func (d *daemon) checks() []check {
 	if damaged := d.store.Corrupt(); len(damaged) > 0 {
 		store.warning = fmt.Sprintf("%d damaged records are set aside; see the log", len(damaged))
 	}
-	return []check{
+	checks := []check{
 		store, d.diskCheck(), {name: "records", problem: d.rebuild.sentence()}, d.files.check(), watches(d.execs.Unwatched()),
 		{name: "clock", warning: d.ctl.ClockWarning()},
 		{name: "engine", problem: d.ctl.EngineProblem(), warning: d.ctl.EngineWarning()},
 		{name: "sandboxes", warning: d.ctl.Vanished()},
 	}
+	if d.tls != nil {
+		checks = append(checks, d.tcpCheck(d.clock.Now()))
+	}
+	return checks
 }
 
 var agentStates = []agboxv1.AgentState{

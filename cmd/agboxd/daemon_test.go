@@ -22,7 +22,7 @@ import (
 )
 
 // assembled returns a daemon with an unavailable engine and no patience, and a connection to it. None of its loops runs yet.
-func (s *site) assembled() (*daemon, *grpc.ClientConn) {
+func (s *site) assembled(change ...func(*config.Config)) (*daemon, *grpc.ClientConn) {
 	s.Helper()
 	run, err := os.MkdirTemp("", "agboxd") // a socket's path is short
 	s.must(err)
@@ -31,6 +31,9 @@ func (s *site) assembled() (*daemon, *grpc.ClientConn) {
 	cfg, _, err := config.Load("", s.paths)
 	s.must(err)
 	cfg.Docker.Host, cfg.HTTP.Listen, cfg.Artifacts.ExecOutputRoot = "unix://"+run+"/nowhere", config.HTTPOff, s.logs
+	for _, fn := range change {
+		fn(&cfg)
+	}
 	shim := filepath.Join(run, shimName)
 	s.must(os.WriteFile(shim, []byte("shim"), 0o755))
 	d, err := assemble(s.Context(), cfg, s.paths, options{shim: shim}, s.log)
@@ -42,9 +45,9 @@ func (s *site) assembled() (*daemon, *grpc.ClientConn) {
 }
 
 // serving runs the assembled daemon.
-func (s *site) serving() (*daemon, agboxv1.SandboxServiceClient) {
+func (s *site) serving(change ...func(*config.Config)) (*daemon, agboxv1.SandboxServiceClient) {
 	s.Helper()
-	d, conn := s.assembled()
+	d, conn := s.assembled(change...)
 	ctx, cancel := context.WithCancel(s.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- d.run(ctx, nil) }()

@@ -12,18 +12,24 @@ import (
 const (
 	// mostHTTP and mostGRPC are the largest numbers of connections. They suffice for any scraper and any number of programs on one host.
 	mostHTTP, mostGRPC = 64, 4096
+	// mostTCP and mostHandshakes are those over the network: of clients with certificates, and of those that have not shown one yet.
+	mostTCP, mostHandshakes = 1024, 128
 	// leastDescriptors is the limit below which /readyz warns. LimitNOFILE of the systemd unit is 65536.
 	leastDescriptors = 1024
 )
 
 // descriptors holds the process's limit of open file descriptors, and the shares of it for connections. The remainder, at least half, is
 // for the database, the engine, inotify and the files of execs.
-type descriptors struct{ limit, http, grpc int }
+type descriptors struct{ limit, http, grpc, tcp, handshakes int }
 
-// shareDescriptors divides a limit: a sixteenth for HTTP, which every user of the host can reach, and a quarter for gRPC.
+// shareDescriptors divides a limit: a sixteenth for HTTP, which every user of the host can reach, a quarter for gRPC on the socket, a sixteenth
+// for it over TCP, and half of that for TLS handshakes.
 func shareDescriptors(limit uint64) descriptors {
 	n := int(min(limit, math.MaxInt32)) //nolint:gosec // bounded
-	return descriptors{limit: n, http: min(max(n/16, 2), mostHTTP), grpc: min(max(n/4, 4), mostGRPC)}
+	return descriptors{
+		limit: n, http: min(max(n/16, 2), mostHTTP), grpc: min(max(n/4, 4), mostGRPC), tcp: min(max(n/16, 2), mostTCP),
+		handshakes: min(max(n/32, 2), mostHandshakes),
+	}
 }
 
 // limitedDescriptors divides the hard limit of open files. At its start a Go program raises the soft limit to one less.

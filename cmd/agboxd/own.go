@@ -35,6 +35,9 @@ type places struct {
 
 func newPlaces(cfg config.Config, paths config.Paths, configFile string) places {
 	p := places{own: []string{paths.DataDir, paths.RunDir, cfg.Artifacts.ExecOutputRoot, cfg.Backup.Dir, filepath.Dir(paths.ConfigFile)}}
+	if cfg.TCP.Key != "" {
+		p.own = append(p.own, cfg.TCP.Key)
+	}
 	if file, err := filepath.Abs(configFile); configFile != "" && err == nil {
 		p.own = append(p.own, file)
 	}
