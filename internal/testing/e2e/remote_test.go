@@ -36,6 +36,7 @@ type sshSite struct {
 	dir  string // the user's
 	port string
 	sshd *exec.Cmd
+	said *logFile // by sshd
 }
 
 // newSSHSite starts the daemon and the sshd.
@@ -129,13 +130,13 @@ SetEnv PATH=%[2]s/bin:/usr/bin:/bin
 	s.sshd = s.as(fmt.Sprint("--groups=", socketGroup), env, program, "-D", "-e", "-f", config)
 	stderr := must(s.sshd.StderrPipe())(s)
 	s.check(s.sshd.Start())
-	log := &logFile{}
+	s.said = &logFile{}
 	listens, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
 		lines := bufio.NewScanner(stderr)
 		for first := true; lines.Scan(); {
-			fmt.Fprintln(log, lines.Text())
+			fmt.Fprintln(s.said, lines.Text())
 			if first && strings.Contains(lines.Text(), "Server listening on") {
 				first = false
 				close(listens)
@@ -147,15 +148,15 @@ SetEnv PATH=%[2]s/bin:/usr/bin:/bin
 		<-ended // with the last session, too
 		_ = s.sshd.Wait()
 		if s.Failed() {
-			s.Logf("log of sshd:\n%s", log.tail(4000))
+			s.Logf("log of sshd:\n%s", s.said.tail(4000))
 		}
 	})
 	select {
 	case <-listens:
 	case <-ended:
-		s.Fatalf("sshd does not start: %s", log.tail(2000))
+		s.Fatalf("sshd does not start: %s", s.said.tail(2000))
 	case <-time.After(patience):
-		s.Fatalf("sshd does not listen: %s", log.tail(2000))
+		s.Fatalf("sshd does not listen: %s", s.said.tail(2000))
 	}
 }
 
@@ -405,6 +406,28 @@ func (s *sshSite) killAll(command string) {
 	}
 	for _, pid := range pids {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
+// TestCommandsShareAMasterOfSSH: as docs/remote.md advises.
+func TestCommandsShareAMasterOfSSH(t *testing.T) {
+	t.Parallel()
+	s := newSSHSite(t)
+	s.write(".ssh/config", s.read(s.dir+"/.ssh/config")+fmt.Sprintf("Host *\n  ControlMaster auto\n  ControlPath %s/cm\n  ControlPersist 10m\n", s.dir), 0o600)
+	defer func() {
+		if out, err := s.as("--clear-groups", nil, "ssh", "-O", "exit", "far").CombinedOutput(); err != nil {
+			t.Errorf("end the master: %v\n%s", err, out)
+		}
+	}()
+	for range 3 {
+		begun := time.Now()
+		if out, errs, code := s.run("", "version"); code != 0 || !strings.Contains(out, "server: agboxd") {
+			t.Errorf("code %d, %q, %q", code, out, errs)
+		}
+		t.Logf("%s", time.Since(begun))
+	}
+	if n := strings.Count(s.said.tail(1<<20), "Accepted publickey"); n != 1 {
+		t.Errorf("%d logins: %s", n, s.said.tail(4000))
 	}
 }
 
