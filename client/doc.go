@@ -4,7 +4,7 @@
 // Calls return *Error with the daemon's code and reason. Waits follow events, never poll, and outlive a restart of the
 // daemon: they reconnect with a growing pause until their context ends.
 //
-//	c, err := client.Dial(client.DefaultSocket())
+//	c, err := client.Dial(client.DefaultSocket()) // or "ssh://user@host", "tcp://host:port"
 //	...
 //	sb, err := c.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{Image: "debian:13"}})
 //	sb, err = c.WaitSandbox(ctx, sb.GetSandboxId(), client.Ready)
