@@ -176,7 +176,7 @@ func TestABackOffIsExplainedUntilItIsOver(t *testing.T) {
 		wantLine(t, "next", e.GetNextSteps(), "ensure-image "+image+" (create)")
 		wantLine(t, "next", e.GetNextSteps(), "create-primary agbox-primary-box-0 (create)")
 		wantLine(t, "next", e.GetNextSteps(), "start-container agbox-primary-box-0 (create)")
-		wantLine(t, "next", e.GetNextSteps(), "record SANDBOX_READY")
+		wantLine(t, "next", e.GetNextSteps(), "release agbox-primary-box-0 (create)")
 		calls := p.engine.Calls(dockerx.OpCreateContainer)
 		pass(left - time.Millisecond)
 		if n := p.engine.Calls(dockerx.OpCreateContainer); n != calls {

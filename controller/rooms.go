@@ -83,12 +83,17 @@ func (c *Controller) execLimits(sandboxID string) plan.ExecLimits {
 	}
 }
 
-// journalChanged enqueues what else waits for an exec: agents for their processes and helper commands, sandboxes for their hooks.
+// journalChanged enqueues what else waits for an exec: agents for their processes and helper commands, sandboxes for their hooks and for the
+// report of their start. An empty execID is any of the sandbox.
 func (c *Controller) journalChanged(sandboxID, execID string) {
 	switch {
+	case execID == "":
+		if sb, err := c.cfg.Store.Sandbox(context.Background(), sandboxID); err == nil && sb.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING {
+			c.sandboxLoop.Add(sandboxID)
+		}
 	case execid.IsHelper(execID):
 		c.agents.EnqueueOf(sandboxID)
-	case execid.Internal(execID): // a hook
+	case execid.Internal(execID): // a hook or the report of a start
 		c.sandboxLoop.Add(sandboxID)
 	default:
 		c.agents.EnqueueExec(execID)

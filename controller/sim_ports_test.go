@@ -402,7 +402,10 @@ func (d *simExecs) Forget(id string, execID string) error {
 }
 
 func (d *simExecs) Release(id string) error {
-	return d.effect("File.Release "+id, func() error { return d.Dir.Release(id) })
+	return d.effect("File.Release "+id, func() error {
+		defer d.shim.written(id)
+		return d.Dir.Release(id)
+	})
 }
 
 func (d *simExecs) ReplaceServiceLog(id, service string, data []byte) error {

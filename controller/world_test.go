@@ -212,6 +212,7 @@ type fakeBox struct {
 	dead, term             chan struct{}
 	wake                   chan struct{} // a request or a cancel was written: the signal of inotify
 	termOnce               sync.Once
+	reported               bool // used by pid1 only
 
 	mu      sync.Mutex
 	fences  []*fence
@@ -318,6 +319,7 @@ func (s *fakeShim) booted(d dockerx.ContainerDetail) {
 	if b.ctl == "" {
 		return // a service runs its own program
 	}
+	_ = os.Remove(filepath.Join(b.logs, execjournal.StartedName))
 	s.mu.Lock()
 	s.boxes[d.ID] = b
 	s.mu.Unlock()
@@ -438,12 +440,25 @@ func (s *fakeShim) scan(b *fakeBox) {
 	for _, e := range entries {
 		id, cancel, ok := execjournal.RequestID(e.Name())
 		switch {
+		case e.Name() == execjournal.ReleaseName:
+			s.report(b)
 		case !ok:
 		case cancel:
 			b.cancelled(id)
 		default:
 			s.begin(b, id)
 		}
+	}
+}
+
+// report is what PID 1 says after its release.
+func (s *fakeShim) report(b *fakeBox) {
+	if b.reported {
+		return
+	}
+	b.reported = true
+	if err := os.WriteFile(filepath.Join(b.logs, execjournal.StartedName), nil, 0o600); err == nil {
+		s.tell(b.sandbox, execid.Main)
 	}
 }
 
@@ -779,7 +794,10 @@ func (d *fusedExecs) Close(sandboxID, execID, nonce, reason string) (execjournal
 }
 
 func (d *fusedExecs) Release(sandboxID string) error {
-	return d.f.guard(func() error { return d.Dir.Release(sandboxID) })
+	return d.f.guard(func() error {
+		defer d.shim.written(sandboxID)
+		return d.Dir.Release(sandboxID)
+	})
 }
 
 func (d *fusedExecs) ReplaceServiceLog(sandboxID, service string, data []byte) error {

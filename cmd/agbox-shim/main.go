@@ -13,6 +13,7 @@
 //	--gated                init: starts nothing before agboxd's release (see internal/host/execjournal)
 //	--hardened             commands start without any capability, also as root, and gain none
 //	--probe                init: handles the request of execid.Runtime before the release
+//	--report               init and main: report each start of the container (see internal/host/execjournal.Start)
 //	--run=TEXT             exec and main: ID of this run of the container, recorded in journals
 //	--user=USER            user of commands: "name", "uid", "name:group" or "uid:gid"; a request may name another
 //	--host-user=UID:GID    user of commands without --user if the image has no user agbox: init makes it, with these numbers

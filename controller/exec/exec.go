@@ -46,7 +46,7 @@ type Options struct {
 	// Watch calls notify whenever the journal of an exec may have changed, until ctx ends. An empty execID means any exec of the sandbox,
 	// both empty any exec. Nil: execs are observed only when another source adds their key.
 	Watch func(ctx context.Context, notify func(sandboxID, execID string)) error
-	// Changed is called when the journal of an exec may have changed; the exec may be internal, such as a hook.
+	// Changed is called when the journal of an exec may have changed; the exec may be internal, such as a hook. An empty ID: any of the sandbox.
 	Changed func(sandboxID, execID string)
 
 	Logger  *slog.Logger
@@ -246,7 +246,7 @@ func (r *Reconciler) changed(sandboxID, execID string) {
 	default:
 		r.EnqueueAll()
 	}
-	if execID != "" {
+	if sandboxID != "" {
 		r.cfg.Changed(sandboxID, execID)
 	}
 }

@@ -38,7 +38,7 @@ const (
 //	stop                 end execs, stop the primary, then the services; STOPPED; a missing primary fails the sandbox;
 //	                     delete it after cleanup_ttl
 //	run, being created   inputs, images, network, required services one after another to health, primary, copies, start,
-//	                     hooks: the missing ones, in that order; one with volumes waits until no other sandbox of its name
+//	                     report of the start, hooks: the missing ones, in that order; one with volumes waits until no other sandbox of its name
 //	                     is left
 //	pause                freeze the primary, then the services; PAUSED; a primary that ended on its own fails it; one that the
 //	                     engine's or the host's death ended leaves it stopped

@@ -43,7 +43,7 @@ func healthy() scene {
 			EngineRun: life("b", "1"), RequestedAt: now.Add(-time.Hour), IdleSince: now.Add(-time.Minute),
 		},
 		w: World{
-			Run: life("b", "1"), Inputs: true,
+			Run: life("b", "1"), Inputs: true, Start: Start{Reported: true},
 			Networks:   []Network{{ID: "n1", Created: now.Add(-time.Hour)}},
 			Containers: []Container{primary("running")},
 		},
@@ -152,10 +152,10 @@ func TestDecide(t *testing.T) {
 			"life:2 next:29m0s"},
 		{"primary ended by the engine's death: start again", func(s *scene) {
 			s.w.Run, s.w.Containers[0].Status = life("b", "2"), "exited"
-		}, "start-container:c1 release:c1 RESTARTED(engine_death) life:2"},
+		}, "start-container:c1 release:c1 next:1m0s"},
 		{"primary ended by the host's death: start again", func(s *scene) {
 			s.w.Run, s.w.Containers[0].Status = life("b2", "1"), "exited"
-		}, "start-container:c1 release:c1 RESTARTED(host_death) life:1"},
+		}, "start-container:c1 release:c1 next:1m0s"},
 		{"an engine that does not tell of its life: no verdict on an end", func(s *scene) {
 			s.w.Run, s.w.Containers[0].Status = life("b", ""), "exited"
 		}, "next:10s"},
@@ -164,7 +164,7 @@ func TestDecide(t *testing.T) {
 		}, "next:10s"},
 		{"the host's death needs no word of the engine", func(s *scene) {
 			s.w.Run, s.w.Containers[0].Status = life("b2", ""), "exited"
-		}, "start-container:c1 release:c1 RESTARTED(host_death) life:"},
+		}, "start-container:c1 release:c1 next:1m0s"},
 		{"when deaths fail what ran, nobody needs to know which", func(s *scene) {
 			s.w.Run, s.w.Containers[0].Status, s.p.FailOnEngineDeath = life("b", ""), "exited", true
 		}, "FAILED(CONTAINER_DIED)"},
@@ -215,7 +215,7 @@ func TestDecide(t *testing.T) {
 		}, "remove-network:n0 next:29m0s"},
 
 		{"create: nothing there yet", func(s *scene) { creating(s); s.w.Containers, s.w.Networks = nil, nil },
-			"make-inputs ensure-image create-network create-primary start-container release READY life:1"},
+			"make-inputs ensure-image create-network create-primary start-container release life:1 next:1m0s"},
 		{"create: another sandbox of the name may still have the volumes", func(s *scene) {
 			creating(s)
 			s.w.Containers, s.w.Networks, s.r.Namesake = nil, nil, "box0"
@@ -223,21 +223,21 @@ func TestDecide(t *testing.T) {
 		{"create: the first pass says so", func(s *scene) {
 			creating(s)
 			s.w.Containers, s.w.Networks, s.r.Preparing = nil, nil, false
-		}, "PREPARING make-inputs ensure-image create-network create-primary start-container release READY life:1"},
+		}, "PREPARING make-inputs ensure-image create-network create-primary start-container release life:1 next:1m0s"},
 		{"create cut off after the network", func(s *scene) { creating(s); s.w.Containers = nil },
-			"make-inputs ensure-image create-primary:n1 start-container release READY life:1"},
+			"make-inputs ensure-image create-primary:n1 start-container release life:1 next:1m0s"},
 		{"create with doubled networks keeps the oldest", func(s *scene) {
 			creating(s)
 			s.w.Containers = nil
 			s.w.Networks = append(s.w.Networks, Network{ID: "n2", Created: now})
-		}, "remove-network:n2 make-inputs ensure-image create-primary:n1 start-container release READY life:1"},
+		}, "remove-network:n2 make-inputs ensure-image create-primary:n1 start-container release life:1 next:1m0s"},
 		{"create cut off before the start", func(s *scene) { creating(s); s.w.Containers[0].Status = "created" },
-			"make-inputs start-container:c1 release:c1 READY life:1"},
-		{"create cut off before the report", creating, "make-inputs release:c1 READY life:1"},
+			"make-inputs start-container:c1 release:c1 life:1 next:1m0s"},
+		{"create cut off before the report", creating, "make-inputs release:c1 life:1 next:1m0s"},
 		{"create whose network went", func(s *scene) {
 			creating(s)
 			s.w.Containers[0].Status, s.w.Networks = "created", nil
-		}, "make-inputs create-network connect-network:c1 start-container:c1 release:c1 READY life:1"},
+		}, "make-inputs create-network connect-network:c1 start-container:c1 release:c1 life:1 next:1m0s"},
 		{"an interrupted create fails by policy", func(s *scene) {
 			creating(s)
 			s.p.FailInterruptedCreate, s.p.Started = true, now
@@ -245,15 +245,15 @@ func TestDecide(t *testing.T) {
 		{"a create of this daemon's is not interrupted", func(s *scene) {
 			creating(s)
 			s.p.FailInterruptedCreate = true
-		}, "make-inputs release:c1 READY life:1"},
+		}, "make-inputs release:c1 life:1 next:1m0s"},
 		{"create failed: remove what it made", func(s *scene) { s.r.State, s.r.ErrorCode = bad, CodeCreateFailed },
 			rm + " remove-inputs"},
 		{"create failed and clean: nothing", func(s *scene) {
 			s.r.State, s.r.ErrorCode, s.w = bad, CodeCreateFailed, World{}
 		}, ""},
 
-		{"resume: start what is stopped", func(s *scene) { resuming(s) }, "start-container:c1 release:c1 READY life:1"},
-		{"resume: running already", func(s *scene) { resuming(s); s.w.Containers[0].Status = "running" }, "release:c1 READY life:1"},
+		{"resume: start what is stopped", func(s *scene) { resuming(s) }, "start-container:c1 release:c1 life:1 next:1m0s"},
+		{"resume: running already", func(s *scene) { resuming(s); s.w.Containers[0].Status = "running" }, "release:c1 life:1 next:1m0s"},
 		{"resume without primary: failed", func(s *scene) { resuming(s); s.w.Containers = nil }, "FAILED(SANDBOX_RESUME_FAILED)"},
 		{"resume without network: failed", func(s *scene) { resuming(s); s.w.Networks = nil }, "FAILED(SANDBOX_RESUME_FAILED)"},
 

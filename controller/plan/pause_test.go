@@ -126,10 +126,10 @@ func TestDecideAPause(t *testing.T) {
 		{"resume of a frozen one whose service died: it starts over", served, all(frozen, back, func(s *scene) { s.container("db").Status = "exited" }),
 			"recorded unpause-container(mq):mq unpause-container(opt):opt unpause-container:c1 start-container(db):db life:1 next:2m0s"},
 		{"resume of a frozen one that the engine's death took along: started", healthy, all(frozen, back, exited, newLife),
-			"recorded start-container:c1 release:c1 READY life:2"},
+			"recorded start-container:c1 release:c1 life:2 next:1m0s"},
 		{"resume of a demoted one that is not down: first the stop ends", served, all(givenUp, back), "stop-container:c1"},
-		{"resume of a demoted one that has come down: started", healthy, all(givenUp, back, exited), "recorded start-container:c1 release:c1 READY life:1"},
-		{"resume of a demoted one", healthy, all(demotedDown, back), "start-container:c1 release:c1 READY life:1"},
+		{"resume of a demoted one that has come down: started", healthy, all(givenUp, back, exited), "recorded start-container:c1 release:c1 life:1 next:1m0s"},
+		{"resume of a demoted one", healthy, all(demotedDown, back), "start-container:c1 release:c1 life:1 next:1m0s"},
 
 		{"stop of a frozen one", served, all(frozen, stopping, func(s *scene) { s.r.State = paused }), "stop-container:c1"},
 		{"stop of a frozen one with execs: thaw, and let them end", served, all(frozen, stopping, func(s *scene) { s.r.State, s.r.ActiveExecs = paused, 1 }),
@@ -141,7 +141,7 @@ func TestDecideAPause(t *testing.T) {
 		{"its time is up while something is wrong with it", healthy, func(s *scene) { s.r.DeadlineAt, s.w.Run = now, life("b", "") }, "expire"},
 		{"its time is up soon", healthy, func(s *scene) { s.r.DeadlineAt = now.Add(time.Second) }, "next:1s"},
 		{"its time is up before it is READY: not acted on", healthy, all(resuming, func(s *scene) { s.r.DeadlineAt = now.Add(-time.Hour) }),
-			"start-container:c1 release:c1 READY life:1"},
+			"start-container:c1 release:c1 life:1 next:1m0s"},
 		{"somebody froze a running one", healthy, func(s *scene) { s.container("c1").Status = "paused" }, "unpause-container:c1 next:29m0s"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

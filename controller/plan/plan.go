@@ -157,12 +157,24 @@ type World struct {
 	Removed bool
 	// ObserveAgain is the delay until an observation that may end the doubt; zero: a resync, an event or a request enqueues it.
 	ObserveAgain time.Duration
+	// Start is what PID 1 of the primary reported about its present or last run, if its container Reports.
+	Start Start
 	// Terminated: PID 1 of the primary got a TERM in its present or last run.
 	Terminated bool
 	// ExecOOM: the OOM killer ended an exec of this run. The engine's sticky flag cannot distinguish that.
 	ExecOOM bool
 	// Stopping are the IDs of the containers that the engine is stopping now.
 	Stopping []string
+}
+
+// Start is what became of one run of the primary after its release.
+type Start struct {
+	// Reported: PID 1 has reported. Error says why the main process could not be started, or why commands have no user; empty: it has started.
+	Reported bool
+	Error    string
+	// Since is when this daemon first observed that the process Pid of the host, PID 1 of the container, was released and has not reported.
+	Since time.Time
+	Pid   int
 }
 
 // HasPrimary reports whether the engine shows the primary.
@@ -195,6 +207,8 @@ type Container struct {
 	Output string
 	// Probes: PID 1 waits for the proof of its runtime.
 	Probes bool
+	// Reports: PID 1 reports its starts; that of earlier releases does not.
+	Reports bool
 }
 
 // Alive reports whether the container's processes exist.

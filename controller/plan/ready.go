@@ -73,7 +73,7 @@ func (b *bringUp) ended() Plan {
 		return b.p
 	}
 	wait, ok := backOff(b.r.Wanted.Restart, primary, b.progress.GetRestarts(), b.now)
-	code, text := death(primary, b.w.ExecOOM, "the primary container")
+	code, text := b.death(primary)
 	if !ok {
 		return b.fail(code, text)
 	}

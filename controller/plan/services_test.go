@@ -134,7 +134,7 @@ func TestDecideWithServices(t *testing.T) {
 			hooked(s, Hook{})
 			s.r.EngineRun, s.w.Run, s.container("c1").Status = life("b", "1"), life("b", "2"), "exited"
 			s.container("opt").Status = "exited"
-		}, "recorded make-inputs start-container:c1 release:c1 run-hook(mq) life:2 | start-container(opt):opt next:5s"},
+		}, "recorded make-inputs start-container:c1 release:c1 life:2 next:1m0s"},
 		{"create: what outlived the engine's process was started all the same", func(s *scene) {
 			hooked(s, Hook{})
 			s.r.EngineRun, s.w.Run = life("b", "1"), life("b", "2")
@@ -156,13 +156,17 @@ func TestDecideWithServices(t *testing.T) {
 			s.w.Networks = nil
 		}, "SERVICE_READY(db) make-inputs ensure-image(mq) ensure-image create-network connect-network(db):db " +
 			"create-service(mq) start-container(mq) life:1 next:1m0s"},
-		{"create: the primary follows, the optional service beside it, then the hook", func(s *scene) {
+		{"create: the primary follows", func(s *scene) {
 			hooked(s, Hook{})
 			s.without("c1", "opt")
 			s.r.Progress.PrimaryStarted, s.r.Progress.Released = false, false
 			delete(s.r.Progress.Services, "opt")
-		}, "make-inputs ensure-image create-primary:n1 start-container release run-hook(mq) life:1 " +
-			"| ensure-image(opt) create-service(opt):n1 start-container(opt) next:5s"},
+		}, "make-inputs ensure-image create-primary:n1 start-container release life:1 next:1m0s"},
+		{"create: when it has started, the optional service and the hook", func(s *scene) {
+			hooked(s, Hook{})
+			s.without("opt")
+			delete(s.r.Progress.Services, "opt")
+		}, "make-inputs run-hook(mq) | ensure-image(opt) create-service(opt):n1 start-container(opt) next:5s"},
 		{"create: files are copied before the first start", func(s *scene) {
 			hooked(s, Hook{})
 			s.r.Wanted.Copies, s.container("c1").Status, s.r.Progress.PrimaryStarted = true, "created", false
@@ -175,11 +179,11 @@ func TestDecideWithServices(t *testing.T) {
 			hooked(s, Hook{})
 			s.r.Wanted.Copies, s.r.Progress.Copied = true, true
 			s.container("c1").Status, s.r.Progress.PrimaryStarted, s.r.Progress.Released = "created", false, false
-		}, "make-inputs start-container:c1 release:c1 run-hook(mq) life:1 next:5s"},
+		}, "make-inputs start-container:c1 release:c1 life:1 next:1m0s"},
 		{"create: an outdated answer hides the start of a released primary: it is released again", func(s *scene) {
 			hooked(s, Hook{})
 			s.container("c1").Status = "created"
-		}, "make-inputs start-container:c1 release:c1 run-hook(mq) life:1 next:5s"},
+		}, "make-inputs start-container:c1 release:c1 life:1 next:1m0s"},
 		{"create: a primary that died before its hooks ended", func(s *scene) {
 			hooked(s, Hook{})
 			s.container("c1").Status = "exited"
@@ -196,10 +200,10 @@ func TestDecideWithServices(t *testing.T) {
 		{"main process: then it is released", func(s *scene) {
 			hooked(s, Hook{})
 			s.r.Wanted.Main, s.r.Progress.Released = true, false
-		}, "make-inputs release:c1 run-hook(mq) life:1 next:5s"},
+		}, "make-inputs release:c1 life:1 next:1m0s"},
 		{"main process: one that ended before that was told of is not run again", func(s *scene) {
 			creating(s)
-			s.r.Wanted.Main, s.r.Progress.Released, s.container("c1").Status = true, false, "exited"
+			s.r.Wanted.Main, s.r.Progress.Released, s.container("c1").Status, s.w.Start = true, false, "exited", Start{}
 		}, "FAILED(SANDBOX_CREATE_FAILED)"},
 		{"hook: too long", func(s *scene) {
 			hooked(s, Hook{Phase: execphase.Running, StartedAt: now.Add(-6 * time.Minute)})
@@ -301,14 +305,14 @@ func TestDecideWithServices(t *testing.T) {
 			risen(s)
 			s.container("db").Status, s.container("db").Health = "running", "healthy"
 			s.container("mq").Status, s.container("mq").Health = "running", "healthy"
-		}, "SERVICE_READY(db) SERVICE_READY(mq) start-container:c1 release:c1 READY life:1 | start-container(opt):opt"},
+		}, "SERVICE_READY(db) SERVICE_READY(mq) start-container:c1 release:c1 life:1 next:1m0s"},
 		{"resume: a required service is missing", func(s *scene) { risen(s); s.without("mq") }, "FAILED(SANDBOX_RESUME_FAILED)"},
 		{"resume: an optional one is missing: not made again", func(s *scene) {
 			risen(s)
 			s.without("opt")
 			s.container("db").Status, s.container("db").Health = "running", "healthy"
 			s.container("mq").Status, s.container("mq").Health = "running", "healthy"
-		}, "SERVICE_READY(db) SERVICE_READY(mq) start-container:c1 release:c1 READY life:1 | SERVICE_FAILED(opt:SANDBOX_SERVICE_FAILED)"},
+		}, "SERVICE_READY(db) SERVICE_READY(mq) start-container:c1 release:c1 life:1 next:1m0s"},
 		{"resume: a service that dies again", func(s *scene) {
 			risen(s)
 			s.r.Progress.Services = map[string]*storev1.ServiceProgress{"db": {Started: true}}
@@ -324,7 +328,7 @@ func TestDecideWithServices(t *testing.T) {
 				s.container(id).Status, s.container(id).Health = "running", "healthy"
 			}
 			s.r.Progress.Services["opt"].Started = false
-		}, "start-container:c1 release:c1 RESTARTED(engine_death) life:2 | start-container(opt):opt"},
+		}, "start-container:c1 release:c1 next:1m0s"},
 		{"the engine's death: a service that dies by itself in the restart", func(s *scene) {
 			stopped(s)
 			s.w.Run, s.r.Progress.RestartRun = life("b", "2"), life("b", "2")

@@ -117,8 +117,11 @@ func (b *bringUp) primary() (p Plan, up bool) {
 	case c == nil, c.neverStarted(), !c.Alive() && !b.progress.GetPrimaryStarted():
 		b.p.add(Step{Kind: StartContainer, ID: id, Reason: b.reason})
 		b.progress.Released = false // each start takes the release back
+	case !c.Alive() && b.hasRun():
+		b.progress.Released = true
+		return Plan{}, true
 	case !c.Alive():
-		_, text := death(*c, b.w.ExecOOM, "the primary container")
+		_, text := b.death(*c)
 		return b.fail(FailureCode(b.r), text), false
 	}
 	if b.r.Wanted.Main && !b.progress.GetPrimaryStarted() {
@@ -126,11 +129,61 @@ func (b *bringUp) primary() (p Plan, up bool) {
 		b.progress.PrimaryStarted = true
 		return b.recordStart(), false
 	}
-	if !b.progress.GetReleased() {
+	released := b.progress.GetReleased()
+	if !released {
 		b.release(id)
 	}
 	b.progress.PrimaryStarted, b.progress.Released = true, true
-	return Plan{}, true
+	return b.awaitStart(c, released)
+}
+
+// startWait bounds the time from the release of PID 1 to its report. A command that cannot be executed for so long waits for a disk.
+const startWait = time.Minute
+
+// awaitStart waits until PID 1 reports that it executed the main process, and that the user of commands exists. released: it was released
+// by an earlier pass, so the report is of the present run.
+func (b *bringUp) awaitStart(c *Container, released bool) (p Plan, up bool) {
+	left := startWait
+	switch {
+	case c != nil && c.Inspected && !c.Reports:
+		return Plan{}, true
+	case !released:
+	case b.w.Start.Error != "":
+		return b.fail(FailureCode(b.r), b.startError()), false
+	case b.w.Start.Reported:
+		return Plan{}, true
+	default:
+		left = b.since(b.w.Start.Since).Add(startWait).Sub(b.now)
+		if left <= 0 && c.Inspected {
+			return b.fail(FailureCode(b.r), fmt.Sprintf("the sandbox did not start within %s", startWait)), false
+		}
+	}
+	b.p.Waiting = "waiting for the sandbox to start"
+	b.p.soonest(max(left, time.Millisecond))
+	return b.record(), false
+}
+
+// hasRun reports whether a main process that has ended was executed in this run. Then the sandbox was READY, and the next pass judges the
+// end: whether it is restarted must not depend on how quickly it ended.
+func (b *bringUp) hasRun() bool {
+	hooks := b.creates && b.w.Hook != nil
+	return b.r.Wanted.Main && b.w.Start.Reported && b.w.Start.Error == "" && !hooks
+}
+
+// startError says why the sandbox could not start.
+func (b *bringUp) startError() string {
+	if b.r.Wanted.Main {
+		return "the main process could not start: " + b.w.Start.Error
+	}
+	return b.w.Start.Error
+}
+
+// death describes the end of the primary.
+func (b *bringUp) death(primary Container) (code, text string) {
+	if b.w.Start.Error != "" {
+		return CodeContainerDied, b.startError()
+	}
+	return death(primary, b.w.ExecOOM, "the primary container")
 }
 
 // release lets PID 1 of the primary continue, once per start: before that nothing of the sandbox's own runs in it.

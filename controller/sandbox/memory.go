@@ -21,6 +21,8 @@ type memory struct {
 	// proof is the time since which this daemon waits for the proof of a runtime; its index is the process ID of the container. It uses the
 	// monotonic clock: a step of the wall clock refuses no runtime.
 	proof HookWait
+	// start is the time since which this daemon waits for the report of a start, in the same way.
+	start HookWait
 	// ports are the published ports that the last pass observed. Nil: not known.
 	ports []*agboxv1.PublishedPort
 	// oddities counts the unclassified errors since the last pass without error, by service; "" is the sandbox itself. Classified errors do
@@ -30,7 +32,7 @@ type memory struct {
 
 // IsEmpty implements scratch.Record.
 func (m memory) IsEmpty() bool {
-	return m.status == "" && m.hook == HookWait{} && m.proof == HookWait{} && m.ports == nil && len(m.oddities) == 0
+	return m.status == "" && m.hook == HookWait{} && m.proof == HookWait{} && m.start == HookWait{} && m.ports == nil && len(m.oddities) == 0
 }
 
 // since returns when the wait for index started; zero: it has not.

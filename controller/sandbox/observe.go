@@ -73,6 +73,19 @@ func (r *Reader) Observe(ctx context.Context, v View, run *storev1.EngineRun) (w
 	}, &w)
 }
 
+// observeStart reads what the PID 1 that is the process pid of the host reports about its start.
+func (r *Reader) observeStart(v View, pid int) (plan.Start, error) {
+	s, err := r.o.Files.Started(v.Record.ID)
+	start := plan.Start{Reported: s.Reported, Error: s.Error}
+	if v.Record.Progress.GetReleased() && !s.Reported && pid > 0 {
+		start.Pid, start.Since = pid, r.o.Start(v.Record.ID).since(pid)
+		if start.Since.IsZero() {
+			start.Since = v.At.Now
+		}
+	}
+	return start, err
+}
+
 // checkEngine checks, when the engine shows no container of a sandbox, that the engine is ours: it may have been replaced since the link was
 // last checked. On another engine nothing may be judged missing or removed. If the sandbox is to be deleted, the engine must also have the
 // recorded storage driver and data root, and not have restarted since run.
@@ -105,6 +118,11 @@ func (r *Reader) examineContainers(ctx context.Context, v View, w *plan.World) (
 		dead = dead || w.Containers[i].Ended()
 		if w.Containers[i].Output, err = r.lastOutput(ctx, v, w.Containers[i]); err != nil {
 			return nil, err
+		}
+		if w.Containers[i].Reports {
+			if w.Start, err = r.observeStart(v, d.Pid); err != nil {
+				return nil, err
+			}
 		}
 		if ct.Component == naming.ComponentPrimary && w.Containers[i].Ended() {
 			if w.Terminated, err = r.o.Files.Terminated(rec.ID); err != nil {
@@ -151,10 +169,20 @@ func (r *Reader) examineDeath(ctx context.Context, w *plan.World) error {
 
 func inspected(d dockerx.ContainerDetail, spec *agboxv1.CreateSpec) plan.Container {
 	c := owned.Container(d.Container)
-	c.Inspected, c.Limits, c.Probes = true, plan.Limits(d.Limits), slices.Contains(d.Entrypoint, ProbeFlag)
+	c.Inspected, c.Limits = true, plan.Limits(d.Limits)
+	flags := flagsOf(d.Entrypoint)
+	c.Probes, c.Reports = slices.Contains(flags, ProbeFlag), slices.Contains(flags, ReportFlag)
 	c.HealthOutput = message.Redact(message.Printable([]byte(d.HealthOutput)), ServiceSpec(spec, c.Service).GetEnvs())
 	c.ExitCode, c.OOMKilled, c.StartedAt, c.FinishedAt = d.ExitCode, d.OOMKilled, d.StartedAt, d.FinishedAt
 	return c
+}
+
+// flagsOf returns the command line of PID 1 without the main process, which may have arguments of the same names.
+func flagsOf(entrypoint []string) []string {
+	if i := slices.Index(entrypoint, "--"); i >= 0 {
+		return entrypoint[:i]
+	}
+	return entrypoint
 }
 
 // PortsOf returns the published ports of a container.

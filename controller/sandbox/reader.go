@@ -25,6 +25,9 @@ import (
 // earlier release.
 const ProbeFlag = "--probe"
 
+// ReportFlag makes PID 1 report its starts. Containers created without it, by earlier releases, are READY once they are released.
+const ReportFlag = "--report"
+
 // Store is the part of the store that a Reader reads.
 type Store interface {
 	InstanceID() string
@@ -49,6 +52,7 @@ type Files interface {
 	Prepared(sandboxID string) (bool, error)
 	Begun(sandboxID string) (bool, error)
 	Terminated(sandboxID string) (bool, error)
+	Started(sandboxID string) (execjournal.Start, error)
 	Status(sandboxID, execID, nonce string) (execjournal.Status, error)
 	Tail(sandboxID, execID string, stderr bool, limit int) ([]byte, error)
 	SecretValues(sandboxID string) map[string]string
@@ -90,6 +94,8 @@ type readerOptions struct {
 	Killed func(containerID string) bool
 	// Hook returns the time since which the hook of a sandbox is waited for; the zero value: no hook is.
 	Hook func(sandboxID string) HookWait
+	// Start returns the same for the report of a start; its index is the process ID of the container.
+	Start func(sandboxID string) HookWait
 }
 
 // Reader observes sandboxes and decides about them. It changes nothing.

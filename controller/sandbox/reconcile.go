@@ -47,7 +47,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, id string) (queue.Result, er
 		return queue.Result{}, r.recordRetry(id, fmt.Errorf("observe: %w", err))
 	}
 	w, ports, err := r.reader.Observe(ctx, View{Record: rec, Sandbox: sb, At: l}, run)
-	r.remember(id, w.Hook, ports)
+	r.remember(id, w, ports)
 	if err != nil {
 		return queue.Result{}, r.recordRetry(id, fmt.Errorf("observe: %w", err))
 	}
@@ -67,9 +67,14 @@ func (r *Reconciler) mayJudge() (run *storev1.EngineRun, why string) {
 }
 
 // remember keeps what later passes and readers need of an observation, even of one that failed.
-func (r *Reconciler) remember(id string, hook *plan.Hook, ports []*agboxv1.PublishedPort) {
-	if hook != nil && !hook.Since.IsZero() {
-		r.scratch.Change(id, func(m *memory) { m.hook.start(hook.Index, hook.Since) })
+func (r *Reconciler) remember(id string, w plan.World, ports []*agboxv1.PublishedPort) {
+	if w.Hook != nil && !w.Hook.Since.IsZero() {
+		r.scratch.Change(id, func(m *memory) { m.hook.start(w.Hook.Index, w.Hook.Since) })
+	}
+	if w.Start.Pid > 0 {
+		r.scratch.Change(id, func(m *memory) { m.start.start(w.Start.Pid, w.Start.Since) })
+	} else if w.Start.Reported {
+		r.scratch.Change(id, func(m *memory) { m.start = HookWait{} })
 	}
 	if ports != nil {
 		r.scratch.setPorts(id, ports)

@@ -166,6 +166,7 @@ func New(o Options) *Reconciler {
 		Store: o.Store, Engine: o.Engine, Objects: o.Objects, Files: o.Files, Link: o.Link, Absences: o.Absences,
 		Settings: o.Settings, Started: o.Started, Tries: o.Queue.Tries, Turns: o.Turns,
 		Killed: r.kills.has, Hook: func(id string) HookWait { return r.scratch.Get(id).hook },
+		Start:    func(id string) HookWait { return r.scratch.Get(id).start },
 		Stopping: func(id string) []string { return r.ops.Subjects(id, plan.StopContainer) },
 	}}
 	return r

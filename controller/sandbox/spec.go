@@ -110,7 +110,7 @@ func (p *pass) hostUser() passwd.IDs {
 
 // entrypoint returns the shim's command line. Settings of the daemon that are not in it can change later.
 func (p *pass) entrypoint() []string {
-	args := []string{execjournal.ContainerShim, "init", "--gated", hostUserFlag + p.hostUser().String()}
+	args := []string{execjournal.ContainerShim, "init", "--gated", ReportFlag, hostUserFlag + p.hostUser().String()}
 	if profile.IsHardened(p.profile()) {
 		args = append(args, "--hardened")
 	}

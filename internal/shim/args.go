@@ -23,6 +23,7 @@ type options struct {
 	hardened    bool     // commands start without capabilities
 	gated       bool     // init starts nothing before agboxd releases it
 	probe       bool     // init runs the command that probes the runtime before the release
+	reports     bool     // the start of each run is reported to agboxd
 	run         string   // random ID of this run of the container, set by init if it probes the runtime
 	command     []string // the main process
 	execID      string
@@ -38,6 +39,7 @@ func parse(args []string) (o options, ok bool) {
 	f.BoolVar(&o.gated, "gated", false, "")
 	f.BoolVar(&o.hardened, "hardened", false, "")
 	f.BoolVar(&o.probe, "probe", false, "")
+	f.BoolVar(&o.reports, "report", false, "")
 	f.StringVar(&o.defaultUser, "default-user", "", "")
 	f.StringVar(&o.hostUser, "host-user", "", "")
 	f.StringVar(&o.user, "user", "", "")
@@ -88,6 +90,9 @@ func (o options) args(verb string) []string {
 }
 
 func (o options) mainArgs() []string {
-	list := append(o.args("main"), "--dir="+o.dir, "--log-limit="+strconv.FormatInt(o.logLimit, 10), "--")
-	return append(list, o.command...)
+	list := append(o.args("main"), "--dir="+o.dir, "--log-limit="+strconv.FormatInt(o.logLimit, 10))
+	if o.reports {
+		list = append(list, "--report")
+	}
+	return append(append(list, "--"), o.command...)
 }

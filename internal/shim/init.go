@@ -42,6 +42,7 @@ type initProcess struct {
 	mainPid  int  // process ID of the main process's supervisor; 0: none
 	released bool // before the release init starts no process of the sandbox
 	exitCode int
+	report   report
 	unable   string // why this runtime cannot run commands; empty: no reason known to PID 1
 
 	children map[string]*child // living supervisors, by exec ID
@@ -88,7 +89,9 @@ func runInit(at Places, o options) int {
 	if err != nil {
 		say("read the OOM score: %v", err)
 	}
-	_ = unix.Unlink(filepath.Join(at.Logs, execjournal.TerminatedName)) // left by an earlier run of the container, if any
+	for _, name := range []string{execjournal.TerminatedName, execjournal.StartedName} { // left by an earlier run of the container, if any
+		_ = unix.Unlink(filepath.Join(at.Logs, name))
+	}
 	p := &initProcess{
 		score:  score,
 		places: at, options: o, logs: -1, stop: stop, sig: sig, inbox: newInbox(at.Ctl),
@@ -188,6 +191,7 @@ func (p *initProcess) rescan(now time.Time) {
 	if !p.inbox.watch() || p.unwoken() {
 		p.rescanAt = now.Add(rescanEveryUnwoken)
 	}
+	p.reportStart()
 	p.startWaiting()
 	names := p.inbox.list()
 	present := make(map[string]bool, len(names))

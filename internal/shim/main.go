@@ -59,7 +59,7 @@ func Run(args []string, at Places) int {
 	case ok && o.verb == "exec":
 		return runExec(at, o)
 	}
-	say("usage: agbox-shim init [--gated] [--probe] [--hardened] [--host-user=UID:GID] [--default-user=USER] [--user=USER] [--own=/PATH]... [--dir=/PATH] [--log-limit=BYTES] [-- PROGRAM [ARGS]]")
+	say("usage: agbox-shim init [--gated] [--probe] [--report] [--hardened] [--host-user=UID:GID] [--default-user=USER] [--user=USER] [--own=/PATH]... [--dir=/PATH] [--log-limit=BYTES] [-- PROGRAM [ARGS]]")
 	return 2
 }
 

@@ -19,16 +19,18 @@ import (
 type mainSupervisor struct {
 	options
 	job
+	logs   int // the log directory; -1 until it is open
+	report report
 }
 
 // runMain is the main function of the main process's supervisor. It returns the main process's exit code, 128 + signal if a signal killed
 // it, and 126 or 127 if it could not be started.
 func runMain(at Places, o options) int {
 	score := startingOOMScore()
-	s := &mainSupervisor{options: o}
-	err := s.prepare(at)
-	if err != nil {
+	s := &mainSupervisor{options: o, logs: -1}
+	if err := s.prepare(at); err != nil {
 		say("start the main process: %v", err)
+		s.reportFailure(err.Error())
 		return exitCannotRun
 	}
 	if stops() {
@@ -38,6 +40,7 @@ func runMain(at Places, o options) int {
 		s.refuse(why)
 		return why.exitCode
 	}
+	s.report.due = s.reports
 	s.settle(score)
 	return s.loop()
 }
@@ -47,12 +50,11 @@ func (s *mainSupervisor) prepare(at Places) error {
 	if s.sig, err = becomeSupervisor(); err != nil {
 		return err
 	}
-	logs, err := execjournal.OpenDir(at.Logs)
-	if err != nil {
+	if s.logs, err = execjournal.OpenDir(at.Logs); err != nil {
 		return err
 	}
 	for _, name := range []string{execjournal.StdoutName(execid.Main), execjournal.StderrName(execid.Main)} {
-		st, err := continueLog(logs, name, s.logLimit)
+		st, err := continueLog(s.logs, name, s.logLimit)
 		if err != nil {
 			return err
 		}
@@ -93,12 +95,23 @@ func (s *mainSupervisor) refuse(why *startError) {
 	errOut := s.streams[1]
 	errOut.accept([]byte("agbox-shim: start the main process: " + execjournal.Sentence(why.why) + "\n"))
 	_ = errOut.sync() // the container's log has the line as well
+	s.reportFailure(why.why)
+}
+
+// reportFailure tries once to report why the main process could not be started. The end of the container shows that it was not.
+func (s *mainSupervisor) reportFailure(why string) {
+	s.report = report{due: s.reports && s.logs >= 0, why: why}
+	s.report.write(s.logs)
 }
 
 // loop runs until the main process has exited and its output is stored, and returns the exit code.
 func (s *mainSupervisor) loop() int {
 	buf := make([]byte, 64<<10)
 	for {
+		var retry time.Time
+		if !s.report.write(s.logs) {
+			retry = time.Now().Add(retryEvery)
+		}
 		deadChildren(func(pid int, ws unix.WaitStatus) {
 			if pid == s.pid {
 				s.exited, s.status = true, ws
@@ -118,7 +131,7 @@ func (s *mainSupervisor) loop() int {
 				return exitCode(s.status)
 			}
 		}
-		s.wait(time.Time{}, buf)
+		s.wait(retry, buf)
 	}
 }
 
@@ -136,6 +149,11 @@ func (p *initProcess) release() {
 	p.retryIn(0)
 	if len(p.command) > 0 {
 		p.startMain()
+		return
+	}
+	p.report.due = p.reports
+	if _, err := p.identify(p.user); err != nil {
+		p.report.why = err.Error()
 	}
 }
 
@@ -145,6 +163,8 @@ func (p *initProcess) startMain() {
 	pid, err := p.starting.spawn(p.mainArgs(), p.score, p.stop)
 	if err != nil {
 		say("start the main process: %v", err)
+		p.report = report{due: p.reports, why: "the sandbox has no room for another process: " + err.Error()}
+		p.reportStart()
 		p.exitCode = exitCannotRun
 		p.drain()
 		return

@@ -224,7 +224,7 @@ func TestMainProcessThatCannotStart(t *testing.T) {
 			t.Parallel()
 			var container bytes.Buffer
 			b := newBox(t)
-			b.args = c.args
+			b.args = append([]string{"--report"}, c.args...)
 			b.wrap = func(cmd *exec.Cmd) { cmd.Stderr = &container }
 			if code := b.boot().exitCode(); code != c.code {
 				t.Errorf("exit code %d, want %d", code, c.code)
@@ -235,7 +235,72 @@ func TestMainProcessThatCannotStart(t *testing.T) {
 					t.Errorf("%s: %q", place, text)
 				}
 			}
+			if s := b.started(); !strings.Contains(s.Error, c.want) {
+				t.Errorf("reported %+v", s)
+			}
 		})
+	}
+}
+
+// started returns the report of the start.
+func (b *box) started() execjournal.Start {
+	b.Helper()
+	s, err := b.dir.Started(sandbox)
+	must(b, err)
+	return s
+}
+
+func (b *box) awaitStart() execjournal.Start {
+	b.Helper()
+	b.until("the report of the start", func() bool { return b.started().Reported })
+	return b.started()
+}
+
+func TestInitReportsItsStartOncePerRun(t *testing.T) {
+	t.Parallel()
+	gate := filepath.Join(t.TempDir(), "gate")
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"with a main process":    {[]string{"--", "/bin/sh", "-c", "while ! test -e " + gate + "; do sleep 0.02; done"}, ""},
+		"without a main process": {nil, ""},
+		"without a user":         {[]string{"--user=nobody-here"}, `user "nobody-here" is not in the image's /etc/passwd`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBox(t)
+			b.args = append([]string{"--report", "--gated"}, c.args...)
+			for range 2 {
+				must(t, b.dir.Withhold(sandbox))
+				b.boot()
+				b.until("init to watch for its release", b.watches)
+				if s := b.started(); s.Reported {
+					t.Errorf("reported %+v before the release", s)
+				}
+				must(t, b.dir.Release(sandbox))
+				if s := b.awaitStart(); s.Error != c.want {
+					t.Errorf("reported %+v", s)
+				}
+				b.signal(syscall.SIGTERM)
+				b.exitCode()
+			}
+			// The container is started by others: nothing is withheld, and init removes the report of the run before.
+			must(t, os.WriteFile(filepath.Join(b.paths.Logs, execjournal.StartedName), []byte(`{"version":1,"error":"stale"}`), 0o600))
+			b.boot()
+			b.until("another report", func() bool { return b.started().Error != "stale" })
+			if s := b.awaitStart(); s.Error != c.want {
+				t.Errorf("reported %+v", s)
+			}
+		})
+	}
+}
+
+func TestAnInitOfAnOlderReleaseReportsNothing(t *testing.T) {
+	t.Parallel()
+	b := newBox(t).mainSh("exit 3")
+	if code := b.boot().exitCode(); code != 3 || b.started().Reported {
+		t.Errorf("exit code %d, %+v", code, b.started())
 	}
 }
 

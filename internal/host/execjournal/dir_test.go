@@ -397,6 +397,8 @@ func TestWatchNotifiesOfEveryJournal(t *testing.T) {
 	expect(t, told, [2]string{"box1", "e2"})
 	write(t, p.Logs, LostName("e3"), "")
 	expect(t, told, [2]string{"box1", "e3"})
+	must(t, withDir(p.Logs, func(logs int) error { return Report(logs, Start{}) }))
+	expect(t, told, [2]string{"box1", "_main"})
 	if _, err := d.Close("box1", "_hook.0", testNonce, "x"); err != nil {
 		t.Fatal(err)
 	}

@@ -158,15 +158,17 @@ func (d *Dir) Begun(sandboxID string) (bool, error) {
 	return marked(sandboxID, d.execDir(sandboxID), BegunName)
 }
 
-// Withhold reverts Release, so that PID 1 of the next run waits for another one, clears Terminated, and records that a primary is about
-// to be started. Call it before each start. Idempotent. Errors: invalid argument; not found before Prepare; unavailable.
+// Withhold reverts Release, so that PID 1 of the next run waits for another one, clears Terminated and Started, and records that a primary
+// is about to be started. Call it before each start. Idempotent. Errors: invalid argument; not found before Prepare; unavailable.
 func (d *Dir) Withhold(sandboxID string) error {
 	if err := checkSandboxID(sandboxID); err != nil {
 		return err
 	}
-	err := os.Remove(filepath.Join(d.Paths(sandboxID).Logs, TerminatedName))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return unavailablef("remove %s: %w", TerminatedName, err)
+	for _, name := range []string{TerminatedName, StartedName} {
+		err := os.Remove(filepath.Join(d.Paths(sandboxID).Logs, name))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return unavailablef("remove %s: %w", name, err)
+		}
 	}
 	if err := d.forgetProof(sandboxID); err != nil {
 		return err

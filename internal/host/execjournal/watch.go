@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/internal/wait"
 )
 
@@ -16,8 +17,8 @@ import (
 const floodPause = 10 * time.Millisecond
 
 // Watch calls notify, from at most two goroutines, whenever a journal or a .lost marker was created in a watched log
-// directory, until ctx ends; it then returns nil. An empty execID means any exec of the sandbox; both empty, any exec:
-// once at the start, and after an overflow. A notification only means that Status should be called: the exec may not exist.
+// directory, until ctx ends; it then returns nil. execid.Main stands for the report of a start. An empty execID means any exec of
+// the sandbox, or that report; both empty, any exec: once at the start, and after an overflow. A notification only means that Status should be called: the exec may not exist.
 // notify must not block. A directory for which no inotify instance or watch is available is polled ten times a second, and
 // more often while execs start and end; see Unwatched. At most one Watch may run.
 func (d *Dir) Watch(ctx context.Context, notify func(sandboxID, execID string)) error {
@@ -42,6 +43,9 @@ func (d *Dir) Watch(ctx context.Context, notify func(sandboxID, execID string)) 
 }
 
 func changedExec(k execKey, name string) execKey {
+	if name == StartedName {
+		return execKey{k.sandboxID, execid.Main}
+	}
 	execID, ok := ownerOf(name, journalSuffix, lostSuffix)
 	if !ok {
 		return execKey{}

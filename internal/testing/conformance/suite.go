@@ -76,7 +76,7 @@ func Run(t *testing.T, target Target) {
 		{"main processes", mainProcesses},
 		{"pauses", pauses},
 		{"timeouts", timeouts},
-		{"volumes", volumes},
+		{"volumes", volumes}, {"starts", starts},
 		{"agents", agents},
 		{"an old client", oldClient},
 		{"history", history},
