@@ -87,7 +87,7 @@ const (
 	FileChange_FILE_CHANGE_REMOVED     FileChange = 3
 	FileChange_FILE_CHANGE_RENAMED     FileChange = 4
 	FileChange_FILE_CHANGE_ATTRIBUTES  FileChange = 5
-	// Changes were lost: list the directory again.
+	// Changes were lost: list the directory again. Changes after this response are told.
 	FileChange_FILE_CHANGE_OVERFLOW FileChange = 6
 )
 
@@ -156,7 +156,11 @@ type FileEntry struct {
 	Group      string                 `protobuf:"bytes,9,opt,name=group,proto3" json:"group,omitempty"`
 	ModifiedAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=modified_at,json=modifiedAt,proto3" json:"modified_at,omitempty"`
 	// Of a symbolic link: its text.
-	LinkTarget    string `protobuf:"bytes,11,opt,name=link_target,json=linkTarget,proto3" json:"link_target,omitempty"`
+	LinkTarget string `protobuf:"bytes,11,opt,name=link_target,json=linkTarget,proto3" json:"link_target,omitempty"`
+	// The name if it is not UTF-8; name and path then have U+FFFD in place of each bad byte. No path can name such a file; archives have it.
+	RawName []byte `protobuf:"bytes,12,opt,name=raw_name,json=rawName,proto3" json:"raw_name,omitempty"`
+	// Changes with content, mode, owner and identity of the file; see WriteFileStart.if_version. Empty for a sandbox that does not run.
+	Version       string `protobuf:"bytes,13,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -264,6 +268,20 @@ func (x *FileEntry) GetModifiedAt() *timestamppb.Timestamp {
 func (x *FileEntry) GetLinkTarget() string {
 	if x != nil {
 		return x.LinkTarget
+	}
+	return ""
+}
+
+func (x *FileEntry) GetRawName() []byte {
+	if x != nil {
+		return x.RawName
+	}
+	return nil
+}
+
+func (x *FileEntry) GetVersion() string {
+	if x != nil {
+		return x.Version
 	}
 	return ""
 }
@@ -388,7 +406,11 @@ type ListDirRequest struct {
 	Path      string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
 	User      string                 `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
 	// Levels below path; 0 is 1. At most 100.
-	Depth         uint32 `protobuf:"varint,4,opt,name=depth,proto3" json:"depth,omitempty"`
+	Depth uint32 `protobuf:"varint,4,opt,name=depth,proto3" json:"depth,omitempty"`
+	// Continue behind this path, relative to path: that of the last entry of an earlier call.
+	After string `protobuf:"bytes,5,opt,name=after,proto3" json:"after,omitempty"`
+	// At most this many entries; 0, and at most: 100,000.
+	Limit         uint32 `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -451,9 +473,25 @@ func (x *ListDirRequest) GetDepth() uint32 {
 	return 0
 }
 
+func (x *ListDirRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+func (x *ListDirRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
 type ListDirResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Entries       []*FileEntry           `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Entries []*FileEntry           `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	// In the last response: limit was reached, and there is more.
+	More          bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -493,6 +531,13 @@ func (x *ListDirResponse) GetEntries() []*FileEntry {
 		return x.Entries
 	}
 	return nil
+}
+
+func (x *ListDirResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
 }
 
 type ReadFileRequest struct {
@@ -629,15 +674,22 @@ type WriteFileStart struct {
 	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
 	Path      string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
 	User      string                 `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
-	// Permission bits; absent: those of the replaced file, else 0644.
+	// Permission bits; absent: those of the replaced file, else 0644. The owner of a replaced file is kept.
 	Mode *uint32 `protobuf:"varint,4,opt,name=mode,proto3,oneof" json:"mode,omitempty"`
 	// Create missing parent directories.
 	MakeParents bool `protobuf:"varint,5,opt,name=make_parents,json=makeParents,proto3" json:"make_parents,omitempty"`
 	// Fail with FILE_EXISTS instead of replacing a file.
 	Exclusive bool `protobuf:"varint,6,opt,name=exclusive,proto3" json:"exclusive,omitempty"`
 	// Write in place from this offset, which must not be beyond the end, instead of replacing the file: so an interrupted upload of a large
-	// file continues.
-	Offset        *int64 `protobuf:"varint,7,opt,name=offset,proto3,oneof" json:"offset,omitempty"`
+	// file continues. A missing file is created for offset 0. What is beyond the written bytes stays.
+	Offset *int64 `protobuf:"varint,7,opt,name=offset,proto3,oneof" json:"offset,omitempty"`
+	// Fail with FILE_CHANGED unless the file still has this FileEntry.version.
+	IfVersion string `protobuf:"bytes,8,opt,name=if_version,json=ifVersion,proto3" json:"if_version,omitempty"`
+	// Truncate the file and write in place: not at once, but with its hard links, for a file that is a mount of its own or belongs to
+	// another user.
+	InPlace bool `protobuf:"varint,9,opt,name=in_place,json=inPlace,proto3" json:"in_place,omitempty"`
+	// Absent: now.
+	ModifiedAt    *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=modified_at,json=modifiedAt,proto3" json:"modified_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -719,6 +771,27 @@ func (x *WriteFileStart) GetOffset() int64 {
 		return *x.Offset
 	}
 	return 0
+}
+
+func (x *WriteFileStart) GetIfVersion() string {
+	if x != nil {
+		return x.IfVersion
+	}
+	return ""
+}
+
+func (x *WriteFileStart) GetInPlace() bool {
+	if x != nil {
+		return x.InPlace
+	}
+	return false
+}
+
+func (x *WriteFileStart) GetModifiedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ModifiedAt
+	}
+	return nil
 }
 
 type WriteFileRequest struct {
@@ -1256,8 +1329,10 @@ type WatchDirResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Started bool                   `protobuf:"varint,1,opt,name=started,proto3" json:"started,omitempty"`
 	Change  FileChange             `protobuf:"varint,2,opt,name=change,proto3,enum=agbox.v1.FileChange" json:"change,omitempty"`
-	// Relative to the watched directory; of a rename the new name.
-	Name          string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// Relative to the watched directory; of a rename the new name. Bytes that are not UTF-8 are U+FFFD.
+	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// Of a rename.
+	OldName       string `protobuf:"bytes,4,opt,name=old_name,json=oldName,proto3" json:"old_name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1309,6 +1384,13 @@ func (x *WatchDirResponse) GetChange() FileChange {
 func (x *WatchDirResponse) GetName() string {
 	if x != nil {
 		return x.Name
+	}
+	return ""
+}
+
+func (x *WatchDirResponse) GetOldName() string {
+	if x != nil {
+		return x.OldName
 	}
 	return ""
 }
@@ -1374,8 +1456,10 @@ func (x *ReadArchiveRequest) GetUser() string {
 }
 
 type ArchiveChunk struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Data  []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	// A file that is not in the archive, or not as it is in the sandbox, and why, in one sentence. The first 100 are told.
+	Skipped       []string `protobuf:"bytes,2,rep,name=skipped,proto3" json:"skipped,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1417,6 +1501,13 @@ func (x *ArchiveChunk) GetData() []byte {
 	return nil
 }
 
+func (x *ArchiveChunk) GetSkipped() []string {
+	if x != nil {
+		return x.Skipped
+	}
+	return nil
+}
+
 type WriteArchiveStart struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
@@ -1424,7 +1515,7 @@ type WriteArchiveStart struct {
 	Path        string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
 	User        string `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
 	MakeParents bool   `protobuf:"varint,4,opt,name=make_parents,json=makeParents,proto3" json:"make_parents,omitempty"`
-	// Keep the numeric owners of the archive. Only root may.
+	// Keep the numeric owners of the archive. Only root can give files away; for others this is FILE_PERMISSION. Default: the user.
 	KeepOwners    bool `protobuf:"varint,5,opt,name=keep_owners,json=keepOwners,proto3" json:"keep_owners,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1578,9 +1669,12 @@ func (*WriteArchiveRequest_Start) isWriteArchiveRequest_Request() {}
 func (*WriteArchiveRequest_Data) isWriteArchiveRequest_Request() {}
 
 type WriteArchiveResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Entries       int64                  `protobuf:"varint,1,opt,name=entries,proto3" json:"entries,omitempty"`
-	Bytes         int64                  `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Entries int64                  `protobuf:"varint,1,opt,name=entries,proto3" json:"entries,omitempty"`
+	// Of regular files.
+	Bytes int64 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// What could not be unpacked as it is in the archive, and why, one sentence each: the first 100.
+	Skipped       []string `protobuf:"bytes,3,rep,name=skipped,proto3" json:"skipped,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1629,11 +1723,18 @@ func (x *WriteArchiveResponse) GetBytes() int64 {
 	return 0
 }
 
+func (x *WriteArchiveResponse) GetSkipped() []string {
+	if x != nil {
+		return x.Skipped
+	}
+	return nil
+}
+
 var File_agbox_v1_files_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_files_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/files.proto\x12\bagbox.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbc\x02\n" +
+	"\x14agbox/v1/files.proto\x12\bagbox.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf1\x02\n" +
 	"\tFileEntry\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12&\n" +
@@ -1649,7 +1750,9 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"modifiedAt\x12\x1f\n" +
 	"\vlink_target\x18\v \x01(\tR\n" +
-	"linkTarget\"l\n" +
+	"linkTarget\x12\x19\n" +
+	"\braw_name\x18\f \x01(\fR\arawName\x12\x18\n" +
+	"\aversion\x18\r \x01(\tR\aversion\"l\n" +
 	"\vStatRequest\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x12\n" +
@@ -1657,15 +1760,18 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x04user\x18\x03 \x01(\tR\x04user\x12\x16\n" +
 	"\x06follow\x18\x04 \x01(\bR\x06follow\"9\n" +
 	"\fStatResponse\x12)\n" +
-	"\x05entry\x18\x01 \x01(\v2\x13.agbox.v1.FileEntryR\x05entry\"m\n" +
+	"\x05entry\x18\x01 \x01(\v2\x13.agbox.v1.FileEntryR\x05entry\"\x99\x01\n" +
 	"\x0eListDirRequest\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x12\n" +
 	"\x04user\x18\x03 \x01(\tR\x04user\x12\x14\n" +
-	"\x05depth\x18\x04 \x01(\rR\x05depth\"@\n" +
+	"\x05depth\x18\x04 \x01(\rR\x05depth\x12\x14\n" +
+	"\x05after\x18\x05 \x01(\tR\x05after\x12\x14\n" +
+	"\x05limit\x18\x06 \x01(\rR\x05limit\"T\n" +
 	"\x0fListDirResponse\x12-\n" +
-	"\aentries\x18\x01 \x03(\v2\x13.agbox.v1.FileEntryR\aentries\"\x91\x01\n" +
+	"\aentries\x18\x01 \x03(\v2\x13.agbox.v1.FileEntryR\aentries\x12\x12\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\"\x91\x01\n" +
 	"\x0fReadFileRequest\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x12\n" +
@@ -1676,7 +1782,7 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"limitBytes\"Q\n" +
 	"\x10ReadFileResponse\x12)\n" +
 	"\x05entry\x18\x01 \x01(\v2\x13.agbox.v1.FileEntryR\x05entry\x12\x12\n" +
-	"\x04data\x18\x02 \x01(\fR\x04data\"\xe2\x01\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"\xd9\x02\n" +
 	"\x0eWriteFileStart\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x12\n" +
@@ -1685,7 +1791,13 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x04mode\x18\x04 \x01(\rH\x00R\x04mode\x88\x01\x01\x12!\n" +
 	"\fmake_parents\x18\x05 \x01(\bR\vmakeParents\x12\x1c\n" +
 	"\texclusive\x18\x06 \x01(\bR\texclusive\x12\x1b\n" +
-	"\x06offset\x18\a \x01(\x03H\x01R\x06offset\x88\x01\x01B\a\n" +
+	"\x06offset\x18\a \x01(\x03H\x01R\x06offset\x88\x01\x01\x12\x1d\n" +
+	"\n" +
+	"if_version\x18\b \x01(\tR\tifVersion\x12\x19\n" +
+	"\bin_place\x18\t \x01(\bR\ainPlace\x12;\n" +
+	"\vmodified_at\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"modifiedAtB\a\n" +
 	"\x05_modeB\t\n" +
 	"\a_offset\"e\n" +
 	"\x10WriteFileRequest\x120\n" +
@@ -1724,18 +1836,20 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x12\n" +
 	"\x04user\x18\x03 \x01(\tR\x04user\x12\x1c\n" +
-	"\trecursive\x18\x04 \x01(\bR\trecursive\"n\n" +
+	"\trecursive\x18\x04 \x01(\bR\trecursive\"\x89\x01\n" +
 	"\x10WatchDirResponse\x12\x18\n" +
 	"\astarted\x18\x01 \x01(\bR\astarted\x12,\n" +
 	"\x06change\x18\x02 \x01(\x0e2\x14.agbox.v1.FileChangeR\x06change\x12\x12\n" +
-	"\x04name\x18\x03 \x01(\tR\x04name\"[\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x19\n" +
+	"\bold_name\x18\x04 \x01(\tR\aoldName\"[\n" +
 	"\x12ReadArchiveRequest\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x12\n" +
-	"\x04user\x18\x03 \x01(\tR\x04user\"\"\n" +
+	"\x04user\x18\x03 \x01(\tR\x04user\"<\n" +
 	"\fArchiveChunk\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data\"\x9e\x01\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\x12\x18\n" +
+	"\askipped\x18\x02 \x03(\tR\askipped\"\x9e\x01\n" +
 	"\x11WriteArchiveStart\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x12\n" +
@@ -1747,10 +1861,11 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x13WriteArchiveRequest\x123\n" +
 	"\x05start\x18\x01 \x01(\v2\x1b.agbox.v1.WriteArchiveStartH\x00R\x05start\x12\x14\n" +
 	"\x04data\x18\x02 \x01(\fH\x00R\x04dataB\t\n" +
-	"\arequest\"F\n" +
+	"\arequest\"`\n" +
 	"\x14WriteArchiveResponse\x12\x18\n" +
 	"\aentries\x18\x01 \x01(\x03R\aentries\x12\x14\n" +
-	"\x05bytes\x18\x02 \x01(\x03R\x05bytes*\x81\x01\n" +
+	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x18\n" +
+	"\askipped\x18\x03 \x03(\tR\askipped*\x81\x01\n" +
 	"\bFileType\x12\x19\n" +
 	"\x15FILE_TYPE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11FILE_TYPE_REGULAR\x10\x01\x12\x17\n" +
@@ -1826,37 +1941,38 @@ var file_agbox_v1_files_proto_depIdxs = []int32{
 	2,  // 2: agbox.v1.StatResponse.entry:type_name -> agbox.v1.FileEntry
 	2,  // 3: agbox.v1.ListDirResponse.entries:type_name -> agbox.v1.FileEntry
 	2,  // 4: agbox.v1.ReadFileResponse.entry:type_name -> agbox.v1.FileEntry
-	9,  // 5: agbox.v1.WriteFileRequest.start:type_name -> agbox.v1.WriteFileStart
-	2,  // 6: agbox.v1.WriteFileResponse.entry:type_name -> agbox.v1.FileEntry
-	2,  // 7: agbox.v1.MakeDirResponse.entry:type_name -> agbox.v1.FileEntry
-	2,  // 8: agbox.v1.MoveResponse.entry:type_name -> agbox.v1.FileEntry
-	1,  // 9: agbox.v1.WatchDirResponse.change:type_name -> agbox.v1.FileChange
-	22, // 10: agbox.v1.WriteArchiveRequest.start:type_name -> agbox.v1.WriteArchiveStart
-	3,  // 11: agbox.v1.FileService.Stat:input_type -> agbox.v1.StatRequest
-	5,  // 12: agbox.v1.FileService.ListDir:input_type -> agbox.v1.ListDirRequest
-	7,  // 13: agbox.v1.FileService.ReadFile:input_type -> agbox.v1.ReadFileRequest
-	10, // 14: agbox.v1.FileService.WriteFile:input_type -> agbox.v1.WriteFileRequest
-	12, // 15: agbox.v1.FileService.MakeDir:input_type -> agbox.v1.MakeDirRequest
-	14, // 16: agbox.v1.FileService.Remove:input_type -> agbox.v1.RemoveRequest
-	16, // 17: agbox.v1.FileService.Move:input_type -> agbox.v1.MoveRequest
-	18, // 18: agbox.v1.FileService.WatchDir:input_type -> agbox.v1.WatchDirRequest
-	20, // 19: agbox.v1.FileService.ReadArchive:input_type -> agbox.v1.ReadArchiveRequest
-	23, // 20: agbox.v1.FileService.WriteArchive:input_type -> agbox.v1.WriteArchiveRequest
-	4,  // 21: agbox.v1.FileService.Stat:output_type -> agbox.v1.StatResponse
-	6,  // 22: agbox.v1.FileService.ListDir:output_type -> agbox.v1.ListDirResponse
-	8,  // 23: agbox.v1.FileService.ReadFile:output_type -> agbox.v1.ReadFileResponse
-	11, // 24: agbox.v1.FileService.WriteFile:output_type -> agbox.v1.WriteFileResponse
-	13, // 25: agbox.v1.FileService.MakeDir:output_type -> agbox.v1.MakeDirResponse
-	15, // 26: agbox.v1.FileService.Remove:output_type -> agbox.v1.RemoveResponse
-	17, // 27: agbox.v1.FileService.Move:output_type -> agbox.v1.MoveResponse
-	19, // 28: agbox.v1.FileService.WatchDir:output_type -> agbox.v1.WatchDirResponse
-	21, // 29: agbox.v1.FileService.ReadArchive:output_type -> agbox.v1.ArchiveChunk
-	24, // 30: agbox.v1.FileService.WriteArchive:output_type -> agbox.v1.WriteArchiveResponse
-	21, // [21:31] is the sub-list for method output_type
-	11, // [11:21] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	25, // 5: agbox.v1.WriteFileStart.modified_at:type_name -> google.protobuf.Timestamp
+	9,  // 6: agbox.v1.WriteFileRequest.start:type_name -> agbox.v1.WriteFileStart
+	2,  // 7: agbox.v1.WriteFileResponse.entry:type_name -> agbox.v1.FileEntry
+	2,  // 8: agbox.v1.MakeDirResponse.entry:type_name -> agbox.v1.FileEntry
+	2,  // 9: agbox.v1.MoveResponse.entry:type_name -> agbox.v1.FileEntry
+	1,  // 10: agbox.v1.WatchDirResponse.change:type_name -> agbox.v1.FileChange
+	22, // 11: agbox.v1.WriteArchiveRequest.start:type_name -> agbox.v1.WriteArchiveStart
+	3,  // 12: agbox.v1.FileService.Stat:input_type -> agbox.v1.StatRequest
+	5,  // 13: agbox.v1.FileService.ListDir:input_type -> agbox.v1.ListDirRequest
+	7,  // 14: agbox.v1.FileService.ReadFile:input_type -> agbox.v1.ReadFileRequest
+	10, // 15: agbox.v1.FileService.WriteFile:input_type -> agbox.v1.WriteFileRequest
+	12, // 16: agbox.v1.FileService.MakeDir:input_type -> agbox.v1.MakeDirRequest
+	14, // 17: agbox.v1.FileService.Remove:input_type -> agbox.v1.RemoveRequest
+	16, // 18: agbox.v1.FileService.Move:input_type -> agbox.v1.MoveRequest
+	18, // 19: agbox.v1.FileService.WatchDir:input_type -> agbox.v1.WatchDirRequest
+	20, // 20: agbox.v1.FileService.ReadArchive:input_type -> agbox.v1.ReadArchiveRequest
+	23, // 21: agbox.v1.FileService.WriteArchive:input_type -> agbox.v1.WriteArchiveRequest
+	4,  // 22: agbox.v1.FileService.Stat:output_type -> agbox.v1.StatResponse
+	6,  // 23: agbox.v1.FileService.ListDir:output_type -> agbox.v1.ListDirResponse
+	8,  // 24: agbox.v1.FileService.ReadFile:output_type -> agbox.v1.ReadFileResponse
+	11, // 25: agbox.v1.FileService.WriteFile:output_type -> agbox.v1.WriteFileResponse
+	13, // 26: agbox.v1.FileService.MakeDir:output_type -> agbox.v1.MakeDirResponse
+	15, // 27: agbox.v1.FileService.Remove:output_type -> agbox.v1.RemoveResponse
+	17, // 28: agbox.v1.FileService.Move:output_type -> agbox.v1.MoveResponse
+	19, // 29: agbox.v1.FileService.WatchDir:output_type -> agbox.v1.WatchDirResponse
+	21, // 30: agbox.v1.FileService.ReadArchive:output_type -> agbox.v1.ArchiveChunk
+	24, // 31: agbox.v1.FileService.WriteArchive:output_type -> agbox.v1.WriteArchiveResponse
+	22, // [22:32] is the sub-list for method output_type
+	12, // [12:22] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_files_proto_init() }

@@ -39,27 +39,38 @@ const (
 // tmpfs are what the sandbox sees. Stat, ListDir, ReadFile and ReadArchive also work for a STOPPED or FAILED sandbox whose primary
 // exists, through the engine and as root; the other calls then fail with FAILED_PRECONDITION, reason SANDBOX_NOT_READY.
 //
-// Paths are absolute, or relative to the home of the user. Errors besides: NOT_FOUND, reason FILE_NOT_FOUND; ALREADY_EXISTS, reason
-// FILE_EXISTS; PERMISSION_DENIED, reason FILE_PERMISSION; INVALID_ARGUMENT, reason FILE_TYPE, for a file of the wrong type;
-// RESOURCE_EXHAUSTED, reason FILE_NO_SPACE, if the disk inside is full; each with the path in metadata "path".
+// Paths are absolute, or relative to the home of the user. Symbolic links on the way are followed, as by any program of the sandbox.
+//
+// Errors besides, each with the path in metadata "path": NOT_FOUND, reason FILE_NOT_FOUND; ALREADY_EXISTS, reason FILE_EXISTS;
+// PERMISSION_DENIED, reason FILE_PERMISSION; INVALID_ARGUMENT, reason FILE_TYPE, for a file of the wrong type; FAILED_PRECONDITION, reason
+// FILE_NOT_EMPTY or FILE_BUSY (a mount of its own); RESOURCE_EXHAUSTED, reason FILE_NO_SPACE, if the disk inside or a quota is full; FAILED_PRECONDITION, reason
+// FILE_IO, for any other error of the file system. A call that was cut off by the end of the sandbox, or of the process that serves it
+// there, is UNAVAILABLE, reason STREAM_LOST. RESOURCE_EXHAUSTED, reason STREAM_LIMIT: too many calls are open.
 type FileServiceClient interface {
 	Stat(ctx context.Context, in *StatRequest, opts ...grpc.CallOption) (*StatResponse, error)
-	// ListDir sends the entries of a directory in pages, sorted by name.
+	// ListDir sends the entries of a directory in pages. Names are sorted by bytes; each directory precedes what it contains. It follows no
+	// symbolic link below path.
 	ListDir(ctx context.Context, in *ListDirRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListDirResponse], error)
 	// ReadFile sends a regular file from an offset. The first response has the entry.
 	ReadFile(ctx context.Context, in *ReadFileRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadFileResponse], error)
 	// WriteFile replaces or creates a file. The first request is start. The new content appears at once at the end, by a rename, or not at
-	// all; without atomic it is written in place.
+	// all, unless offset or in_place is set. If the caller leaves before the end of its requests, nothing is changed. After a crash of the
+	// host the file has its old or its new content, complete. Errors besides: ABORTED, reason FILE_CHANGED, with if_version; OUT_OF_RANGE,
+	// reason FILE_OFFSET.
 	WriteFile(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[WriteFileRequest, WriteFileResponse], error)
 	MakeDir(ctx context.Context, in *MakeDirRequest, opts ...grpc.CallOption) (*MakeDirResponse, error)
 	// Remove removes a file or, with recursive, a tree.
 	Remove(ctx context.Context, in *RemoveRequest, opts ...grpc.CallOption) (*RemoveResponse, error)
 	Move(ctx context.Context, in *MoveRequest, opts ...grpc.CallOption) (*MoveResponse, error)
-	// WatchDir sends changes below a directory until the caller leaves. The first response is started.
+	// WatchDir sends changes below a directory until the caller leaves. The first response is started: later changes are told, and may be
+	// told twice. Errors besides: RESOURCE_EXHAUSTED, reason WATCH_LIMIT, for a limit of the kernel (fs.inotify).
 	WatchDir(ctx context.Context, in *WatchDirRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchDirResponse], error)
-	// ReadArchive sends a file or a tree as a tar stream; its names start with the last element of the path.
+	// ReadArchive sends a file or a tree as a tar stream; its names start with the last element of the path. Owners, modes, times in
+	// nanoseconds, hard links and extended attributes are in it; sockets are skipped.
 	ReadArchive(ctx context.Context, in *ReadArchiveRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ArchiveChunk], error)
-	// WriteArchive unpacks a tar stream into a directory. The first request is start.
+	// WriteArchive unpacks a tar stream into a directory. The first request is start. Nothing outside the directory is written, whatever names
+	// and links the archive and the directory have. A failure or a cut keeps what was unpacked before. Errors besides: INVALID_ARGUMENT,
+	// reason ARCHIVE_INVALID.
 	WriteArchive(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[WriteArchiveRequest, WriteArchiveResponse], error)
 }
 
@@ -221,27 +232,38 @@ type FileService_WriteArchiveClient = grpc.ClientStreamingClient[WriteArchiveReq
 // tmpfs are what the sandbox sees. Stat, ListDir, ReadFile and ReadArchive also work for a STOPPED or FAILED sandbox whose primary
 // exists, through the engine and as root; the other calls then fail with FAILED_PRECONDITION, reason SANDBOX_NOT_READY.
 //
-// Paths are absolute, or relative to the home of the user. Errors besides: NOT_FOUND, reason FILE_NOT_FOUND; ALREADY_EXISTS, reason
-// FILE_EXISTS; PERMISSION_DENIED, reason FILE_PERMISSION; INVALID_ARGUMENT, reason FILE_TYPE, for a file of the wrong type;
-// RESOURCE_EXHAUSTED, reason FILE_NO_SPACE, if the disk inside is full; each with the path in metadata "path".
+// Paths are absolute, or relative to the home of the user. Symbolic links on the way are followed, as by any program of the sandbox.
+//
+// Errors besides, each with the path in metadata "path": NOT_FOUND, reason FILE_NOT_FOUND; ALREADY_EXISTS, reason FILE_EXISTS;
+// PERMISSION_DENIED, reason FILE_PERMISSION; INVALID_ARGUMENT, reason FILE_TYPE, for a file of the wrong type; FAILED_PRECONDITION, reason
+// FILE_NOT_EMPTY or FILE_BUSY (a mount of its own); RESOURCE_EXHAUSTED, reason FILE_NO_SPACE, if the disk inside or a quota is full; FAILED_PRECONDITION, reason
+// FILE_IO, for any other error of the file system. A call that was cut off by the end of the sandbox, or of the process that serves it
+// there, is UNAVAILABLE, reason STREAM_LOST. RESOURCE_EXHAUSTED, reason STREAM_LIMIT: too many calls are open.
 type FileServiceServer interface {
 	Stat(context.Context, *StatRequest) (*StatResponse, error)
-	// ListDir sends the entries of a directory in pages, sorted by name.
+	// ListDir sends the entries of a directory in pages. Names are sorted by bytes; each directory precedes what it contains. It follows no
+	// symbolic link below path.
 	ListDir(*ListDirRequest, grpc.ServerStreamingServer[ListDirResponse]) error
 	// ReadFile sends a regular file from an offset. The first response has the entry.
 	ReadFile(*ReadFileRequest, grpc.ServerStreamingServer[ReadFileResponse]) error
 	// WriteFile replaces or creates a file. The first request is start. The new content appears at once at the end, by a rename, or not at
-	// all; without atomic it is written in place.
+	// all, unless offset or in_place is set. If the caller leaves before the end of its requests, nothing is changed. After a crash of the
+	// host the file has its old or its new content, complete. Errors besides: ABORTED, reason FILE_CHANGED, with if_version; OUT_OF_RANGE,
+	// reason FILE_OFFSET.
 	WriteFile(grpc.ClientStreamingServer[WriteFileRequest, WriteFileResponse]) error
 	MakeDir(context.Context, *MakeDirRequest) (*MakeDirResponse, error)
 	// Remove removes a file or, with recursive, a tree.
 	Remove(context.Context, *RemoveRequest) (*RemoveResponse, error)
 	Move(context.Context, *MoveRequest) (*MoveResponse, error)
-	// WatchDir sends changes below a directory until the caller leaves. The first response is started.
+	// WatchDir sends changes below a directory until the caller leaves. The first response is started: later changes are told, and may be
+	// told twice. Errors besides: RESOURCE_EXHAUSTED, reason WATCH_LIMIT, for a limit of the kernel (fs.inotify).
 	WatchDir(*WatchDirRequest, grpc.ServerStreamingServer[WatchDirResponse]) error
-	// ReadArchive sends a file or a tree as a tar stream; its names start with the last element of the path.
+	// ReadArchive sends a file or a tree as a tar stream; its names start with the last element of the path. Owners, modes, times in
+	// nanoseconds, hard links and extended attributes are in it; sockets are skipped.
 	ReadArchive(*ReadArchiveRequest, grpc.ServerStreamingServer[ArchiveChunk]) error
-	// WriteArchive unpacks a tar stream into a directory. The first request is start.
+	// WriteArchive unpacks a tar stream into a directory. The first request is start. Nothing outside the directory is written, whatever names
+	// and links the archive and the directory have. A failure or a cut keeps what was unpacked before. Errors besides: INVALID_ARGUMENT,
+	// reason ARCHIVE_INVALID.
 	WriteArchive(grpc.ClientStreamingServer[WriteArchiveRequest, WriteArchiveResponse]) error
 	mustEmbedUnimplementedFileServiceServer()
 }

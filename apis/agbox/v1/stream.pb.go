@@ -1207,6 +1207,7 @@ type TunnelResponse struct {
 	//
 	//	*TunnelResponse_Connected
 	//	*TunnelResponse_Data
+	//	*TunnelResponse_Eof
 	Response      isTunnelResponse_Response `protobuf_oneof:"response"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1267,6 +1268,15 @@ func (x *TunnelResponse) GetData() []byte {
 	return nil
 }
 
+func (x *TunnelResponse) GetEof() bool {
+	if x != nil {
+		if x, ok := x.Response.(*TunnelResponse_Eof); ok {
+			return x.Eof
+		}
+	}
+	return false
+}
+
 type isTunnelResponse_Response interface {
 	isTunnelResponse_Response()
 }
@@ -1279,9 +1289,16 @@ type TunnelResponse_Data struct {
 	Data []byte `protobuf:"bytes,2,opt,name=data,proto3,oneof"`
 }
 
+type TunnelResponse_Eof struct {
+	// The sandbox sends no more data. What the client sends still arrives.
+	Eof bool `protobuf:"varint,3,opt,name=eof,proto3,oneof"`
+}
+
 func (*TunnelResponse_Connected) isTunnelResponse_Response() {}
 
 func (*TunnelResponse_Data) isTunnelResponse_Response() {}
+
+func (*TunnelResponse_Eof) isTunnelResponse_Response() {}
 
 var File_agbox_v1_stream_proto protoreflect.FileDescriptor
 
@@ -1366,10 +1383,11 @@ const file_agbox_v1_stream_proto_rawDesc = "" +
 	"\rTunnelRequest\x12*\n" +
 	"\x04open\x18\x01 \x01(\v2\x14.agbox.v1.TunnelOpenH\x00R\x04open\x12\x14\n" +
 	"\x04data\x18\x02 \x01(\fH\x00R\x04dataB\t\n" +
-	"\arequest\"R\n" +
+	"\arequest\"f\n" +
 	"\x0eTunnelResponse\x12\x1e\n" +
 	"\tconnected\x18\x01 \x01(\bH\x00R\tconnected\x12\x14\n" +
-	"\x04data\x18\x02 \x01(\fH\x00R\x04dataB\n" +
+	"\x04data\x18\x02 \x01(\fH\x00R\x04data\x12\x12\n" +
+	"\x03eof\x18\x03 \x01(\bH\x00R\x03eofB\n" +
 	"\n" +
 	"\bresponse*a\n" +
 	"\fOutputStream\x12\x1d\n" +
@@ -1481,6 +1499,7 @@ func file_agbox_v1_stream_proto_init() {
 	file_agbox_v1_stream_proto_msgTypes[14].OneofWrappers = []any{
 		(*TunnelResponse_Connected)(nil),
 		(*TunnelResponse_Data)(nil),
+		(*TunnelResponse_Eof)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

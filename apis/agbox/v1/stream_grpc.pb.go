@@ -41,8 +41,8 @@ type StreamServiceClient interface {
 	// StreamLogs sends the output of a sandbox's main process over all its starts, or of one of its services.
 	StreamLogs(ctx context.Context, in *StreamLogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogChunk], error)
 	// Tunnel connects to a TCP port or a Unix socket inside a READY sandbox; ports on the sandbox's loopback too. The first request is open,
-	// the first response connected. Closing the request stream is a half-close. Errors besides: FAILED_PRECONDITION, reason
-	// PORT_REFUSED, if nothing listens.
+	// the first response connected. Closing the request stream is a half-close; the call ends once both directions have ended. Errors
+	// besides: FAILED_PRECONDITION, reason PORT_REFUSED, if nothing listens; UNAVAILABLE, reason STREAM_LOST, if the connection is cut.
 	Tunnel(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TunnelRequest, TunnelResponse], error)
 }
 
@@ -134,8 +134,8 @@ type StreamServiceServer interface {
 	// StreamLogs sends the output of a sandbox's main process over all its starts, or of one of its services.
 	StreamLogs(*StreamLogsRequest, grpc.ServerStreamingServer[LogChunk]) error
 	// Tunnel connects to a TCP port or a Unix socket inside a READY sandbox; ports on the sandbox's loopback too. The first request is open,
-	// the first response connected. Closing the request stream is a half-close. Errors besides: FAILED_PRECONDITION, reason
-	// PORT_REFUSED, if nothing listens.
+	// the first response connected. Closing the request stream is a half-close; the call ends once both directions have ended. Errors
+	// besides: FAILED_PRECONDITION, reason PORT_REFUSED, if nothing listens; UNAVAILABLE, reason STREAM_LOST, if the connection is cut.
 	Tunnel(grpc.BidiStreamingServer[TunnelRequest, TunnelResponse]) error
 	mustEmbedUnimplementedStreamServiceServer()
 }
