@@ -65,6 +65,8 @@ func parse(args []string) (o options, ok bool) {
 	switch o.verb {
 	case "init":
 		return o, terminated == (len(rest) > 0)
+	case serveVerb:
+		return o, len(rest) == 0
 	case "main":
 		return o, terminated && len(rest) > 0
 	}

@@ -58,6 +58,8 @@ func Run(args []string, at Places) int {
 		return runMain(at, o)
 	case ok && o.verb == "exec":
 		return runExec(at, o)
+	case ok && o.verb == serveVerb:
+		return runServe(o)
 	}
 	say("usage: agbox-shim init [--gated] [--probe] [--report] [--hardened] [--host-user=UID:GID] [--default-user=USER] [--user=USER] [--own=/PATH]... [--dir=/PATH] [--log-limit=BYTES] [-- PROGRAM [ARGS]]")
 	return 2

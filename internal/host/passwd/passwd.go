@@ -128,3 +128,14 @@ func rows(table []byte, fields int) func(yield func([]string) bool) {
 		}
 	}
 }
+
+// Names returns the first name of each number in passwd, whose rows have 7 fields, or group, with 4.
+func Names(table []byte, fields int) map[uint32]string {
+	names := map[uint32]string{}
+	for row := range rows(table, fields) {
+		if id, ok := parseID(row[2]); ok && names[id] == "" {
+			names[id] = row[0]
+		}
+	}
+	return names
+}
