@@ -1396,10 +1396,12 @@ func (x *WatchDirResponse) GetOldName() string {
 }
 
 type ReadArchiveRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
-	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
-	User          string                 `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	Path      string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	User      string                 `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
+	// Pack what path leads to if it is a symbolic link.
+	Follow        bool `protobuf:"varint,4,opt,name=follow,proto3" json:"follow,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1453,6 +1455,13 @@ func (x *ReadArchiveRequest) GetUser() string {
 		return x.User
 	}
 	return ""
+}
+
+func (x *ReadArchiveRequest) GetFollow() bool {
+	if x != nil {
+		return x.Follow
+	}
+	return false
 }
 
 type ArchiveChunk struct {
@@ -1841,12 +1850,13 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\astarted\x18\x01 \x01(\bR\astarted\x12,\n" +
 	"\x06change\x18\x02 \x01(\x0e2\x14.agbox.v1.FileChangeR\x06change\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x19\n" +
-	"\bold_name\x18\x04 \x01(\tR\aoldName\"[\n" +
+	"\bold_name\x18\x04 \x01(\tR\aoldName\"s\n" +
 	"\x12ReadArchiveRequest\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x12\n" +
-	"\x04user\x18\x03 \x01(\tR\x04user\"<\n" +
+	"\x04user\x18\x03 \x01(\tR\x04user\x12\x16\n" +
+	"\x06follow\x18\x04 \x01(\bR\x06follow\"<\n" +
 	"\fArchiveChunk\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x12\x18\n" +
 	"\askipped\x18\x02 \x03(\tR\askipped\"\x9e\x01\n" +
