@@ -5,7 +5,6 @@ package shim
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -18,17 +17,7 @@ import (
 
 // testPrograms returns a directory with the static program lockgrabber, which attacks the shim from inside.
 var testPrograms = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "shim-programs-")
-	if err != nil {
-		return "", err
-	}
-	atExit(func() { os.RemoveAll(dir) })
-	build := exec.Command("go", "build", "-trimpath", "-o", dir, "./testdata/lockgrabber")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the test programs: %w: %s", err, out)
-	}
-	return dir, os.Chmod(dir, 0o755)
+	return build("lockgrabber", "./testdata/lockgrabber")
 })
 
 // newContainerWithPrograms returns a container with that program in /programs.
