@@ -52,8 +52,8 @@ type Config struct {
 	NoRoom func() string
 	// RoomNow is NoRoom after the disks were read; it may block for as long. Nil: NoRoom is up to date.
 	RoomNow func() string
-	// MakeRoom frees disk space for a step that ends an exec and failed for lack of it. It must not block for long. Nil: there is none to
-	// free.
+	// MakeRoom frees disk space for a step that ends an exec, or removes files, and failed for lack of it. It must not block for long. Nil:
+	// there is none to free.
 	MakeRoom func() bool
 
 	sandbox.Host

@@ -2,8 +2,10 @@ package controller_test
 
 import (
 	"errors"
+	"io/fs"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -105,4 +107,30 @@ func TestAFullDiskOfTheEngineFailsNothingThatWasAccepted(t *testing.T) {
 			})
 		})
 	}
+}
+
+// fullFiles cannot remove anything before room is made, as on a full btrfs, where a rename needs space.
+type fullFiles struct {
+	controller.Execs
+	room atomic.Bool
+}
+
+func (f *fullFiles) Remove(sandboxID string) error {
+	if !f.room.Load() {
+		return &fs.PathError{Op: "rename", Path: "mnt", Err: syscall.ENOSPC}
+	}
+	return f.Execs.Remove(sandboxID)
+}
+
+func TestADeleteMakesRoomForItself(t *testing.T) {
+	f := &fullFiles{}
+	withDaemon(t, func(t *testing.T, p *player) {
+		id := p.readyBox(t)
+		p.must(t, act{"delete", 0})
+		pass(time.Minute)
+		p.wantState(t, id, agboxv1.SandboxState_SANDBOX_STATE_DELETED)
+	}, func(c *controller.Config) {
+		f.Execs, c.Execs = c.Execs, f
+		c.MakeRoom = func() bool { f.room.Store(true); return true }
+	})
 }

@@ -2,6 +2,8 @@ package controller
 
 import (
 	"context"
+	"errors"
+	"syscall"
 	"time"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
@@ -35,7 +37,7 @@ func (c *Controller) newSandboxes() *sandbox.Reconciler {
 		Store: c.cfg.Store, Engine: c.cfg.Engine, Objects: c.objects, Files: c.cfg.Execs, Link: c.link, Absences: c.absences, Clock: c.clock,
 		Queue: c.sandboxLoop, Settings: c.inForce, Started: c.started, Turns: c.agents.Observer().Turns,
 		EnqueueExecs: func(id string) { c.execs.EnqueueOf(id) }, EnqueueAgents: c.agents.EnqueueOf, NoRoom: c.cfg.NoRoom, RoomNow: c.cfg.RoomNow,
-		Secrets: c.secrets, Host: c.cfg.Host, Logger: c.log, Metrics: c.cfg.Metrics,
+		MakeRoom: c.makeRoom, Secrets: c.secrets, Host: c.cfg.Host, Logger: c.log, Metrics: c.cfg.Metrics,
 	})
 }
 
@@ -70,7 +72,7 @@ func (c *Controller) EngineRefuses(spec *agboxv1.CreateSpec, confinement *storev
 func (c *Controller) newExecs() *exec.Reconciler {
 	return exec.New(exec.Options{
 		Store: c.cfg.Store, Files: c.cfg.Execs, Sandbox: c.reader.Record, TurnLeft: c.agents.Observer().TurnLeft,
-		Limits: c.execLimits, IdleTTL: func(sb store.Sandbox) time.Duration { return sandbox.IdleTTL(sb, c.inForce()) }, MakeRoom: c.cfg.MakeRoom,
+		Limits: c.execLimits, IdleTTL: func(sb store.Sandbox) time.Duration { return sandbox.IdleTTL(sb, c.inForce()) }, MakeRoom: c.makeRoom,
 		Queue: c.execLoop, Sandboxes: c.sandboxLoop, Watch: c.cfg.WatchExecs, Changed: c.journalChanged,
 		Logger: c.log, Metrics: c.cfg.Metrics,
 	})
@@ -143,6 +145,14 @@ func (c *Controller) newVolumes() *volume.Keeper {
 		Store: c.cfg.Store, Objects: c.objects, Remove: c.cfg.Engine.RemoveVolume, Users: c.cfg.Engine.ListVolumeUsers,
 		CheckMarker: c.link.Checker.CheckMarker, Logger: c.log, Metrics: c.cfg.Metrics,
 	})
+}
+
+// makeRoom frees disk space if err says that there was none, and returns err.
+func (c *Controller) makeRoom(err error) error {
+	if c.cfg.MakeRoom != nil && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) {
+		c.cfg.MakeRoom()
+	}
+	return err
 }
 
 // remover removes garbage from the engine and from the host.

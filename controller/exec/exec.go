@@ -5,10 +5,8 @@ package exec
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -38,9 +36,9 @@ type Options struct {
 	Limits func(sandboxID string) plan.ExecLimits
 	// IdleTTL returns how long a sandbox may be idle before it is stopped; 0: forever.
 	IdleTTL func(sb store.Sandbox) time.Duration
-	// MakeRoom frees disk space for a step that ends an exec and failed for lack of it. It must not block for long. Nil: there is none to
-	// free.
-	MakeRoom func() bool
+	// MakeRoom frees disk space if an error of a step that ends an exec says that there was none, and returns the error. The pass is retried
+	// with backoff: with an exhausted quota on btrfs, even the forms of a cancel and a fence that need no block fail. It must not block for long.
+	MakeRoom func(error) error
 	// Queue is the queue of execs, Sandboxes that of sandboxes.
 	Queue, Sandboxes *queue.Loop
 	// Watch calls notify whenever the journal of an exec may have changed, until ctx ends. An empty execID means any exec of the sandbox,
@@ -106,7 +104,7 @@ func (r *Reconciler) act(ctx context.Context, ex store.Exec, rec plan.Record, sb
 		var err error
 		status, err = r.cfg.Files.Close(ex.SandboxID, ex.ID, ex.Desired.GetNonce(), "not wanted any more")
 		if err != nil {
-			return queue.Result{}, fmt.Errorf("close the fence: %w", r.makeRoom(err))
+			return queue.Result{}, fmt.Errorf("close the fence: %w", r.cfg.MakeRoom(err))
 		}
 		p = plan.DecideExec(want, status.Phase) // the first to create the journal has decided
 	}
@@ -114,7 +112,7 @@ func (r *Reconciler) act(ctx context.Context, ex store.Exec, rec plan.Record, sb
 	case plan.ExecRequest:
 		return queue.Result{}, r.cfg.Files.Start(ex.SandboxID, r.request(ex, sb.Spec))
 	case plan.ExecCancel:
-		return queue.Result{Next: p.Next}, r.makeRoom(r.cfg.Files.Cancel(ex.SandboxID, ex.ID, ex.Desired.GetNonce()))
+		return queue.Result{Next: p.Next}, r.cfg.MakeRoom(r.cfg.Files.Cancel(ex.SandboxID, ex.ID, ex.Desired.GetNonce()))
 	case plan.ExecRecordEnd:
 		end := p.End
 		if end == nil {
@@ -186,15 +184,6 @@ func recordOf(ex store.Exec, rec plan.Record) plan.ExecRecord {
 		SandboxEnding: rec.Standing == plan.Gone || rec.Standing == plan.Unswept || rec.Desired == storev1.RunState_RUN_STATE_STOP ||
 			rec.Desired == storev1.RunState_RUN_STATE_DELETE,
 	}
-}
-
-// makeRoom frees disk space if err says that there was none to end an exec, and returns err. The pass is retried with backoff: with an
-// exhausted quota on btrfs, even the forms of a cancel and a fence that need no block fail.
-func (r *Reconciler) makeRoom(err error) error {
-	if r.cfg.MakeRoom != nil && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) {
-		r.cfg.MakeRoom()
-	}
-	return err
 }
 
 // WatchJournals watches the journals that an earlier daemon left.

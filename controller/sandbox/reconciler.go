@@ -134,7 +134,10 @@ type Options struct {
 	NoRoom func() string
 	// RoomNow is NoRoom after the disks were read.
 	RoomNow func() string
-	Secrets Secrets
+	// MakeRoom frees disk space if an error of the removal of files says that there was none, and returns the error: on a full btrfs not even
+	// a rename succeeds. It must not block for long.
+	MakeRoom func(error) error
+	Secrets  Secrets
 
 	Host
 	Logger  *slog.Logger

@@ -47,7 +47,7 @@ func (p *pass) removeFiles(ctx context.Context, s plan.Step, slice func(sandboxI
 		for ctx.Err() == nil {
 			unfinished, ok := errors.AsType[*execjournal.UnfinishedError](err)
 			if !ok {
-				return err
+				return p.o.MakeRoom(err)
 			}
 			removed += unfinished.Removed
 			p.scratch.setStatus(id, removing(removed))

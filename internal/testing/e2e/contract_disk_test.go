@@ -21,8 +21,8 @@ import (
 func (d *disk) exhaust() {
 	d.Helper()
 	_ = exec.Command("dd", "if=/dev/zero", "of="+d.filler(), "bs=4k").Run() // fails when the disk is full
-	if left := d.free(); left > 256<<10 {
-		d.Fatalf("%d bytes are left", left)
+	if err := full(d.data); err != nil {
+		d.Fatal(err)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -47,14 +46,7 @@ func fillTheEnginesDisk(t *testing.T, dir string) {
 	e.Freeze() // so that the disk is full before the engine creates anything for the next sandbox
 	waits := d.create(nil)
 	d.sh(culprit, "touch /dev/shm/go")
-	d.eventually("the engine's disk is full", func() error {
-		var st syscall.Statfs_t
-		err := syscall.Statfs(dir, &st)
-		if err == nil && st.Bavail*uint64(st.Bsize) > 256<<10 {
-			err = fmt.Errorf("%d blocks are left", st.Bavail)
-		}
-		return err
-	})
+	d.eventually("the engine's disk is full", func() error { return full(dir) })
 	d.wantPage("/metrics", http.StatusOK, `agboxd_disk_low{disk="docker"} 1`)
 	e.Thaw()
 	d.refusesNew(other)

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -44,6 +45,11 @@ func onExt4(size string) string {
 	return "truncate -s " + size + " $HOME/image && mkfs.ext4 -q -m 0 $HOME/image && mount -o loop $HOME/image $DATA"
 }
 
+// onBtrfs is a script for mountSmall, of at least 64 MiB. Data and metadata share their space: otherwise the file system counts free space that no file can have.
+func onBtrfs(size string) string {
+	return "truncate -s " + size + " $HOME/image && mkfs.btrfs -q --mixed $HOME/image && mount -o loop $HOME/image $DATA"
+}
+
 func newDisk(t testing.TB, conf, mount string) *disk {
 	t.Helper()
 	home := must(os.MkdirTemp("", "agbox-e2e-"))(t)
@@ -55,26 +61,27 @@ func newDisk(t testing.TB, conf, mount string) *disk {
 	return &disk{d, data}
 }
 
-// free is the free space of the disk.
-func (d *disk) free() uint64 {
-	d.Helper()
+// full returns an error that says what is left on the file system of dir; nil: no file on it can grow.
+func full(dir string) error {
 	var st syscall.Statfs_t
-	if err := syscall.Statfs(d.data, &st); err != nil {
-		d.Fatal(err)
+	if err := syscall.Statfs(dir, &st); err != nil {
+		return err
 	}
-	return st.Bavail * uint64(st.Bsize)
+	unusable := uint64(256 << 10) // ext4 keeps some clusters for itself
+	if st.Type == unix.BTRFS_SUPER_MAGIC {
+		unusable = 2 << 20
+	}
+	if left := st.Bavail * uint64(st.Bsize); left > unusable {
+		return fmt.Errorf("%d bytes are left", left)
+	}
+	return nil
 }
 
 // fill has a sandbox write until nothing is left, and go on.
 func (d *disk) fill(id string) *agboxv1.CreateExecResponse {
 	d.Helper()
 	e := d.exec(id, "sh", "-c", "cat /dev/zero")
-	d.eventually("the disk is full", func() error {
-		if left := d.free(); left > 256<<10 { // ext4 keeps some clusters for itself
-			return fmt.Errorf("%d bytes are left", left)
-		}
-		return nil
-	})
+	d.eventually("the disk is full", func() error { return full(d.data) })
 	return e
 }
 

@@ -1,4 +1,4 @@
-package exec
+package controller
 
 import (
 	"errors"
@@ -9,7 +9,7 @@ import (
 
 func TestMakeRoomOnlyAfterENOSPCOrEDQUOT(t *testing.T) {
 	rooms := 0
-	r := New(Options{MakeRoom: func() bool { rooms++; return true }})
+	c := &Controller{cfg: Config{MakeRoom: func() bool { rooms++; return true }}}
 	for _, step := range []struct {
 		err  error
 		want int
@@ -17,8 +17,8 @@ func TestMakeRoomOnlyAfterENOSPCOrEDQUOT(t *testing.T) {
 		{nil, 0}, {errors.New("other"), 0}, {syscall.EIO, 0},
 		{fmt.Errorf("write cancel: %w", syscall.EDQUOT), 1}, {syscall.ENOSPC, 2},
 	} {
-		if got := r.makeRoom(step.err); !errors.Is(got, step.err) || rooms != step.want {
-			t.Errorf("%v: %v, room was made %d times, want %d", step.err, got, rooms, step.want)
+		if got := c.makeRoom(step.err); !errors.Is(got, step.err) || rooms != step.want {
+			t.Errorf("%v: got %v, and room was made %d times, want %d", step.err, got, rooms, step.want)
 		}
 	}
 }
