@@ -130,8 +130,8 @@ storm-engine-latest: ## Storm agboxd like storm, on the engine of engine-latest 
 	hack/engine-latest.sh run go run ./hack/storm -duration $(DURATION) -seed $(SEED) -faults $(FAULTS)
 
 .PHONY: storm-bugs
-storm-bugs: engine image ## Plant bugs in a copy of the tree: the storm must report each (root).
-	hack/storm-bugs.sh
+storm-bugs: engine image ## Plant bugs, or only BUGS, in a copy of the tree: the storm must report each (root).
+	hack/storm-bugs.sh $(BUGS)
 
 STEPS ?= 1000000
 
