@@ -10,11 +10,14 @@ import (
 
 // Word is the name of a value without the prefix that all values of its enum share: "READY" for SANDBOX_STATE_READY. A value that this
 // version does not know is its number.
-func Word(v protoreflect.Enum) string {
-	values := v.Descriptor().Values()
-	d := values.ByNumber(v.Number())
+func Word(v protoreflect.Enum) string { return WordOf(v.Descriptor(), v.Number()) }
+
+// WordOf is Word for a value that is given by its number.
+func WordOf(enum protoreflect.EnumDescriptor, number protoreflect.EnumNumber) string {
+	values := enum.Values()
+	d := values.ByNumber(number)
 	if d == nil {
-		return strconv.Itoa(int(v.Number()))
+		return strconv.Itoa(int(number))
 	}
 	prefix := strings.TrimSuffix(string(values.ByNumber(0).Name()), "UNSPECIFIED")
 	return strings.TrimPrefix(string(d.Name()), prefix)

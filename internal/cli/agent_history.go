@@ -16,6 +16,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/enum"
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/manifest"
 )
 
 type conversationOptions struct {
@@ -103,7 +104,7 @@ func (a *app) printText(text string) error {
 func printLines[M proto.Message](w io.Writer, list []M) error {
 	enc := json.NewEncoder(w)
 	for _, one := range list {
-		text, err := protoJSON.Marshal(one)
+		text, err := manifest.JSON(one)
 		if err == nil {
 			err = enc.Encode(json.RawMessage(escapeUnseen(text)))
 		}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -27,8 +26,6 @@ type metadata struct {
 	Name   string            `json:"name,omitempty"`
 	Labels map[string]string `json:"labels,omitempty"`
 }
-
-var protoJSON = protojson.MarshalOptions{UseProtoNames: true}
 
 // sandboxParts is kind.parts.
 func sandboxParts(sb *agboxv1.SandboxHandle) (spec, status proto.Message) {
@@ -53,11 +50,11 @@ func agentParts(one *agboxv1.AgentHandle) (spec, status proto.Message) {
 // document is the manifest of an object that has its spec.
 func (k kind[H]) document(one H) (kindDocument, error) {
 	spec, status := k.parts(one)
-	text, err := manifest.SpecJSON(spec)
+	text, err := manifest.JSON(spec)
 	if err != nil {
 		return kindDocument{}, fmt.Errorf("encode spec of %s: %w", k.id(one), err)
 	}
-	rest, err := protoJSON.Marshal(status)
+	rest, err := manifest.JSON(status)
 	if err != nil {
 		return kindDocument{}, fmt.Errorf("encode status of %s: %w", k.id(one), err)
 	}

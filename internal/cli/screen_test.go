@@ -14,6 +14,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/cli/termsafe"
+	"github.com/agbox/agbox/internal/manifest"
 )
 
 // TestLogsAreShownEscapedOnATerminalOnly prints a log that would set the clipboard and clear the screen.
@@ -73,7 +74,7 @@ func TestDocumentsAndEventsCarryNoControlCharacters(t *testing.T) {
 	for _, output := range []string{"json", "yaml"} {
 		var out bytes.Buffer
 		a := &app{Streams: Streams{Out: &out}}
-		text, err := protoJSON.Marshal(sb)
+		text, err := manifest.JSON(sb)
 		if err != nil {
 			t.Fatal(err)
 		}

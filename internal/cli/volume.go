@@ -2,13 +2,11 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/encoding/protojson"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
@@ -45,15 +43,7 @@ func (a *app) listVolumes(ctx context.Context, sandboxName, output string) error
 	}
 	switch {
 	case output == "json":
-		for _, v := range all {
-			text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(v)
-			if err != nil {
-				return err
-			}
-			if err := json.NewEncoder(a.Out).Encode(json.RawMessage(text)); err != nil {
-				return err
-			}
-		}
+		return printLines(a.Out, all)
 	case output == "name":
 		for _, v := range all {
 			fmt.Fprintln(a.Out, volumeName(v))

@@ -87,7 +87,7 @@ func TestAgentSpecsAreReadBack(t *testing.T) {
 }
 
 func readAgentBack(t interface{ Fatalf(string, ...any) }, spec *agboxv1.AgentSpec) {
-	text, err := manifest.SpecJSON(spec)
+	text, err := manifest.JSON(spec)
 	if err != nil || !json.Valid(text) {
 		t.Fatalf("%v: %s of %v", err, text, spec)
 	}

@@ -5,19 +5,22 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/agbox/agbox/apis/enum"
 )
 
-// SpecJSON returns the spec of a sandbox or an agent as one line of JSON, which is also YAML, so printed specs can be applied: ParseSpec reads it back as an equal
-// spec. It contains the fields that are set, by their proto names and in proto order, and services as an object keyed by name. Two services
-// of one name, which validate.Create refuses, are an error, because the object could hold only one of them.
-func SpecJSON(message proto.Message) (json.RawMessage, error) {
+// JSON returns a message of the API as one line of JSON, which is also YAML. It contains the fields that are set, by their proto names and in
+// proto order, values of enums as enum.Word, and services and volumes of specs as objects keyed by name. ParseSpec reads a printed spec back
+// as an equal spec. Two services of one name, which validate.Create refuses, are an error, because the object could hold only one of them.
+func JSON(message proto.Message) (json.RawMessage, error) {
 	text, err := members(message.ProtoReflect())
 	if err != nil {
-		return nil, fmt.Errorf("write spec: %w", err)
+		return nil, fmt.Errorf("write as JSON: %w", err)
 	}
 	return text, nil
 }
@@ -42,13 +45,41 @@ func members(m protoreflect.Message) (json.RawMessage, error) {
 
 // member returns a field as a member of a JSON object.
 func member(m protoreflect.Message, fd protoreflect.FieldDescriptor) ([]byte, error) {
-	if isKeyed(fd) {
-		return mapping(m.Get(fd).List(), fd)
+	switch value := m.Get(fd); {
+	case isKeyed(fd):
+		return mapping(value.List(), fd)
+	case fd.IsMap(), fd.Enum() == nil && !isOurs(fd.Message()):
+		one := m.New()
+		one.Set(fd, value)
+		text, err := object(one)
+		return bytes.TrimSuffix(bytes.TrimPrefix(text, []byte("{")), []byte("}")), err
+	case fd.IsList():
+		var all [][]byte
+		for i := range value.List().Len() {
+			text, err := element(value.List().Get(i), fd)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, text)
+		}
+		return fmt.Appendf(nil, "%q:[%s]", fd.Name(), bytes.Join(all, []byte(","))), nil
+	default:
+		text, err := element(value, fd)
+		return fmt.Appendf(nil, "%q:%s", fd.Name(), text), err
 	}
-	one := m.New()
-	one.Set(fd, m.Get(fd))
-	text, err := object(one)
-	return bytes.TrimSuffix(bytes.TrimPrefix(text, []byte("{")), []byte("}")), err
+}
+
+// element returns an enum value or a message of ours.
+func element(value protoreflect.Value, fd protoreflect.FieldDescriptor) ([]byte, error) {
+	if fd.Enum() != nil {
+		return strconv.AppendQuote(nil, enum.WordOf(fd.Enum(), value.Enum())), nil
+	}
+	return members(value.Message())
+}
+
+// isOurs reports whether a message has no JSON form of its own, as durations and times have.
+func isOurs(md protoreflect.MessageDescriptor) bool {
+	return md != nil && md.ParentFile().Package() != "google.protobuf"
 }
 
 // mapping returns a list of messages with names as a member whose value is an object keyed by name.

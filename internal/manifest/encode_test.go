@@ -8,14 +8,15 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	"pgregory.net/rapid"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/manifest"
 )
 
-func TestSpecJSON(t *testing.T) {
-	got, err := manifest.SpecJSON(&agboxv1.CreateSpec{
+func TestJSON(t *testing.T) {
+	got, err := manifest.JSON(&agboxv1.CreateSpec{
 		Image: "a<b>", RequiredServices: []*agboxv1.ServiceSpec{
 			{Name: "z", Image: "x", Healthcheck: &agboxv1.HealthcheckConfig{Interval: durationpb.New(1500 * time.Millisecond)}}, {Name: "a"},
 		},
@@ -26,11 +27,20 @@ func TestSpecJSON(t *testing.T) {
 	if err != nil || string(got) != want {
 		t.Errorf("got %s, %v\nwant %s", got, err, want)
 	}
-	if got, err := manifest.SpecJSON((*agboxv1.CreateSpec)(nil)); err != nil || string(got) != "{}" {
+	if got, err := manifest.JSON((*agboxv1.CreateSpec)(nil)); err != nil || string(got) != "{}" {
 		t.Errorf("nil is %s, %v", got, err)
 	}
+	event, err := manifest.JSON(&agboxv1.SandboxEvent{
+		EventType: agboxv1.EventType_EXEC_FAILED, OccurredAt: timestamppb.New(time.Unix(1, 0)), SandboxState: agboxv1.SandboxState_SANDBOX_STATE_READY,
+		Details: &agboxv1.SandboxEvent_Exec{Exec: &agboxv1.ExecEventDetails{ExecState: agboxv1.ExecState_EXEC_STATE_FAILED, ErrorMessage: "EXEC_STATE_FAILED"}},
+	})
+	const wantEvent = `{"event_type":"EXEC_FAILED","occurred_at":"1970-01-01T00:00:01Z","sandbox_state":"READY",` +
+		`"exec":{"exec_state":"FAILED","error_message":"EXEC_STATE_FAILED"}}`
+	if err != nil || string(event) != wantEvent {
+		t.Errorf("got %s, %v\nwant %s", event, err, wantEvent)
+	}
 	twice := []*agboxv1.ServiceSpec{{Name: "a"}, {Name: "a"}}
-	if got, err := manifest.SpecJSON(&agboxv1.CreateSpec{OptionalServices: twice}); err == nil || !strings.Contains(err.Error(), `two services have the name "a"`) {
+	if got, err := manifest.JSON(&agboxv1.CreateSpec{OptionalServices: twice}); err == nil || !strings.Contains(err.Error(), `two services have the name "a"`) {
 		t.Errorf("a service was lost: %s, %v", got, err)
 	}
 }
@@ -40,7 +50,7 @@ func TestSpecsAreReadBack(t *testing.T) {
 }
 
 func readBack(t interface{ Fatalf(string, ...any) }, spec *agboxv1.CreateSpec) {
-	text, err := manifest.SpecJSON(spec)
+	text, err := manifest.JSON(spec)
 	if err != nil || !json.Valid(text) {
 		t.Fatalf("%v: %s of %v", err, text, spec)
 	}

@@ -63,7 +63,7 @@ func seeds(f *testing.F) (all []string) {
 			if doc.Agent != nil {
 				continue
 			}
-			spec, err := manifest.SpecJSON(doc.Spec)
+			spec, err := manifest.JSON(doc.Spec)
 			if err != nil {
 				f.Fatal(err)
 			}
