@@ -17,13 +17,45 @@ import (
 )
 
 func (a *app) agentDescribeCommand() *cobra.Command {
-	return &cobra.Command{
+	var o *output
+	cmd := &cobra.Command{
 		Use: "describe NAME", Short: "Show everything about one agent", ValidArgsFunction: a.agentKind().first,
-		Long:    "Show one agent with its newest changes of state and events. Values of envs are left out; \"agent get -o yaml\" has them.",
+		Long:    "Show one agent with its newest changes of state and events. Values of envs are left out, except with -o.",
 		Example: "  agbox agent describe coder",
 		Args:    one(a.agentKind().one),
-		RunE:    withOne(a.agentKind().full, a.describeAgent),
+		RunE: withOne(a.agentKind().full, func(ctx context.Context, one *agboxv1.AgentHandle) error {
+			if o.given() {
+				return a.describeAgentAs(ctx, one, o)
+			}
+			return a.describeAgent(ctx, one)
+		}),
 	}
+	o = outputFlag(cmd, "json", "yaml")
+	return cmd
+}
+
+func (a *app) describeAgentAs(ctx context.Context, one *agboxv1.AgentHandle, o *output) error {
+	a.warnEngine(ctx)
+	doc, err := a.agentKind().document(one)
+	if err != nil {
+		return err
+	}
+	d := description{kindDocument: doc}
+	transitions, err := a.newestTransitions(ctx, one)
+	if err == nil {
+		d.Transitions, err = rawList(transitions)
+	}
+	if err != nil {
+		return err
+	}
+	events, err := a.newestAgentEvents(ctx, one)
+	if err == nil {
+		d.Events, err = rawList(events)
+	}
+	if err != nil {
+		return err
+	}
+	return a.printAs(d, o)
 }
 
 func (a *app) describeAgent(ctx context.Context, one *agboxv1.AgentHandle) error {
@@ -35,10 +67,23 @@ func (a *app) describeAgent(ctx context.Context, one *agboxv1.AgentHandle) error
 	a.describeAgentFacts(one, sandboxNames(all))
 	a.agentSpecFacts(validate.AgentDefaults(one.GetSpec()))
 	a.agentQueue(one)
-	if err := a.agentChanges(ctx, one); err != nil {
+	transitions, err := a.newestTransitions(ctx, one)
+	if err != nil {
 		return err
 	}
-	return a.agentNews(ctx, one)
+	if len(transitions) > 0 {
+		fmt.Fprintln(a.Out, "Transitions:")
+		a.printTransitions(transitions, "  ", false)
+	}
+	events, err := a.newestAgentEvents(ctx, one)
+	if err != nil || len(events) == 0 {
+		return err
+	}
+	fmt.Fprintln(a.Out, "Events:")
+	for _, e := range events {
+		fmt.Fprintln(a.Out, clip("  "+agentEventLine(e), tableWidth))
+	}
+	return nil
 }
 
 func (a *app) describeAgentFacts(one *agboxv1.AgentHandle, sandboxes map[string]string) {
@@ -125,15 +170,10 @@ func contextText(c *agboxv1.AgentContextPolicy) string {
 		given(", summary by ", oneLine(strings.Join(c.GetSummaryCommand(), " ")), "")
 }
 
-// agentChanges shows the newest changes of state.
-func (a *app) agentChanges(ctx context.Context, one *agboxv1.AgentHandle) error {
+// newestTransitions returns the newest changes of state.
+func (a *app) newestTransitions(ctx context.Context, one *agboxv1.AgentHandle) ([]*agboxv1.AgentTransition, error) {
 	all, err := a.conn().AgentTransitions(ctx, one.GetAgentId(), 0)
-	if err != nil || len(all) == 0 {
-		return err
-	}
-	fmt.Fprintln(a.Out, "Transitions:")
-	a.printTransitions(all[max(len(all)-recentEvents, 0):], "  ", false)
-	return nil
+	return all[max(len(all)-recentEvents, 0):], err
 }
 
 // agentQueue shows the prompts that wait or are held.
@@ -166,24 +206,16 @@ func (a *app) agentQueue(one *agboxv1.AgentHandle) {
 	}
 }
 
-// agentNews shows the newest events except changes of state.
-func (a *app) agentNews(ctx context.Context, one *agboxv1.AgentHandle) error {
-	var newest []string
-	err := a.eachStored(ctx, one, func(e *agboxv1.AgentEvent) error {
+// newestAgentEvents returns the newest events except changes of state.
+func (a *app) newestAgentEvents(ctx context.Context, one *agboxv1.AgentHandle) (newest []*agboxv1.AgentEvent, err error) {
+	err = a.eachStored(ctx, one, func(e *agboxv1.AgentEvent) error {
 		if e.GetEventType() != agboxv1.AgentEventType_AGENT_STATE_CHANGED {
-			newest = append(newest, agentEventLine(e))
+			newest = append(newest, e)
 			newest = newest[max(len(newest)-recentEvents, 0):]
 		}
 		return nil
 	})
-	if err != nil || len(newest) == 0 {
-		return err
-	}
-	fmt.Fprintln(a.Out, "Events:")
-	for _, line := range newest {
-		fmt.Fprintln(a.Out, clip("  "+line, tableWidth))
-	}
-	return nil
+	return newest, err
 }
 
 // eachStored calls see with the events up to the last_event_sequence of one.

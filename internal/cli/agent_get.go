@@ -10,7 +10,7 @@ import (
 )
 
 type agentGetOptions struct {
-	output  *string
+	output  *output
 	sandbox string
 	labels  *selector
 	watch   bool
@@ -38,7 +38,7 @@ the agent since the daemon started. With -w, print an agent again on each change
 				return usagef(cmd, "expected names, or -l and --sandbox, not both")
 			}
 			if o.watch {
-				if *o.output != "" && *o.output != "wide" {
+				if o.output.given() {
 					return usagef(cmd, "-w prints a table: without -o, or with -o wide; SubscribeAgents of the API is for programs")
 				}
 				return a.watchAgents(cmd, args, o)
@@ -46,7 +46,7 @@ the agent since the daemon started. With -w, print an agent again on each change
 			return a.getAgents(cmd, args, o)
 		},
 	}
-	o.output = outputFlag(cmd, "wide", "yaml", "json", "name")
+	o.output = outputFlag(cmd, objectFormats...)
 	o.labels = a.selectorFlag(cmd, "only those with these labels")
 	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "only those of this sandbox")
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "keep running and print changes")
@@ -66,7 +66,7 @@ func (a *app) getAgents(cmd *cobra.Command, refs []string, o agentGetOptions) er
 		all, err := a.conn().ListAgents(ctx, sb.GetSandboxId(), nil)
 		return having(o.labels, all), err
 	}
-	return get(cmd.Context(), a, a.agentKind(), refs, *o.output, matching)
+	return get(cmd.Context(), a, a.agentKind(), refs, o.output, matching)
 }
 
 func (a *app) printAgents(ctx context.Context, found []*agboxv1.AgentHandle, wide bool) error {

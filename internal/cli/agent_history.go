@@ -22,7 +22,7 @@ import (
 type conversationOptions struct {
 	asContext bool
 	last      uint32
-	output    *string
+	output    *output
 }
 
 func (a *app) agentConversationCommand() *cobra.Command {
@@ -39,7 +39,7 @@ it with its first prompt.`,
 	cmd.Flags().BoolVar(&o.asContext, "as-context", false, "print what a new process would receive")
 	show := withOne(a.agentKind().resolve, func(ctx context.Context, one *agboxv1.AgentHandle) error { return a.conversation(ctx, one, o) })
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if o.asContext && (o.last > 0 || *o.output != "") {
+		if o.asContext && (o.last > 0 || o.output.given()) {
 			return usagef(cmd, "--as-context prints one whole text; leave out --last and -o")
 		}
 		return show(cmd, args)
@@ -63,7 +63,7 @@ func (a *app) conversation(ctx context.Context, one *agboxv1.AgentHandle, o conv
 		return err
 	}
 	a.hint(textIf(resp.GetTruncated(), "note: older turns were dropped"))
-	if *o.output == "json" {
+	if o.output.given() {
 		return printLines(a.Out, resp.GetTurns())
 	}
 	if len(resp.GetTurns()) == 0 {
@@ -171,13 +171,13 @@ process received the conversation, and the whole reason.`,
 		switch {
 		case err != nil:
 			return err
-		case *output == "json":
+		case output.given():
 			return printLines(a.Out, all)
 		case len(all) == 0:
 			fmt.Fprintln(a.Err, "no transitions")
 			return nil
 		}
-		a.printTransitions(all, "", *output == "wide")
+		a.printTransitions(all, "", output.format == "wide")
 		return nil
 	})
 	return cmd

@@ -91,7 +91,7 @@ func TestPrintedAgentsAreReadBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := (&app{Streams: Streams{Out: &out}}).printYAML([]kindDocument{doc}); err != nil {
+	if err := (&app{Streams: Streams{Out: &out}}).printYAML([]kindDocument{doc}, &output{format: "yaml"}); err != nil {
 		t.Fatal(err)
 	}
 	got, err := manifest.Parse(out.Bytes(), "")

@@ -30,7 +30,7 @@ const agentDeletedState = "DELETED"
 
 func (a *app) watchAgents(cmd *cobra.Command, refs []string, o agentGetOptions) error {
 	ctx := cmd.Context()
-	w := &agentWatch{a: a, wide: *o.output == "wide", selector: *o.labels, shown: map[string]*agboxv1.AgentHandle{}}
+	w := &agentWatch{a: a, wide: o.output.format == "wide", selector: *o.labels, shown: map[string]*agboxv1.AgentHandle{}}
 	if o.sandbox != "" {
 		sb, err := a.sandboxKind().resolve(ctx, o.sandbox)
 		if err != nil {

@@ -63,7 +63,7 @@ func (a *app) completeExecs(cmd *cobra.Command, _ []string, _ string) ([]string,
 	}
 	var ids []string
 	for _, e := range execs {
-		ids = append(ids, e.GetExecId()+"\t"+commandLine(e.GetCommand()))
+		ids = append(ids, e.GetExecId()+"\t"+commandLine(e.GetCommand(), commandWidth))
 	}
 	return ids, cobra.ShellCompDirectiveNoFileComp
 }

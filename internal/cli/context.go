@@ -53,7 +53,7 @@ func allContexts() (all []namedContext, err error) {
 }
 
 func (a *app) contextListCommand() *cobra.Command {
-	var output *string
+	var o *output
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List the contexts; \"*\" marks the current one", Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -64,7 +64,7 @@ func (a *app) contextListCommand() *cobra.Command {
 			t := &table{}
 			t.add("CURRENT", "NAME", "HOST")
 			for _, c := range all {
-				switch *output {
+				switch o.format {
 				case "json":
 					if err := json.NewEncoder(a.Out).Encode(c); err != nil {
 						return err
@@ -75,13 +75,13 @@ func (a *app) contextListCommand() *cobra.Command {
 					t.add(textIf(c.Current, "*"), c.Name, c.Host)
 				}
 			}
-			if *output == "" {
+			if !o.given() {
 				t.write(a.Out)
 			}
 			return nil
 		},
 	}
-	output = outputFlag(cmd, "json", "name")
+	o = outputFlag(cmd, "json", "name")
 	return cmd
 }
 

@@ -56,7 +56,7 @@ FAILED, and their names are printed. Exit code 1: a sandbox was not given up, be
 		if err != nil {
 			return err
 		}
-		if *output == "json" {
+		if output.given() {
 			err = json.NewEncoder(a.Out).Encode(done) // one object a line
 		} else {
 			a.showConfirmation(cmd.Context(), done)

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -13,25 +14,86 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/enum"
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/manifest"
 )
 
 // recentEvents is how many events describe shows.
 const recentEvents = 10
 
 func (a *app) describeCommand() *cobra.Command {
-	sandbox := withOne(a.sandboxKind().full, a.describe)
-	return &cobra.Command{
+	var o *output
+	cmd := &cobra.Command{
 		Use: "describe (NAME | exec/ID)", Short: "Show everything about one sandbox or exec", ValidArgsFunction: a.sandboxKind().first,
-		Long:    "Show one sandbox with its agents, active execs and newest events. Values of envs are left out; \"get -o yaml\" has them.",
-		Example: "  agbox describe web\n  agbox describe exec/0e12dd5b",
+		Long:    "Show one sandbox with its agents, active execs and newest events. Values of envs are left out, except with -o.",
+		Example: "  agbox describe web\n  agbox describe exec/0e12dd5b -o json",
 		Args:    one(a.sandboxKind().one),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if bare(kindExec, args[0]) != args[0] {
-				return a.describeExec(cmd.Context(), args[0])
+				return a.describeExec(cmd.Context(), args[0], o)
 			}
-			return sandbox(cmd, args)
+			sb, err := a.sandboxKind().full(cmd.Context(), args[0])
+			switch {
+			case err != nil:
+				return err
+			case o.given():
+				return a.describeAs(cmd.Context(), sb, o)
+			}
+			return a.describe(cmd.Context(), sb)
 		},
 	}
+	o = outputFlag(cmd, "json", "yaml")
+	return cmd
+}
+
+// description is what describe shows of a sandbox or an agent, for programs.
+type description struct {
+	kindDocument
+	Agents      []string          `json:"agents,omitempty"`
+	Execs       []json.RawMessage `json:"execs,omitempty"`
+	Explanation json.RawMessage   `json:"explanation,omitempty"` // of a FAILED sandbox
+	Transitions []json.RawMessage `json:"transitions,omitempty"`
+	Events      []json.RawMessage `json:"events,omitempty"`
+}
+
+func (a *app) describeAs(ctx context.Context, sb *agboxv1.SandboxHandle, o *output) error {
+	a.warnEngine(ctx)
+	doc, err := a.sandboxKind().document(sb)
+	if err != nil {
+		return err
+	}
+	d := description{kindDocument: doc}
+	if d.Agents, err = a.agentsIn(ctx, sb); err != nil {
+		return err
+	}
+	execs, err := a.conn().ListActiveExecs(ctx, sb.GetSandboxId())
+	if err != nil {
+		return err
+	}
+	events, err := a.newestEvents(ctx, sb)
+	if err != nil {
+		return err
+	}
+	if e := a.explanation(ctx, sb); e != nil {
+		d.Explanation, err = manifest.JSON(e)
+	}
+	if err == nil {
+		d.Execs, err = rawList(execs)
+	}
+	if err == nil {
+		d.Events, err = rawList(events)
+	}
+	if err != nil {
+		return err
+	}
+	return a.printAs(d, o)
+}
+
+func (a *app) agentsIn(ctx context.Context, sb *agboxv1.SandboxHandle) (names []string, err error) {
+	agents, err := a.conn().ListAgents(ctx, sb.GetSandboxId(), nil)
+	for _, one := range agents {
+		names = append(names, agentName(one))
+	}
+	return names, err
 }
 
 func (a *app) describe(ctx context.Context, sb *agboxv1.SandboxHandle) error {
@@ -39,13 +101,9 @@ func (a *app) describe(ctx context.Context, sb *agboxv1.SandboxHandle) error {
 	a.describeFacts(sb)
 	a.describeResume(ctx, sb)
 	a.describeSpec(sb)
-	agents, err := a.conn().ListAgents(ctx, sb.GetSandboxId(), nil)
+	names, err := a.agentsIn(ctx, sb)
 	if err != nil {
 		return err
-	}
-	var names []string
-	for _, one := range agents {
-		names = append(names, agentName(one))
 	}
 	a.factIf("Agents", strings.Join(names, ", "))
 	execs, err := a.conn().ListActiveExecs(ctx, sb.GetSandboxId())
@@ -54,22 +112,34 @@ func (a *app) describe(ctx context.Context, sb *agboxv1.SandboxHandle) error {
 	}
 	if len(execs) > 0 {
 		fmt.Fprintln(a.Out, "Execs:")
-		a.printExecs(execs, nil, "  ")
+		a.printExecs(execs, nil, "  ", commandWidth)
 	}
-	return a.describeEvents(ctx, sb)
+	events, err := a.newestEvents(ctx, sb)
+	fmt.Fprintln(a.Out, "Events:")
+	for _, e := range events {
+		fmt.Fprintln(a.Out, "  "+eventLine(e))
+	}
+	return err
 }
 
-// describeResume prints which parts of a FAILED sandbox exist and the steps of a resume. It prints nothing if the daemon can't say.
-func (a *app) describeResume(ctx context.Context, sb *agboxv1.SandboxHandle) {
+// explanation returns which parts of a FAILED sandbox exist and the steps of a resume, or nil for another sandbox or if the daemon can't say.
+func (a *app) explanation(ctx context.Context, sb *agboxv1.SandboxHandle) *agboxv1.ExplainResponse {
 	if sb.GetState() != agboxv1.SandboxState_SANDBOX_STATE_FAILED {
-		return
+		return nil
 	}
 	e, err := a.conn().Explain(ctx, sb.GetSandboxId())
 	if err != nil {
-		return
+		return nil
 	}
-	a.list("Observed", e.GetObserved(), false)
-	a.describeResumeSteps(e)
+	return e
+}
+
+// describeResume prints the explanation, if there is one.
+func (a *app) describeResume(ctx context.Context, sb *agboxv1.SandboxHandle) {
+	if e := a.explanation(ctx, sb); e != nil {
+		a.list("Observed", e.GetObserved(), false)
+		a.describeResumeSteps(e)
+	}
 }
 
 func (a *app) describeResumeSteps(e *agboxv1.ExplainResponse) {
@@ -79,22 +149,22 @@ func (a *app) describeResumeSteps(e *agboxv1.ExplainResponse) {
 	}
 }
 
-// describeEvents shows the newest events. If older ones were dropped or lost, it shows the retained ones.
-func (a *app) describeEvents(ctx context.Context, sb *agboxv1.SandboxHandle) error {
+// newestEvents returns the newest events. If older ones were dropped or lost, it returns the retained ones.
+func (a *app) newestEvents(ctx context.Context, sb *agboxv1.SandboxHandle) (events []*agboxv1.SandboxEvent, err error) {
 	last := sb.GetLastEventSequence()
 	from := max(last, recentEvents) - recentEvents
-	fmt.Fprintln(a.Out, "Events:")
-	show := func(e *agboxv1.SandboxEvent) error {
+	keep := func(e *agboxv1.SandboxEvent) error {
 		if e.GetSequence() > from {
-			fmt.Fprintln(a.Out, "  "+eventLine(e))
+			events = append(events, e)
 		}
 		return nil
 	}
-	err := a.printStored(ctx, sb, from, show)
+	err = a.printStored(ctx, sb, from, keep)
 	if client.IsOutOfRange(err) {
-		err = a.printStored(ctx, sb, 0, show)
+		events = nil
+		err = a.printStored(ctx, sb, 0, keep)
 	}
-	return err
+	return events, err
 }
 
 func (a *app) describeFacts(sb *agboxv1.SandboxHandle) {

@@ -63,8 +63,8 @@ func (k kind[H]) document(one H) (kindDocument, error) {
 	}, nil
 }
 
-// printDocuments prints one object when one was asked for by name, otherwise a JSON list or a YAML stream.
-func printDocuments[H handle](ctx context.Context, a *app, k kind[H], found []H, single bool, output string) error {
+// printDocuments prints one object when one was asked for by name, otherwise a list, or a YAML stream. Templates see what JSON has.
+func printDocuments[H handle](ctx context.Context, a *app, k kind[H], found []H, single bool, o *output) error {
 	docs := make([]kindDocument, 0, len(found))
 	for _, one := range found {
 		full, err := k.read(ctx, k.id(one)) // lists come without specs
@@ -80,32 +80,27 @@ func printDocuments[H handle](ctx context.Context, a *app, k kind[H], found []H,
 		}
 		docs = append(docs, doc)
 	}
-	return a.printKinds(docs, single, output)
+	return a.printKinds(docs, single, o)
 }
 
-func (a *app) printKinds(docs []kindDocument, single bool, output string) error {
-	if output == "yaml" {
-		return a.printYAML(docs)
+func (a *app) printKinds(docs []kindDocument, single bool, o *output) error {
+	if o.format == "yaml" {
+		return a.printYAML(docs, o)
 	}
 	if single && len(docs) == 1 {
-		return a.printJSON(docs[0])
+		return a.printAs(docs[0], o)
 	}
-	return a.printJSON(map[string]any{"apiVersion": manifest.APIVersion, "kind": "List", "items": docs})
+	return a.printAs(map[string]any{"apiVersion": manifest.APIVersion, "kind": "List", "items": docs}, o)
 }
 
-func (a *app) printYAML(docs []kindDocument) error {
+func (a *app) printYAML(docs []kindDocument, o *output) error {
 	for i, doc := range docs {
-		text, err := json.Marshal(doc)
-		if err != nil {
-			return fmt.Errorf("encode manifest: %w", err)
-		}
-		if text, err = toYAML(text); err != nil {
-			return err
-		}
 		if i > 0 {
 			fmt.Fprintln(a.Out, "---")
 		}
-		fmt.Fprint(a.Out, string(text))
+		if err := a.printAs(doc, o); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func readBack(t interface{ Fatalf(string, ...any) }, value string) {
 		t.Fatalf("%q: %v", value, err)
 	}
 	var out bytes.Buffer
-	if err := (&app{Streams: Streams{Out: &out}}).printYAML([]kindDocument{doc}); err != nil {
+	if err := (&app{Streams: Streams{Out: &out}}).printYAML([]kindDocument{doc}, &output{format: "yaml"}); err != nil {
 		t.Fatalf("%q: %v", value, err)
 	}
 	got, err := manifest.Parse(out.Bytes(), "/home")

@@ -206,7 +206,7 @@ func (a *app) drainStatusCommand() *cobra.Command {
 		switch {
 		case err != nil:
 			return err
-		case *output == "json":
+		case output.given():
 			return printLines(a.Out, []*agboxv1.DrainStatus{s})
 		case !s.GetDraining():
 			fmt.Fprintln(a.Out, "not draining")

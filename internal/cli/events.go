@@ -29,7 +29,7 @@ func (a *app) eventsCommand() *cobra.Command {
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "follow new events")
 	cmd.Flags().Uint64Var(&from, "from", 0, "only events after this sequence number")
 	cmd.RunE = withOne(a.sandboxKind().resolve, func(ctx context.Context, sb *agboxv1.SandboxHandle) error {
-		show := a.eventPrinter(*output)
+		show := a.eventPrinter(output.given())
 		if !follow || sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_DELETED {
 			return a.printStored(ctx, sb, from, show)
 		}
@@ -46,9 +46,9 @@ func (a *app) eventsCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) eventPrinter(output string) func(*agboxv1.SandboxEvent) error {
+func (a *app) eventPrinter(asJSON bool) func(*agboxv1.SandboxEvent) error {
 	return func(e *agboxv1.SandboxEvent) error {
-		if output == "json" {
+		if asJSON {
 			return printLines(a.Out, []*agboxv1.SandboxEvent{e})
 		}
 		_, err := fmt.Fprintln(a.Out, eventLine(e))

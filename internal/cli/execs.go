@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,13 +18,14 @@ import (
 	"github.com/agbox/agbox/apis/enum"
 	"github.com/agbox/agbox/apis/quantity"
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/manifest"
 	"github.com/agbox/agbox/internal/wait"
 )
 
 const commandWidth = 40
 
 func (a *app) execsCommand() *cobra.Command {
-	var output *string
+	var o *output
 	var all bool
 	var labels *selector
 	cmd := &cobra.Command{
@@ -36,17 +38,17 @@ their sandbox is kept.`,
 			if len(args) > 0 && labels.given() {
 				return usagef(cmd, "expected a name or -l, not both")
 			}
-			return a.execs(cmd.Context(), args, labels, all, *output)
+			return a.execs(cmd.Context(), args, labels, all, o)
 		},
 	}
-	output = outputFlag(cmd, "json", "name")
+	o = outputFlag(cmd, append([]string{"wide"}, listFormats...)...)
 	labels = a.selectorFlag(cmd, "only those of sandboxes with these labels")
 	cmd.Flags().BoolVar(&all, "all", false, "also ended ones, while the history of their sandbox is kept")
 	return cmd
 }
 
-// execs prints a table, the bare IDs ("name"), or one JSON object per line.
-func (a *app) execs(ctx context.Context, args []string, labels *selector, ended bool, output string) error {
+// execs prints a table, the bare IDs ("name"), one JSON object per line, or what a template makes of all.
+func (a *app) execs(ctx context.Context, args []string, labels *selector, ended bool, o *output) error {
 	id := ""
 	if len(args) == 1 {
 		sb, err := a.sandboxKind().resolve(ctx, args[0])
@@ -72,17 +74,23 @@ func (a *app) execs(ctx context.Context, args []string, labels *selector, ended 
 	if labels.given() {
 		execs = slices.DeleteFunc(execs, func(e *agboxv1.ExecStatus) bool { return names[e.GetSandboxId()] == "" })
 	}
-	if output != "" {
-		return a.printExecsAs(execs, output)
+	width := commandWidth
+	if o.format == "wide" {
+		width = math.MaxInt
 	}
-	if len(execs) == 0 {
+	switch {
+	case o.format == "name":
+		for _, e := range execs {
+			fmt.Fprintln(a.Out, e.GetExecId())
+		}
+	case o.given():
+		return printList(a, execs, o)
+	case len(execs) == 0:
 		fmt.Fprintln(a.Err, textIf(!ended, "no active execs; --all lists ended ones")+textIf(ended, "no execs"))
-		return nil
-	}
-	if ended {
-		a.printHistory(execs, names)
-	} else {
-		a.printExecs(execs, names, "")
+	case ended:
+		a.printHistory(execs, names, width)
+	default:
+		a.printExecs(execs, names, "", width)
 	}
 	return nil
 }
@@ -97,12 +105,12 @@ func (a *app) history(ctx context.Context, sandboxID string) ([]*agboxv1.ExecSta
 }
 
 // printHistory prints a table of running and ended execs.
-func (a *app) printHistory(execs []*agboxv1.ExecStatus, names map[string]string) {
+func (a *app) printHistory(execs []*agboxv1.ExecStatus, names map[string]string, width int) {
 	t := table{}
 	t.add("EXEC", "SANDBOX", "STATE", "EXIT", "CREATED", "TOOK", "COMMAND")
 	for _, e := range execs {
 		sandbox := cmp.Or(names[e.GetSandboxId()], e.GetSandboxId())
-		t.add(e.GetExecId(), clip(sandbox, nameWidth), execState(e), exitText(e), e.GetCreatedAt().AsTime().Local().Format(time.DateTime), took(e), commandLine(e.GetCommand()))
+		t.add(e.GetExecId(), clip(sandbox, nameWidth), execState(e), exitText(e), e.GetCreatedAt().AsTime().Local().Format(time.DateTime), took(e), commandLine(e.GetCommand(), width))
 	}
 	t.write(a.Out)
 }
@@ -150,11 +158,18 @@ func (a *app) findExec(ctx context.Context, ref string) (*agboxv1.ExecStatus, er
 	return found[0], nil
 }
 
-// describeExec prints everything about one exec. Values of its environment are left out.
-func (a *app) describeExec(ctx context.Context, ref string) error {
+// describeExec prints everything about one exec; without -o without the values of its environment.
+func (a *app) describeExec(ctx context.Context, ref string, o *output) error {
 	e, err := a.findExec(ctx, ref)
 	if err != nil {
 		return a.notAnExec(ctx, ref, err)
+	}
+	if o.given() {
+		text, err := manifest.JSON(e)
+		if err != nil {
+			return err
+		}
+		return a.printAs(text, o)
 	}
 	a.fact("ID", e.GetExecId())
 	a.fact("Sandbox", e.GetSandboxId())
@@ -177,18 +192,8 @@ func (a *app) describeExec(ctx context.Context, ref string) error {
 
 func dropped(n int64) string { return textIf(n > 0, fmt.Sprintf(" (%d bytes were dropped)", n)) }
 
-func (a *app) printExecsAs(execs []*agboxv1.ExecStatus, output string) error {
-	if output == "json" {
-		return printLines(a.Out, execs)
-	}
-	for _, e := range execs {
-		fmt.Fprintln(a.Out, e.GetExecId())
-	}
-	return nil
-}
-
 // printExecs prints a table; with names also the sandbox of each.
-func (a *app) printExecs(execs []*agboxv1.ExecStatus, names map[string]string, indent string) {
+func (a *app) printExecs(execs []*agboxv1.ExecStatus, names map[string]string, indent string, width int) {
 	t := table{}
 	row := func(id, sandbox, age, command string) {
 		cells := []string{indent + id, sandbox, age, command}
@@ -200,13 +205,13 @@ func (a *app) printExecs(execs []*agboxv1.ExecStatus, names map[string]string, i
 	row("EXEC", "SANDBOX", "AGE", "COMMAND")
 	for _, e := range execs {
 		sandbox := cmp.Or(names[e.GetSandboxId()], e.GetSandboxId())
-		row(e.GetExecId(), clip(sandbox, nameWidth), age(e.GetCreatedAt().AsTime(), time.Now()), commandLine(e.GetCommand()))
+		row(e.GetExecId(), clip(sandbox, nameWidth), age(e.GetCreatedAt().AsTime(), time.Now()), commandLine(e.GetCommand(), width))
 	}
 	t.write(a.Out)
 }
 
-func commandLine(command []string) string {
-	return clip(oneLine(strings.Join(command, " ")), commandWidth)
+func commandLine(command []string, width int) string {
+	return clip(oneLine(strings.Join(command, " ")), width)
 }
 
 func (a *app) cancelCommand() *cobra.Command {

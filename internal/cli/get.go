@@ -19,7 +19,7 @@ const (
 )
 
 type getOptions struct {
-	output *string
+	output *output
 	labels *selector
 	all    bool
 	watch  bool
@@ -37,7 +37,7 @@ again on each change, until ^C or until all named ones are deleted.`,
 				return usagef(cmd, "expected names or -l, not both")
 			}
 			if o.watch {
-				if *o.output != "" && *o.output != "wide" {
+				if o.output.given() {
 					return usagef(cmd, "-w prints a table: without -o, or with -o wide; \"agbox events -f -o json\" is for programs")
 				}
 				return a.watchSandboxes(cmd, args, o)
@@ -45,7 +45,7 @@ again on each change, until ^C or until all named ones are deleted.`,
 			return a.get(cmd, args, o)
 		},
 	}
-	o.output = outputFlag(cmd, "wide", "yaml", "json", "name")
+	o.output = outputFlag(cmd, objectFormats...)
 	o.labels = a.selectorFlag(cmd, "only those with these labels")
 	cmd.Flags().BoolVar(&o.all, "all", false, "also deleted ones, while their history is kept")
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "keep running and print changes")
@@ -58,12 +58,12 @@ func (a *app) get(cmd *cobra.Command, refs []string, o getOptions) error {
 		all, err := a.conn().ListSandboxes(ctx, o.all, equal)
 		return having(o.labels, all), err
 	}
-	return get(cmd.Context(), a, a.sandboxKind(), refs, *o.output, matching)
+	return get(cmd.Context(), a, a.sandboxKind(), refs, o.output, matching)
 }
 
 // get prints the objects that refs name, or without refs those that matching returns. A ref that names none is complained of, and the
 // others are printed.
-func get[H handle](ctx context.Context, a *app, k kind[H], refs []string, output string,
+func get[H handle](ctx context.Context, a *app, k kind[H], refs []string, o *output,
 	matching func(context.Context) ([]H, error)) error {
 	found, failed, err := find(ctx, a, k, refs, nil)
 	if len(refs) == 0 {
@@ -77,16 +77,16 @@ func get[H handle](ctx context.Context, a *app, k kind[H], refs []string, output
 		return &exitError{code: exitFailed} // an empty list would look like an answer
 	}
 	switch {
-	case output == "yaml", output == "json":
-		err = printDocuments(ctx, a, k, found, len(refs) == 1, output)
-	case output == "name":
+	case o.format == "name":
 		for _, one := range found {
 			fmt.Fprintln(a.Out, k.name(one))
 		}
+	case o.given():
+		err = printDocuments(ctx, a, k, found, len(refs) == 1, o)
 	case len(found) == 0:
 		fmt.Fprintln(a.Err, k.empty)
 	default:
-		err = k.table(ctx, found, output == "wide")
+		err = k.table(ctx, found, o.format == "wide")
 	}
 	if err != nil {
 		return err

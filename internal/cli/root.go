@@ -134,19 +134,6 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// outputFlag adds -o with a closed set of values.
-func outputFlag(cmd *cobra.Command, allowed ...string) *string {
-	output := cmd.Flags().StringP("output", "o", "", "output format: "+strings.Join(allowed, ", "))
-	completeFlag(cmd, "output", allowed...)
-	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
-		if *output == "" || slices.Contains(allowed, *output) {
-			return nil
-		}
-		return usagef(cmd, "unknown output format %q; known: %s", *output, strings.Join(allowed, ", "))
-	}
-	return output
-}
-
 // parseLabels parses the labels "k=v" of a new object.
 func parseLabels(cmd *cobra.Command, parts []string) (map[string]string, error) {
 	labels := map[string]string{}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"encoding/json"
 	"io"
 	"os"
 	"path/filepath"
@@ -79,7 +78,7 @@ func TestDocumentsAndEventsCarryNoControlCharacters(t *testing.T) {
 			t.Fatal(err)
 		}
 		if output == "json" {
-			err = a.printJSON(json.RawMessage(text))
+			err = a.printJSON(text)
 		} else {
 			text, err = toYAML(text)
 			out.Write(text)
@@ -95,7 +94,7 @@ func TestDocumentsAndEventsCarryNoControlCharacters(t *testing.T) {
 	a := &app{Streams: Streams{Out: &out}}
 	for _, output := range []string{"json", "text"} {
 		out.Reset()
-		err := a.eventPrinter(output)(&agboxv1.SandboxEvent{Details: &agboxv1.SandboxEvent_Exec{Exec: &agboxv1.ExecEventDetails{ErrorMessage: said}}})
+		err := a.eventPrinter(output == "json")(&agboxv1.SandboxEvent{Details: &agboxv1.SandboxEvent_Exec{Exec: &agboxv1.ExecEventDetails{ErrorMessage: said}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -39,7 +39,7 @@ takes effect when the sandbox is resumed. A stop removes it.`,
 			return err
 		}
 		t.OnlyExtend = onlyExtend
-		return a.timeout(cmd.Context(), args[0], t, *output)
+		return a.timeout(cmd.Context(), args[0], t, output.given())
 	}
 	return cmd
 }
@@ -58,7 +58,7 @@ func parseTimeout(cmd *cobra.Command, text string) (client.Timeout, error) {
 	return client.Timeout{}, usagef(cmd, "bad time %q: write a duration, such as 90m or 48h, a time with its zone, such as 2026-12-01T10:00:00Z, or \"never\"", text)
 }
 
-func (a *app) timeout(ctx context.Context, ref string, t client.Timeout, output string) error {
+func (a *app) timeout(ctx context.Context, ref string, t client.Timeout, asJSON bool) error {
 	sb, err := a.sandboxKind().resolve(ctx, ref)
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ func (a *app) timeout(ctx context.Context, ref string, t client.Timeout, output 
 	if err != nil {
 		return a.sandboxRefused(ctx, "set the timeout of", sb, err)
 	}
-	if output != "" {
+	if asJSON {
 		return a.printTimeout(sb, deadline, changed)
 	}
 	waits := sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_PAUSED && !deadline.IsZero()

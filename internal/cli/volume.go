@@ -23,31 +23,31 @@ it. Only "agbox volume rm" and "agbox delete --volumes" remove it.`)
 }
 
 func (a *app) volumeListCommand() *cobra.Command {
-	var output *string
+	var o *output
 	cmd := &cobra.Command{
 		Use: "ls [SANDBOX]", Aliases: []string{"list"}, Short: "List named volumes, of one sandbox name or of all",
 		Long: `List named volumes, of one sandbox name or of all. A volume without a sandbox is kept for the next sandbox of its name.`,
 		Args: atMostOne("at most the name of one sandbox"), ValidArgsFunction: a.sandboxKind().first,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.listVolumes(cmd.Context(), bare(kindSandbox, strings.Join(args, "")), *output)
+			return a.listVolumes(cmd.Context(), bare(kindSandbox, strings.Join(args, "")), o)
 		},
 	}
-	output = outputFlag(cmd, "json", "name")
+	o = outputFlag(cmd, listFormats...)
 	return cmd
 }
 
-func (a *app) listVolumes(ctx context.Context, sandboxName, output string) error {
+func (a *app) listVolumes(ctx context.Context, sandboxName string, o *output) error {
 	all, err := a.conn().ListVolumes(ctx, sandboxName)
 	if err != nil {
 		return err
 	}
 	switch {
-	case output == "json":
-		return printLines(a.Out, all)
-	case output == "name":
+	case o.format == "name":
 		for _, v := range all {
 			fmt.Fprintln(a.Out, volumeName(v))
 		}
+	case o.given():
+		return printList(a, all, o)
 	case len(all) == 0:
 		fmt.Fprintln(a.Err, "no volumes")
 	default:

@@ -31,7 +31,7 @@ type tableWatch struct {
 
 func (a *app) watchSandboxes(cmd *cobra.Command, refs []string, o getOptions) error {
 	w := &tableWatch{a: a, all: o.all && len(refs) == 0, named: len(refs) > 0, selector: *o.labels, style: noisy, shown: map[string]string{}}
-	if *o.output == "wide" {
+	if o.output.format == "wide" {
 		w.style = full
 	}
 	w.table = a.sandboxTable(w.style)
