@@ -269,7 +269,7 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 // interrupts runs a program, sends it a signal once its stdout contains a marker, and checks its exit code: "interrupts INT 130 ready agbox
 // exec ...". It stores the output in the files "out" and "err".
 func interrupts(ts *testscript.TestScript, _ bool, args []string) {
-	sig := map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "PIPE": syscall.SIGPIPE}[args[0]]
+	sig := map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "PIPE": syscall.SIGPIPE, "KILL": syscall.SIGKILL}[args[0]]
 	path, err := lookPath(ts.Getenv("PATH"), args[3])
 	ts.Check(err)
 	cmd := exec.Command(path, args[4:]...)

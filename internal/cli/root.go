@@ -31,7 +31,7 @@ A sandbox is written in YAML, applied, and used by its name:
 	a.hostFlags(root)
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
-		a.applyCommand(), a.diffCommand(), a.getCommand(), a.describeCommand(), a.explainCommand(), a.waitCommand(), a.deleteCommand(),
+		a.applyCommand(), a.runCommand(), a.diffCommand(), a.getCommand(), a.describeCommand(), a.explainCommand(), a.waitCommand(), a.deleteCommand(),
 	)
 	addVerbs(root, a, a.sandboxKind(), sandboxVerbs)
 	root.AddCommand(
@@ -74,16 +74,23 @@ func flagError(cmd *cobra.Command, err error) error {
 	return usagef(cmd, "%s", text)
 }
 
-// near returns the commands similar to word. It drops names that are not longer than the distance, because every short word is similar
-// to them.
+// near returns the commands that are suggested for word or start with it, else those similar to it. It drops names that are not longer than the distance, because
+// every short word is similar to them.
 func near(cmd *cobra.Command, word string) []string {
-	return slices.DeleteFunc(cmd.SuggestionsFor(word), func(name string) bool {
-		if len(name) > cmd.SuggestionsMinimumDistance {
-			return false
-		}
+	var meant, similar []string
+	for _, name := range cmd.SuggestionsFor(word) {
 		sub, _, err := cmd.Find([]string{name})
-		return err != nil || !slices.Contains(sub.SuggestFor, word)
-	})
+		switch {
+		case err == nil && slices.Contains(sub.SuggestFor, word), strings.HasPrefix(name, word):
+			meant = append(meant, name)
+		case len(name) > cmd.SuggestionsMinimumDistance:
+			similar = append(similar, name)
+		}
+	}
+	if len(meant) > 0 {
+		return meant
+	}
+	return similar
 }
 
 // one, exactly, atMostOne and atLeastOne check the number of arguments, which what describes.
