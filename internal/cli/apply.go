@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,15 +23,17 @@ import (
 const defaultWait = 10 * time.Minute
 
 type applyOptions struct {
-	files                 []string
+	pruneOptions
+	files                 manifestFiles
 	wait, replace, dryRun bool
 	timeout               time.Duration
+	output                *output
 }
 
 func (a *app) applyCommand() *cobra.Command {
 	var o applyOptions
 	cmd := &cobra.Command{
-		Use: "apply -f FILE", SuggestFor: []string{"create", "run", "up"}, Short: "Create or change sandboxes and agents to match manifests",
+		Use: "apply -f FILE", SuggestFor: []string{"create", "up"}, Short: "Create or change sandboxes and agents to match manifests",
 		Long: `Create the sandboxes and agents of manifests, and change existing ones that differ. Labels, idle_ttl, timeout (counted from the
 change), on_timeout, auto_resume, on_log_limit, cpu_limit, memory_limit, pids_limit, restart_policy and pull_policy change in place, the
 last five also in services.
@@ -40,12 +43,22 @@ sandbox_id, which moves the agent; for any other change --replace recreates the 
 before agents, in any order of the manifests.
 
 Sources of mounts and copies are paths on the host of the daemon, and built-in tools use the files of its user. With a host ssh:// or tcp://
-they must be absolute: "~" is refused.`,
-		Example: "  agbox apply -f hello.yaml --wait\n  cat *.yaml | agbox apply -f -\n  agbox apply -f hello.yaml --dry-run\n  agbox apply -f hello.yaml --replace",
+they must be absolute: "~" is refused.
+
+With --prune, and after everything was applied and with --wait is ready, the sandboxes and agents that -l or --all select and the manifests lack
+are deleted. Those without a name and those of "agbox run" stay. Agents in a pruned sandbox that are not selected are kept with their
+conversations for the next sandbox of its name, as its named volumes are. All manifests must match -l. "--dry-run" shows what would be deleted.`,
+		Example: "  agbox apply -f hello.yaml --wait\n  cat *.yaml | agbox apply -f -\n  agbox apply -f hello.yaml --dry-run\n  agbox apply -f hello.yaml --replace\n  agbox apply -R -f team-a/ --prune -l team=a --dry-run",
 		Args:    onlyFiles,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.wait && o.dryRun {
 				return usagef(cmd, "--dry-run changes nothing, so --wait has nothing to wait for")
+			}
+			if o.output.given() && o.dryRun {
+				return usagef(cmd, "--dry-run prints what would be done, -o the objects: one of the two")
+			}
+			if err := o.check(cmd); err != nil {
+				return err
 			}
 			docs, err := a.manifests(cmd, o.files)
 			if err != nil {
@@ -59,11 +72,14 @@ they must be absolute: "~" is refused.`,
 	cmd.Flags().BoolVar(&o.replace, "replace", false, "delete and recreate sandboxes and agents that have FAILED or can't be changed in place; files are lost")
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "check, and print what would be done; change nothing")
 	cmd.Flags().Var(quantity.NewDurationFlag(&o.timeout, defaultWait), "timeout", "with --wait and --replace: give up waiting after this long")
+	a.pruneFlags(cmd, &o.pruneOptions)
+	o.output = outputFlag(cmd, objectFormats[1:]...)
 	return cmd
 }
 
-func (a *app) fileFlag(cmd *cobra.Command, files *[]string) {
-	cmd.Flags().StringArrayVarP(files, "filename", "f", nil, "file, directory, or - for standard input; repeatable")
+func (a *app) fileFlag(cmd *cobra.Command, files *manifestFiles) {
+	cmd.Flags().StringArrayVarP(&files.paths, "filename", "f", nil, "manifests: a file, a directory, or - for standard input; repeatable")
+	cmd.Flags().BoolVarP(&files.recursive, "recursive", "R", false, "with -f: also the subdirectories of directories")
 	onFlag(cmd, "filename", completeManifests)
 }
 
@@ -75,16 +91,33 @@ func onlyFiles(cmd *cobra.Command, args []string) error {
 }
 
 // manifests reads the files of -f.
-func (a *app) manifests(cmd *cobra.Command, files []string) ([]document, error) {
-	if len(files) == 0 {
+func (a *app) manifests(cmd *cobra.Command, files manifestFiles) ([]document, error) {
+	if len(files.paths) == 0 {
 		return nil, usagef(cmd, "-f is required: a file, a directory, or - for standard input")
 	}
 	return a.readManifests(cmd.Context(), files)
 }
 
-// apply handles every document even if one is refused, then waits for the others.
+// apply is applyAll. With -o it prints what was done to stderr, and the objects to stdout.
 func (a *app) apply(ctx context.Context, docs []document, o applyOptions) error {
 	there := &applied{declared: sandboxNamesOf(docs)}
+	if !o.output.given() {
+		return a.applyAll(ctx, docs, o, there)
+	}
+	telling := *a
+	telling.Out = a.Err
+	err := telling.applyAll(ctx, docs, o, there)
+	if client.IsUnavailable(err) || ctx.Err() != nil {
+		return err
+	}
+	return cmp.Or(a.printApplied(ctx, there, o.output, len(docs) == 1), err)
+}
+
+// applyAll handles every document even if one is refused, then waits for the others. It prunes if nothing failed.
+func (a *app) applyAll(ctx context.Context, docs []document, o applyOptions, there *applied) error {
+	if err := a.unselected(docs, o.pruneOptions); err != nil {
+		return err
+	}
 	failed, err := forEach(ctx, sandboxesFirst(docs), func(d document) error { return a.applyDocument(ctx, d, o, there) },
 		func(d document, err error) { a.complainOf(d, there.refuse(d, err)) })
 	if err != nil {
@@ -95,7 +128,11 @@ func (a *app) apply(ctx context.Context, docs []document, o applyOptions) error 
 		failed = a.waitWithoutRequest(ctx, there.sandboxes, client.Ready, o.timeout) || failed
 		failed = a.waitApplied(ctx, there, o.timeout) || failed
 	}
-	return outcomeOf(ctx, failed)
+	if err := outcomeOf(ctx, failed); err != nil || !o.prune {
+		a.hint(textIf(o.prune, "nothing is pruned, because not everything was applied"))
+		return err
+	}
+	return a.prune(ctx, docs, o)
 }
 
 // errContended says that another client has taken or freed the name since it was looked up.

@@ -15,7 +15,7 @@ import (
 
 type deleteOptions struct {
 	verbOptions
-	files      []string
+	files      manifestFiles
 	keepAgents bool
 	volumes    bool
 }
@@ -34,7 +34,7 @@ Named volumes are kept for the next sandbox of the name. --volumes removes all v
 		ValidArgsFunction: a.sandboxKind().names,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			given := 0
-			for _, one := range []bool{len(args) > 0, len(o.files) > 0, o.labels.given()} {
+			for _, one := range []bool{len(args) > 0, len(o.files.paths) > 0, o.labels.given()} {
 				if one {
 					given++
 				}
@@ -42,16 +42,18 @@ Named volumes are kept for the next sandbox of the name. --volumes removes all v
 			if given != 1 {
 				return usagef(cmd, "expected names, or -f, or -l: one of the three")
 			}
+			if o.files.recursive && len(o.files.paths) == 0 {
+				return usagef(cmd, "-R is for -f")
+			}
 			return a.delete(cmd, args, o)
 		},
 	}
-	cmd.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "delete the sandboxes and agents of manifests: file, directory, or -")
+	a.fileFlag(cmd, &o.files)
 	o.labels = a.selectorFlag(cmd, "delete all sandboxes with these labels")
 	cmd.Flags().BoolVar(&o.keepAgents, "keep-agents", false, "keep agents with their conversations for the next sandbox of the name")
 	cmd.Flags().BoolVar(&o.volumes, "volumes", false, "also remove all named volumes of the sandboxes' names")
 	cmd.Flags().BoolVar(&o.wait, "wait", false, "return once everything is removed")
 	cmd.Flags().Var(quantity.NewDurationFlag(&o.timeout, defaultWait), "timeout", "with --wait: give up after this long")
-	onFlag(cmd, "filename", completeManifests)
 	cmd.Flags().BoolVar(&o.ignore, "ignore-not-found", false, "a missing sandbox is no error")
 	return cmd
 }
@@ -59,7 +61,7 @@ Named volumes are kept for the next sandbox of the name. --volumes removes all v
 func (a *app) delete(cmd *cobra.Command, names []string, o deleteOptions) error {
 	ctx := cmd.Context()
 	switch {
-	case len(o.files) > 0:
+	case len(o.files.paths) > 0:
 		docs, err := a.readManifests(ctx, o.files)
 		if err != nil {
 			return err

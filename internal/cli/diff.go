@@ -17,7 +17,7 @@ import (
 const exitDiffError = 2
 
 func (a *app) diffCommand() *cobra.Command {
-	var files []string
+	var files manifestFiles
 	cmd := &cobra.Command{
 		Use: "diff -f FILE", Short: "Show what apply would change",
 		Long: `Show how manifests differ from the sandboxes and agents of their names: "+" is added, "-" removed, "~" changed. Values of envs are not

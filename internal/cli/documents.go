@@ -65,6 +65,15 @@ func (k kind[H]) document(one H) (kindDocument, error) {
 
 // printDocuments prints one object when one was asked for by name, otherwise a list, or a YAML stream. Templates see what JSON has.
 func printDocuments[H handle](ctx context.Context, a *app, k kind[H], found []H, single bool, o *output) error {
+	docs, err := documents(ctx, k, found)
+	if err != nil {
+		return err
+	}
+	return a.printKinds(docs, single, o)
+}
+
+// documents returns the manifests of objects as they are now.
+func documents[H handle](ctx context.Context, k kind[H], found []H) ([]kindDocument, error) {
 	docs := make([]kindDocument, 0, len(found))
 	for _, one := range found {
 		full, err := k.read(ctx, k.id(one)) // lists come without specs
@@ -72,15 +81,37 @@ func printDocuments[H handle](ctx context.Context, a *app, k kind[H], found []H,
 			continue // purged since the list
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		doc, err := k.document(full)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		docs = append(docs, doc)
 	}
-	return a.printKinds(docs, single, o)
+	return docs, nil
+}
+
+// printApplied prints the applied objects as they are now.
+func (a *app) printApplied(ctx context.Context, there *applied, o *output, single bool) error {
+	if o.format == "name" {
+		for _, sb := range there.sandboxes {
+			fmt.Fprintln(a.Out, a.sandboxKind().label(sb))
+		}
+		for _, one := range there.agents {
+			fmt.Fprintln(a.Out, a.agentKind().label(one))
+		}
+		return nil
+	}
+	docs, err := documents(ctx, a.sandboxKind(), there.sandboxes)
+	if err != nil {
+		return err
+	}
+	agents, err := documents(ctx, a.agentKind(), there.agents)
+	if err != nil {
+		return err
+	}
+	return a.printKinds(append(docs, agents...), single, o)
 }
 
 func (a *app) printKinds(docs []kindDocument, single bool, o *output) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,12 @@ import (
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/internal/manifest"
 )
+
+// manifestFiles are the flags -f and -R.
+type manifestFiles struct {
+	paths     []string
+	recursive bool
+}
 
 // document is a manifest and its place in a file.
 type document struct {
@@ -24,11 +31,11 @@ type document struct {
 const maxManifestBytes = 16 << 20
 
 // readManifests reads files, directories and "-" for standard input. Every name may occur once for each kind.
-func (a *app) readManifests(ctx context.Context, paths []string) ([]document, error) {
+func (a *app) readManifests(ctx context.Context, o manifestFiles) ([]document, error) {
 	var docs []document
 	seen := map[string]document{}
-	for _, path := range paths {
-		files, err := expandPath(path)
+	for _, path := range o.paths {
+		files, err := expandPath(path, o.recursive)
 		if err != nil {
 			return nil, err
 		}
@@ -50,8 +57,9 @@ func (a *app) readManifests(ctx context.Context, paths []string) ([]document, er
 	return docs, nil
 }
 
-// expandPath returns the manifests of a directory, sorted; it returns other paths unchanged.
-func expandPath(path string) ([]string, error) {
+// expandPath returns the manifests of a directory, sorted; it returns other paths unchanged. It does not follow links to directories
+// below the path.
+func expandPath(path string, recursive bool) ([]string, error) {
 	if path == "-" {
 		return []string{path}, nil
 	}
@@ -62,20 +70,22 @@ func expandPath(path string) ([]string, error) {
 	if !info.IsDir() {
 		return []string{path}, nil
 	}
-	entries, err := os.ReadDir(path) // sorted
-	if err != nil {
-		return nil, readError(path, err)
-	}
 	var files []string
-	for _, e := range entries {
-		if slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(e.Name())) {
-			files = append(files, filepath.Join(path, e.Name()))
+	err = filepath.WalkDir(path+"/", func(file string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return readError(file, err)
+		case e.IsDir() && !recursive && file != path+"/":
+			return filepath.SkipDir
+		case !e.IsDir() && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(e.Name())):
+			files = append(files, filepath.Clean(file))
 		}
+		return nil
+	})
+	if err == nil && len(files) == 0 {
+		err = fmt.Errorf("directory %s has no *.yaml, *.yml or *.json file%s", path, textIf(!recursive, "; -R reads its subdirectories too"))
 	}
-	if len(files) == 0 {
-		return nil, fmt.Errorf("directory %s has no *.yaml, *.yml or *.json file", path)
-	}
-	return files, nil
+	return files, err
 }
 
 func (a *app) readFile(ctx context.Context, path string) ([]document, error) {
