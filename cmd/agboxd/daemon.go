@@ -141,6 +141,9 @@ func assemble(ctx context.Context, cfg config.Config, paths config.Paths, o opti
 	if err := checkRoots(cfg, paths); err != nil {
 		return nil, err
 	}
+	if err := checkPurging(paths.DataDir); err != nil {
+		return nil, err
+	}
 	// agboxd's own directories: one that is made later would be visible in a mount that contains it.
 	for _, dir := range []string{paths.DataDir, cfg.Artifacts.ExecOutputRoot, cfg.Backup.Dir} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {

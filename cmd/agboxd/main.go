@@ -103,7 +103,7 @@ func command(stderr io.Writer) *cobra.Command {
 	root.Flags().StringVar(&o.shim, "shim", "", "agbox-shim to mount into new sandboxes (default: the one beside agboxd)")
 	addSiteFlags(root)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUsage, err} })
-	root.AddCommand(checkStore(), configCommand(), dbCommand(), restoreCommand(), rehydrateCommand(), auditCommand(), dialStdioCommand())
+	root.AddCommand(checkStore(), configCommand(), dbCommand(), restoreCommand(), rehydrateCommand(), auditCommand(), purgeCommand(), dialStdioCommand())
 	return root
 }
 
