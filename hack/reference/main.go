@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/internal/metrics"
 	"github.com/agbox/agbox/internal/sandboxstate"
@@ -35,6 +36,7 @@ type page struct {
 	Failures []code
 	States   []sandboxstate.Info
 	Enums    []enum
+	Tools    []validate.Tool
 }
 
 type enum struct {
@@ -50,7 +52,7 @@ func write(w io.Writer, root string) error {
 	}
 	return text.Execute(w, page{
 		Metrics: allMetrics(), Reasons: reasons, Steps: plan.Kinds(), Errors: errorReasons, Failures: failureCodes,
-		States: sandboxstate.All(),
+		States: sandboxstate.All(), Tools: validate.Tools(),
 		Enums: []enum{
 			{"Exec states", values(agboxv1.ExecState(0).Descriptor(), "EXEC_STATE_")},
 			{"Agent states", values(agboxv1.AgentState(0).Descriptor(), "AGENT_STATE_")},
