@@ -183,7 +183,7 @@ func (a *app) agentQueue(one *agboxv1.AgentHandle) {
 	}
 	fmt.Fprintln(a.Out, "Queue:")
 	now := time.Now()
-	t := table{limit: tableWidth}
+	t := newTable(a.Out, false)
 	t.add("  AGE", "PROMPT", "STATE", "TEXT")
 	for _, p := range one.GetQueue() {
 		state := "waits"

@@ -74,7 +74,7 @@ func (a *app) printAgents(ctx context.Context, found []*agboxv1.AgentHandle, wid
 	if err != nil {
 		return err
 	}
-	t := newTable(wide)
+	t := newTable(a.Out, wide)
 	t.paintStates(a.Out, 1)
 	t.add(agentHeader(wide)...)
 	for _, one := range found {

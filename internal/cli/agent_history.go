@@ -184,7 +184,7 @@ process received the conversation, and the whole reason.`,
 }
 
 func (a *app) printTransitions(all []*agboxv1.AgentTransition, indent string, wide bool) {
-	t := newTable(wide)
+	t := newTable(a.Out, wide)
 	t.add(transitionHeader(indent, wide)...)
 	for _, tr := range all {
 		t.add(transitionRow(tr, indent, wide)...)

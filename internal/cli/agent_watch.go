@@ -51,7 +51,7 @@ func (a *app) watchAgents(cmd *cobra.Command, refs []string, o agentGetOptions) 
 	if err := w.readNames(ctx); err != nil {
 		return err
 	}
-	w.table = newTable(w.wide)
+	w.table = newTable(a.Out, w.wide)
 	w.table.paintStates(a.Out, 1)
 	w.table.add(agentHeader(w.wide)...)
 	w.table.widths = map[int]int{0: 12, 1: len("STARTING"), 2: 12} // for later rows

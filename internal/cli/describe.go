@@ -191,7 +191,7 @@ func when(t *timestamppb.Timestamp) string {
 // describeLifetime shows the deadline of the sandbox, whether a pause was demoted, and whether the record was rebuilt.
 func (a *app) describeLifetime(sb *agboxv1.SandboxHandle) {
 	a.factIf("Demoted", given("", when(sb.GetDemotedAt()), ", stopped to free its memory; its files are kept"))
-	a.fact("Timeout", timeoutLength(sb))
+	a.factIf("Timeout", textIf(sb.GetDeadlineAt() == nil || sb.GetTimeout().AsDuration() > 0, timeoutLength(sb)))
 	a.factIf("On timeout", sb.GetOnTimeout())
 	a.factIf("Deadline", deadlineText(sb, time.Now()))
 	a.factIf("Rehydrated", textIf(sb.GetRehydrated() != nil, rehydrated(sb.GetRehydrated())))

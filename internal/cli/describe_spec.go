@@ -45,7 +45,7 @@ func (a *app) describeServices(sb *agboxv1.SandboxHandle) {
 	for _, s := range sb.GetServices() {
 		status[s.GetName()] = s
 	}
-	t := table{limit: tableWidth}
+	t := newTable(a.Out, false)
 	t.add("  SERVICE", "NEEDED", "STATE", "RESTARTS", "LIMITS", "IMAGE")
 	for i, s := range slices.Concat(sb.GetSpec().GetRequiredServices(), sb.GetSpec().GetOptionalServices()) {
 		needed := "required"
@@ -90,7 +90,7 @@ func idleStop(spec *agboxv1.CreateSpec) string {
 	case ttl.AsDuration() == 0:
 		return "never"
 	default:
-		return ttl.AsDuration().String()
+		return span(ttl.AsDuration())
 	}
 }
 

@@ -142,6 +142,9 @@ func took(e *agboxv1.ExecStatus) string {
 // findExec returns the exec of an ID or of its first characters; "exec/" may precede it. Errors: EXEC_NOT_FOUND; an ambiguous prefix.
 func (a *app) findExec(ctx context.Context, ref string) (*agboxv1.ExecStatus, error) {
 	ref = bare(kindExec, ref)
+	if ref == "" {
+		return nil, errors.New("expected the ID of an exec, got an empty word; \"agbox execs --all\" lists them")
+	}
 	e, err := a.conn().GetExec(ctx, ref)
 	if !client.IsNotFound(err) || len(ref) < minPrefix {
 		return e, err

@@ -111,7 +111,7 @@ func (a *app) printTable(_ context.Context, found []*agboxv1.SandboxHandle, wide
 }
 
 func (a *app) sandboxTable(style rowStyle) *table {
-	t := newTable(style == full)
+	t := newTable(a.Out, style == full)
 	t.paintStates(a.Out, 2)
 	t.add(style.header()...)
 	return t

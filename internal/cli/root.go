@@ -22,9 +22,12 @@ A sandbox is written in YAML, applied, and used by its name:
   agbox apply -f hello.yaml --wait
   agbox exec hello -- echo hi
   agbox get
-  agbox delete hello`)
+  agbox delete hello
+
+For a first try without YAML: agbox run --rm agbox-base:dev -- echo hi`)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions.DisableDefaultCmd = true // completionCommand replaces it: it has the tested shells only
+	root.SetHelpCommand(helpCommand(root))
 	root.SetIn(a.In)
 	root.SetOut(a.Out)
 	root.SetErr(a.Err)
@@ -39,6 +42,33 @@ A sandbox is written in YAML, applied, and used by its name:
 		a.agentCommand(), a.drainCommand(), a.undrainCommand(), a.backupCommand(), a.volumeCommand(), a.gcCommand(), a.contextCommand(), a.completionCommand(), a.versionCommand(),
 	)
 	return root
+}
+
+// helpCommand replaces cobra's, which shows the help of agbox for an unknown command, and exits with 0.
+func helpCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND]", Short: "Show the help of a command",
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			var names []string
+			if parent, rest, err := root.Find(args); err == nil && len(rest) == 0 {
+				for _, sub := range parent.Commands() {
+					names = append(names, sub.Name())
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err == nil && len(rest) > 0 && cmd.HasSubCommands() {
+				err = cmd.Args(cmd, rest)
+			}
+			if err != nil {
+				return err
+			}
+			cmd.InitDefaultHelpFlag()
+			return cmd.Help()
+		},
+	}
 }
 
 // group returns a command that only has subcommands.

@@ -95,7 +95,7 @@ killed, the daemon deletes the sandbox within 15 minutes. Named volumes stay.`,
 
 // imageAndCommand returns the image and the command. As in exec, flags of agbox may stand between the two, and "--" is optional.
 func imageAndCommand(cmd *cobra.Command, args []string) (image string, command []string, err error) {
-	if len(args) == 0 || cmd.ArgsLenAtDash() == 0 {
+	if len(args) == 0 || args[0] == "" || cmd.ArgsLenAtDash() == 0 {
 		return "", nil, usagef(cmd, "expected an image, and perhaps a command")
 	}
 	if cmd.ArgsLenAtDash() > 0 {

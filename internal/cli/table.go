@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -60,12 +61,12 @@ func (t *table) line(row []string) string {
 	return strings.TrimRight(line.String(), " ")
 }
 
-// newTable returns a table that cuts its lines to fit the width of a table, unless it is wide.
-func newTable(wide bool) *table {
+// newTable returns a table that cuts its lines to the width of a terminal, or to tableWidth elsewhere, unless it is wide.
+func newTable(w io.Writer, wide bool) *table {
 	if wide {
 		return &table{}
 	}
-	return &table{limit: tableWidth}
+	return &table{limit: cmp.Or(terminalWidth(w), tableWidth)}
 }
 
 // stateColours are the colours of states of sandboxes and agents; a "?" may follow the state of an agent.

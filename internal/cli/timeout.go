@@ -76,17 +76,17 @@ func (a *app) timeout(ctx context.Context, ref string, t client.Timeout, asJSON 
 	return nil
 }
 
-// timeoutText is "is stopped at 2026-12-01T11:00:00+01:00, in 2h".
+// timeoutText is "will stop at 2026-12-01T11:00:00+01:00, in 2h".
 func timeoutText(sb *agboxv1.SandboxHandle, deadline, now time.Time) string {
 	if deadline.IsZero() {
 		return "has no end"
 	}
-	does := cmp.Or(endVerbs[sb.GetOnTimeout()], "is stopped")
+	does := cmp.Or(endVerbs[sb.GetOnTimeout()], "will stop")
 	return fmt.Sprintf("%s at %s, %s", does, deadline.Local().Format(time.RFC3339), ahead(deadline, now))
 }
 
 // endVerbs says what else than a stop happens at a deadline.
-var endVerbs = map[string]string{"pause": "is paused", "delete": "is deleted"}
+var endVerbs = map[string]string{"pause": "will be paused", "delete": "will be deleted"}
 
 func (a *app) printTimeout(sb *agboxv1.SandboxHandle, deadline time.Time, changed bool) error {
 	answer := struct {

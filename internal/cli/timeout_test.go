@@ -53,18 +53,18 @@ func TestLifetimeOfASandboxInWords(t *testing.T) {
 		after                time.Duration
 		text, described, row string
 	}{
-		"ahead": {agboxv1.SandboxState_SANDBOX_STATE_READY, time.Hour, "is deleted at " + local(time.Hour) + ", in 1h", local(time.Hour) + " (in 1h)", "1h"},
+		"ahead": {agboxv1.SandboxState_SANDBOX_STATE_READY, time.Hour, "will be deleted at " + local(time.Hour) + ", in 1h", local(time.Hour) + " (in 1h)", "1h"},
 		"past, and its action is tried again": {
 			agboxv1.SandboxState_SANDBOX_STATE_READY, -time.Minute,
-			"is deleted at " + local(-time.Minute) + ", 60s ago", local(-time.Minute) + " (60s ago)", "passed",
+			"will be deleted at " + local(-time.Minute) + ", 60s ago", local(-time.Minute) + " (60s ago)", "passed",
 		},
 		"ahead, but paused": {
 			agboxv1.SandboxState_SANDBOX_STATE_PAUSED, time.Hour,
-			"is deleted at " + local(time.Hour) + ", in 1h", local(time.Hour) + " (in 1h), not while it is PAUSED", "1h",
+			"will be deleted at " + local(time.Hour) + ", in 1h", local(time.Hour) + " (in 1h), not while it is PAUSED", "1h",
 		},
 		"past, and paused": {
 			agboxv1.SandboxState_SANDBOX_STATE_PAUSED, -time.Minute,
-			"is deleted at " + local(-time.Minute) + ", 60s ago", local(-time.Minute) + " (60s ago), starts over when it is resumed", "passed",
+			"will be deleted at " + local(-time.Minute) + ", 60s ago", local(-time.Minute) + " (60s ago), starts over when it is resumed", "passed",
 		},
 	} {
 		at := now.Add(tc.after)
