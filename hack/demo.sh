@@ -39,11 +39,10 @@ ours() { # everything that Docker holds with the label of this demo's daemon
 finish() {
   code=$?
   if [ -n "$daemon" ]; then
-    bin/agbox delete hello --wait >/dev/null 2>&1 || true
     kill "$daemon" 2>/dev/null || true
     for _ in $(seq 100); do kill -0 "$daemon" 2>/dev/null || break; sleep 0.1; done
   fi
-  if [ -n "${instance:-}" ]; then docker volume rm "agbox-marker-$instance" >/dev/null 2>&1 || true; fi
+  bin/agboxd --user purge --yes --volumes >/dev/null || true
   rm -rf "$home"
   exit "$code"
 }

@@ -307,7 +307,7 @@ func (p *purge) confirm(ctx context.Context, in io.Reader) error {
 	}()
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
+		return errors.New("interrupted: nothing was removed")
 	case typed := <-answer:
 		if typed != word {
 			return errors.New("nothing was removed: the answer is not " + word)

@@ -102,6 +102,8 @@ type daemon struct {
 	within string   // a shell script that the daemon is started by, in a user namespace of its own with all users; "": none
 	// unaudited says why the test leaves what the auditor would object to; "": it is audited at its end.
 	unaudited string
+	// former are instances whose UUID the test has lost; their objects are removed too.
+	former []string
 	// program is another agboxd than that of the other tests, and dials how it is dialled; "" and nil mostly.
 	program string
 	dials   []grpc.DialOption
@@ -277,7 +279,7 @@ func (d *daemon) destroy() {
 	}
 	d.kill()
 	instance, _ := os.ReadFile(filepath.Join(d.home, "data/agents-sandbox/instance"))
-	if id := strings.TrimSpace(string(instance)); id != "" {
+	for _, id := range append(d.former, strings.Fields(string(instance))...) {
 		label := "label=" + naming.Instance + "=" + id
 		for _, kind := range []struct{ list, remove []string }{
 			{[]string{"ps", "-aq"}, []string{"rm", "-fv"}},

@@ -31,6 +31,9 @@ const (
 func (d *daemon) lose(patterns ...string) {
 	d.Helper()
 	for _, p := range patterns {
+		if p == theUUID {
+			d.former = append(d.former, strings.TrimSpace(d.read(d.data("instance"))))
+		}
 		files := must(filepath.Glob(d.data(p)))(d)
 		if len(files) == 0 {
 			d.Fatalf("there is no %s", p)
