@@ -221,7 +221,7 @@ type DrainStore interface {
 type FileReader interface {
 	Status(sandboxID, execID, nonce string) (execjournal.Status, error)
 	Tail(sandboxID, execID string, stderr bool, limit int) ([]byte, error)
-	SecretValues(sandboxID string) map[string]string
+	SecretValues(sandboxID, service string) map[string]string
 	InboxSize(sandboxID, execID string) (int64, error)
 	ReadLines(sandboxID, execID string, src execjournal.Source, from int64, maxBytes int, ended bool) (lines []execjournal.Line, next int64, err error)
 }

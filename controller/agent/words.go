@@ -39,7 +39,7 @@ func (v *Observation) observeWords(envs map[string]string) {
 	if len(tail) == wordsTail { // the first line is incomplete, and so may be a secret in it
 		_, tail, _ = bytes.Cut(tail, []byte("\n"))
 	}
-	v.World.Words = lastLine(tail, v.a.Spec.GetEnvs(), envs, v.o.files.SecretValues(v.a.SandboxID))
+	v.World.Words = lastLine(tail, v.a.Spec.GetEnvs(), envs, v.o.files.SecretValues(v.a.SandboxID, ""))
 }
 
 // lastLine redacts before it splits lines: a value may span several.

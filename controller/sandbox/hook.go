@@ -87,7 +87,7 @@ func (r *Reader) observeHook(v View, w *plan.World) error {
 		h.Since = v.At.Now
 	}
 	if h.Phase == execphase.Ended && (h.ExitCode != 0 || h.Cancelled) {
-		h.Output = message.Redact(r.endOf(sb.ID, execid.ForHook(index)), hook.Service.GetEnvs(), sb.Spec.GetEnvs(), r.o.Files.SecretValues(sb.ID))
+		h.Output = message.Redact(r.endOf(sb.ID, execid.ForHook(index)), hook.Service.GetEnvs(), sb.Spec.GetEnvs(), r.o.Files.SecretValues(sb.ID, ""))
 	}
 	return nil
 }

@@ -112,7 +112,7 @@ func (r *Reader) examineContainers(ctx context.Context, v View, w *plan.World) (
 		if err != nil {
 			return nil, err
 		}
-		w.Containers[i] = inspected(d, v.Sandbox.Spec)
+		w.Containers[i] = r.inspected(rec.ID, d, v.Sandbox.Spec)
 		w.Containers[i].KilledOutside = r.o.Killed(d.ID)
 		ports = append(ports, PortsOf(w.Containers[i], d)...)
 		dead = dead || w.Containers[i].Ended()
@@ -167,12 +167,14 @@ func (r *Reader) examineDeath(ctx context.Context, w *plan.World) error {
 	return nil
 }
 
-func inspected(d dockerx.ContainerDetail, spec *agboxv1.CreateSpec) plan.Container {
+func (r *Reader) inspected(sandboxID string, d dockerx.ContainerDetail, spec *agboxv1.CreateSpec) plan.Container {
 	c := owned.Container(d.Container)
 	c.Inspected, c.Limits = true, plan.Limits(d.Limits)
 	flags := flagsOf(d.Entrypoint)
 	c.Probes, c.Reports = slices.Contains(flags, ProbeFlag), slices.Contains(flags, ReportFlag)
-	c.HealthOutput = message.Redact(message.Printable([]byte(d.HealthOutput)), ServiceSpec(spec, c.Service).GetEnvs())
+	if d.HealthOutput != "" {
+		c.HealthOutput = message.Redact(message.Printable([]byte(d.HealthOutput)), ServiceSpec(spec, c.Service).GetEnvs(), r.o.Files.SecretValues(sandboxID, c.Service))
+	}
 	c.ExitCode, c.OOMKilled, c.StartedAt, c.FinishedAt = d.ExitCode, d.OOMKilled, d.StartedAt, d.FinishedAt
 	return c
 }

@@ -29,7 +29,7 @@ func (r *Reader) lastOutput(ctx context.Context, v View, c plan.Container) (stri
 		if !rec.Wanted.Main {
 			return "", nil
 		}
-		return message.Redact(r.endOf(rec.ID, execid.Main), spec.GetEnvs(), r.o.Files.SecretValues(rec.ID)), nil
+		return message.Redact(r.endOf(rec.ID, execid.Main), spec.GetEnvs(), r.o.Files.SecretValues(rec.ID, "")), nil
 	}
 	sp := rec.Progress.GetServices()[c.Service]
 	if !sp.GetStarted() || sp.GetMark() == storev1.ServiceMark_SERVICE_MARK_FAILED {
@@ -43,7 +43,8 @@ func (r *Reader) lastOutput(ctx context.Context, v View, c plan.Container) (stri
 	for _, rec := range records {
 		out.Write(rec.Text)
 	}
-	return message.Redact(message.Printable(lastBytes(out.String(), maxLastOutput)), ServiceSpec(spec, c.Service).GetEnvs()), nil
+	return message.Redact(message.Printable(lastBytes(out.String(), maxLastOutput)), ServiceSpec(spec, c.Service).GetEnvs(),
+		r.o.Files.SecretValues(rec.ID, c.Service)), nil
 }
 
 // lastBytes returns the end of text.

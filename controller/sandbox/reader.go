@@ -55,7 +55,7 @@ type Files interface {
 	Started(sandboxID string) (execjournal.Start, error)
 	Status(sandboxID, execID, nonce string) (execjournal.Status, error)
 	Tail(sandboxID, execID string, stderr bool, limit int) ([]byte, error)
-	SecretValues(sandboxID string) map[string]string
+	SecretValues(sandboxID, service string) map[string]string
 }
 
 // Link checks whether the engine is ours: *enginelink.Link, or enginelink.Checker, which only reads.

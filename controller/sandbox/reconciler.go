@@ -62,6 +62,7 @@ type HostFiles interface {
 	Files
 	Paths(sandboxID string) execjournal.Paths
 	Prepare(sandboxID string) (execjournal.Paths, error)
+	ServiceSecrets(sandboxID, service string) (string, error)
 	RemoveInputs(sandboxID string) error
 	Remove(sandboxID string) error
 	DropLogs(sandboxID string, keep func(execID string) bool) (freed int64, err error)

@@ -216,11 +216,19 @@ func (p *pass) serviceSpec(svc *agboxv1.ServiceSpec, networkID string) (dockerx.
 	}
 	labels := p.labels(naming.ComponentService)
 	labels[naming.ServiceName], labels[naming.Template] = svc.GetName(), svc.GetImage()
+	var mounts []dockerx.Mount
+	if len(svc.GetSecrets()) > 0 {
+		dir, err := p.o.Files.ServiceSecrets(p.rec.ID, svc.GetName())
+		if err != nil {
+			return dockerx.ContainerSpec{}, err
+		}
+		mounts = []dockerx.Mount{{Source: dir, Target: validate.ServiceSecrets}}
+	}
 	init := true
 	return dockerx.ContainerSpec{
 		Name: naming.Service(p.rec.ID, svc.GetName()), Image: svc.GetImage(), Hostname: svc.GetName(),
 		Cmd: svc.GetCommand(), Env: p.envList(svc.GetEnvs()), User: svc.GetUser(), WorkingDir: svc.GetWorkingDir(), Init: &init,
-		Labels: labels, NetworkID: networkID, NetworkAliases: []string{svc.GetName()},
+		Labels: labels, Mounts: mounts, NetworkID: networkID, NetworkAliases: []string{svc.GetName()},
 		Healthcheck: healthcheck(svc.GetHealthcheck()), Limits: dockerx.Limits(LimitsOf(svc, p.sb.Desired.GetConfinement(), p.set)), Ports: portSpecs(svc.GetPorts()),
 		Security: profile.Service(p.profile()),
 	}, nil

@@ -155,11 +155,11 @@ func (p *pass) createContainer(ctx context.Context, s plan.Step) error {
 
 func (p *pass) start(ctx context.Context, s plan.Step) error {
 	id := cmp.Or(s.ID, p.made[s.Service])
+	if err := p.o.Secrets.Deliver(p.rec.ID); err != nil {
+		return err
+	}
 	if s.Service == "" {
 		if err := p.verifySources(); err != nil {
-			return err
-		}
-		if err := p.o.Secrets.Deliver(p.rec.ID); err != nil {
 			return err
 		}
 		if p.sb.Desired.GetAdopted() == nil {

@@ -23,9 +23,9 @@ import (
 
 // Files are the secrets of sandboxes as PID 1 finds them.
 type Files interface {
-	PutSecret(sandboxID, name string, s execjournal.Secret) error
-	Secret(sandboxID, name string) (execjournal.Secret, error)
-	KeepSecrets(sandboxID string, names ...string) error
+	PutSecret(sandboxID, service, name string, s execjournal.Secret) error
+	Secret(sandboxID, service, name string) (execjournal.Secret, error)
+	KeepSecrets(sandboxID, service string, names ...string) error
 	SecretProblems(sandboxID string) []string
 }
 
@@ -79,21 +79,46 @@ type Keeper struct {
 	of map[string]*sandbox // live sandboxes
 }
 
-// sandbox is the state of one sandbox. The Keeper's mu guards wanted and broken; work is held during a delivery and guards the rest.
+// sandbox is the state of one sandbox. The Keeper's mu guards wanted and broken; services never change; work is held during a delivery and guards the rest.
 type sandbox struct {
-	wanted []*agboxv1.SecretSpec
-	broken map[string]string // why a source can't be read, by name
+	services []string
+	wanted   []secret
+	broken   map[secret]string // why a source can't be read
 
 	work sync.Mutex
-	seen map[string]source // what is delivered, by name
-	kept []*agboxv1.SecretSpec
+	seen map[secret]hostfiles.FileID // the source that is delivered
+	kept []secret
 	tidy bool // no other secrets than kept are delivered
 }
 
-// source is one version of the file of a secret.
-type source struct {
-	path, target string
-	id           hostfiles.FileID
+// secret is one file for one container of a sandbox; service "" is the primary.
+type secret struct {
+	service, name string
+	// path is on the host. target is empty for a service, where file is the name in the directory of secrets.
+	path, target, file string
+}
+
+func (s secret) String() string {
+	if s.service != "" {
+		return fmt.Sprintf("secret %s of service %s", s.name, s.service)
+	}
+	return "secret " + s.name
+}
+
+// secretsOf returns the secrets that have a target.
+func secretsOf(spec *agboxv1.CreateSpec) (all []secret) {
+	for _, s := range spec.GetSecrets() {
+		all = append(all, secret{name: s.GetName(), path: s.GetFile(), target: s.GetTarget(), file: s.GetName()})
+	}
+	all = slices.DeleteFunc(all, func(s secret) bool { return s.target == "" })
+	for _, svc := range slices.Concat(spec.GetRequiredServices(), spec.GetOptionalServices()) {
+		for _, s := range svc.GetSecrets() {
+			if s.GetTarget() != "" {
+				all = append(all, secret{service: svc.GetName(), name: s.GetName(), path: s.GetFile(), file: filepath.Base(s.GetTarget())})
+			}
+		}
+	}
+	return all
 }
 
 // New returns a Keeper.
@@ -106,20 +131,19 @@ func New(o Options) *Keeper {
 
 // Want sets the secrets of a live sandbox. It does no I/O.
 func (k *Keeper) Want(sandboxID string, spec *agboxv1.CreateSpec) {
-	var wanted []*agboxv1.SecretSpec
-	for _, s := range spec.GetSecrets() {
-		if s.GetTarget() != "" {
-			wanted = append(wanted, s)
-		}
-	}
+	wanted := secretsOf(spec)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s := k.of[sandboxID]
-	if s != nil && slices.EqualFunc(s.wanted, wanted, same) {
+	if s != nil && slices.Equal(s.wanted, wanted) {
 		return
 	}
 	if s == nil {
-		s = &sandbox{broken: map[string]string{}, seen: map[string]source{}}
+		var services []string
+		for _, svc := range slices.Concat(spec.GetRequiredServices(), spec.GetOptionalServices()) {
+			services = append(services, svc.GetName())
+		}
+		s = &sandbox{services: services, broken: map[secret]string{}, seen: map[secret]hostfiles.FileID{}}
 		k.of[sandboxID] = s
 	}
 	s.wanted = wanted
@@ -134,10 +158,6 @@ func (k *Keeper) Forget(sandboxID string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.of, sandboxID)
-}
-
-func same(a, b *agboxv1.SecretSpec) bool {
-	return a.GetName() == b.GetName() && a.GetFile() == b.GetFile() && a.GetTarget() == b.GetTarget()
 }
 
 // Deliver brings the secrets of a sandbox up to date. A source that can't be read leaves the value that was delivered last. Errors:
@@ -159,7 +179,7 @@ func (k *Keeper) Deliver(sandboxID string) error {
 	for _, one := range wanted {
 		errs = append(errs, k.deliver(sandboxID, s, one))
 	}
-	if !s.tidy || !slices.EqualFunc(s.kept, wanted, same) {
+	if !s.tidy || !slices.Equal(s.kept, wanted) {
 		err := k.keepOnly(sandboxID, s, wanted)
 		s.kept, s.tidy = wanted, err == nil
 		errs = append(errs, err)
@@ -168,58 +188,63 @@ func (k *Keeper) Deliver(sandboxID string) error {
 }
 
 // keepOnly withdraws all other secrets.
-func (k *Keeper) keepOnly(sandboxID string, s *sandbox, wanted []*agboxv1.SecretSpec) error {
-	names := map[string]bool{}
-	for _, one := range wanted {
-		names[one.GetName()] = true
+func (k *Keeper) keepOnly(sandboxID string, s *sandbox, wanted []secret) error {
+	files := map[string][]string{"": nil} // by service
+	for _, service := range s.services {
+		files[service] = nil
 	}
-	maps.DeleteFunc(s.seen, func(name string, _ source) bool { return !names[name] })
+	for _, one := range wanted {
+		files[one.service] = append(files[one.service], one.file)
+	}
+	maps.DeleteFunc(s.seen, func(one secret, _ hostfiles.FileID) bool { return !slices.Contains(wanted, one) })
 	k.mu.Lock()
-	maps.DeleteFunc(s.broken, func(name, _ string) bool { return !names[name] })
+	maps.DeleteFunc(s.broken, func(one secret, _ string) bool { return !slices.Contains(wanted, one) })
 	k.mu.Unlock()
-	return k.o.Files.KeepSecrets(sandboxID, slices.Collect(maps.Keys(names))...)
+	var errs []error
+	for service, names := range files {
+		errs = append(errs, k.o.Files.KeepSecrets(sandboxID, service, names...))
+	}
+	return errors.Join(errs...)
 }
 
 // deliver delivers one secret if its source has changed.
-func (k *Keeper) deliver(sandboxID string, s *sandbox, one *agboxv1.SecretSpec) error {
-	name, now := one.GetName(), source{path: one.GetFile(), target: one.GetTarget()}
-	var err error
-	if now.id, err = hostfiles.Identify(now.path); err == nil && s.seen[name] == now {
+func (k *Keeper) deliver(sandboxID string, s *sandbox, one secret) error {
+	if id, err := hostfiles.Identify(one.path); err == nil && s.seen[one] == id {
 		return nil
 	}
-	delete(s.seen, name)
-	had, err := k.o.Files.Secret(sandboxID, name)
+	delete(s.seen, one)
+	had, err := k.o.Files.Secret(sandboxID, one.service, one.file)
 	first := errdefs.IsNotFound(err)
-	value, id, why := hostfiles.ReadSecret(now.path, k.o.Refuses)
-	k.note(sandboxID, s, name, now.path, why)
+	value, id, why := hostfiles.ReadSecret(one.path, k.o.Refuses)
+	k.note(sandboxID, s, one, why)
 	switch {
 	case why != "" && first:
-		return fmt.Errorf("secret %s: %q %s: %w", name, now.path, why, errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("%s: %q %s: %w", one, one.path, why, errdefs.ErrFailedPrecondition)
 	case why != "":
 		value = had.Value
 	}
-	if first || err != nil || had.Target != now.target || !bytes.Equal(had.Value, value) {
-		if err := k.o.Files.PutSecret(sandboxID, name, execjournal.Secret{Target: now.target, Value: value}); err != nil {
+	if first || err != nil || had.Target != one.target || !bytes.Equal(had.Value, value) {
+		if err := k.o.Files.PutSecret(sandboxID, one.service, one.file, execjournal.Secret{Target: one.target, Value: value}); err != nil {
 			return err
 		}
-		k.o.Logger.Info("secret delivered", "sandbox_id", sandboxID, "secret", name, "first", first)
+		k.o.Logger.Info("secret delivered", "sandbox_id", sandboxID, "service", one.service, "secret", one.name, "first", first)
 	}
-	if now.id = id; why == "" && id.Settled(time.Now()) {
-		s.seen[name] = now
+	if why == "" && id.Settled(time.Now()) {
+		s.seen[one] = id
 	}
 	return nil
 }
 
 // note records whether a source can be read.
-func (k *Keeper) note(sandboxID string, s *sandbox, name, path, why string) {
+func (k *Keeper) note(sandboxID string, s *sandbox, one secret, why string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	switch was := s.broken[name]; {
+	switch was := s.broken[one]; {
 	case why == "":
-		delete(s.broken, name)
+		delete(s.broken, one)
 	case was != why:
-		s.broken[name] = why
-		k.o.Logger.Warn("the file of a secret can't be read", "sandbox_id", sandboxID, "secret", name, "path", path, "reason", why)
+		s.broken[one] = why
+		k.o.Logger.Warn("the file of a secret can't be read", "sandbox_id", sandboxID, "service", one.service, "secret", one.name, "path", one.path, "reason", why)
 	}
 }
 
@@ -228,8 +253,8 @@ func (k *Keeper) Problems(sandboxID string) (problems []string) {
 	k.mu.Lock()
 	if s := k.of[sandboxID]; s != nil {
 		for _, one := range s.wanted {
-			if why := s.broken[one.GetName()]; why != "" {
-				problems = append(problems, fmt.Sprintf("secret %s: %q %s; the sandbox keeps the last value, if it had one", one.GetName(), one.GetFile(), why))
+			if why := s.broken[one]; why != "" {
+				problems = append(problems, fmt.Sprintf("%s: %q %s; the sandbox keeps the last value, if it had one", one, one.path, why))
 			}
 		}
 	}
@@ -267,7 +292,7 @@ func (k *Keeper) scan(ctx context.Context) (dirs []string) {
 	paths := map[string]bool{}
 	for _, s := range k.of {
 		for _, one := range s.wanted {
-			paths[one.GetFile()] = true
+			paths[one.path] = true
 		}
 	}
 	k.mu.Unlock()

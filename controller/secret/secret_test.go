@@ -63,14 +63,14 @@ func (w *world) spec(target string) *agboxv1.CreateSpec {
 // has checks what PID 1 finds.
 func (w *world) has(target, value string) {
 	w.Helper()
-	s, err := w.dir.Secret(box, "token")
+	s, err := w.dir.Secret(box, "", "token")
 	if value == "" && errdefs.IsNotFound(err) {
 		return
 	}
 	if err != nil || s.Target != target || string(s.Value) != value {
 		w.Errorf("%+v, %v", s, err)
 	}
-	if _, err := w.dir.Secret(box, "later"); !errdefs.IsNotFound(err) {
+	if _, err := w.dir.Secret(box, "", "later"); !errdefs.IsNotFound(err) {
 		w.Errorf("a secret without target is delivered: %v", err)
 	}
 	if strings.Contains(w.log.String(), value) {
@@ -221,7 +221,7 @@ func TestRunDeliversWithinTwoSeconds(t *testing.T) {
 		t.Helper()
 		began := time.Now()
 		for time.Since(began) < 10*time.Second {
-			if s, err := w.dir.Secret(box, "token"); err == nil && string(s.Value) == value {
+			if s, err := w.dir.Secret(box, "", "token"); err == nil && string(s.Value) == value {
 				t.Logf("%s after %s", value, time.Since(began))
 				return
 			}
@@ -237,4 +237,50 @@ func TestRunDeliversWithinTwoSeconds(t *testing.T) {
 		t.Fatal(err)
 	}
 	within("value-3")
+}
+
+func TestSecretsOfServicesAreFiles(t *testing.T) {
+	w := newWorld(t)
+	w.write("value-1")
+	spec := func(targets ...string) *agboxv1.CreateSpec {
+		db := &agboxv1.ServiceSpec{Name: ".."}
+		for _, target := range targets {
+			db.Secrets = append(db.Secrets, &agboxv1.SecretSpec{Name: "token", File: w.source, Target: target})
+		}
+		return &agboxv1.CreateSpec{OptionalServices: []*agboxv1.ServiceSpec{db}}
+	}
+	dir, err := w.dir.ServiceSecrets(box, "..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := func() (names string) {
+		all, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range all {
+			names += f.Name() + " "
+		}
+		return names
+	}
+	w.Want(box, spec("/run/secrets/a"))
+	w.deliver()
+	if info, err := os.Stat(filepath.Join(dir, "a")); err != nil || info.Mode() != 0o444 || files() != "a " {
+		t.Errorf("%v, %v, %q", info, err, files())
+	}
+	if got := w.dir.SecretValues(box, ".."); got["a"] != "value-1" {
+		t.Error(got)
+	}
+	w.restart() // after an update that no pass has seen
+	w.Want(box, spec("/run/secrets/b"))
+	w.deliver()
+	if files() != "b " {
+		t.Error(files())
+	}
+	w.restart()
+	w.Want(box, spec())
+	w.deliver()
+	if files() != "" {
+		t.Error(files())
+	}
 }

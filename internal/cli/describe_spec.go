@@ -34,7 +34,7 @@ func (a *app) describeSpec(sb *agboxv1.SandboxHandle) {
 	a.lines("Mounts", mountLines(spec.GetMounts()))
 	a.lines("Volumes", volumeLines(spec))
 	a.lines("Copies", copyLines(spec.GetCopies()))
-	a.lines("Secrets", secretLines(spec.GetSecrets()))
+	a.lines("Secrets", secretLines(spec))
 	a.lines("Warnings", sb.GetWarnings())
 	a.lines("Ports", portLines(sb))
 	a.describeServices(sb)
@@ -127,9 +127,16 @@ func volumeLines(spec *agboxv1.CreateSpec) (lines []string) {
 }
 
 // secretLines shows where the values of secrets are, never the values.
-func secretLines(secrets []*agboxv1.SecretSpec) (lines []string) {
-	for _, s := range secrets {
-		lines = append(lines, fmt.Sprintf("%s of %s%s", s.GetName(), s.GetFile(), cmp.Or(given(" at ", s.GetTarget(), ""), ", not delivered")))
+func secretLines(spec *agboxv1.CreateSpec) (lines []string) {
+	add := func(service string, secrets []*agboxv1.SecretSpec) {
+		for _, s := range secrets {
+			at := cmp.Or(given(" at ", s.GetTarget(), ""), ", not delivered")
+			lines = append(lines, fmt.Sprintf("%s of %s%s%s", s.GetName(), s.GetFile(), at, ofService(service)))
+		}
+	}
+	add("", spec.GetSecrets())
+	for _, s := range slices.Concat(spec.GetRequiredServices(), spec.GetOptionalServices()) {
+		add(s.GetName(), s.GetSecrets())
 	}
 	return lines
 }

@@ -26,8 +26,10 @@ func drawSpec(t *rapid.T, label string) *agboxv1.CreateSpec {
 			v.Name = fmt.Sprintf("%s-%d", v.GetName(), i)
 		}
 	}
-	for i, s := range spec.GetSecrets() {
-		s.Name, s.File = fmt.Sprintf("%s-%d", s.GetName(), i), strings.TrimLeft(s.GetFile(), "~")
+	for _, secrets := range secretsOf(spec) {
+		for i, s := range secrets {
+			s.Name, s.File = fmt.Sprintf("%s-%d", s.GetName(), i), strings.TrimLeft(s.GetFile(), "~")
+		}
 	}
 	for _, m := range spec.GetMounts() {
 		m.Source = strings.TrimLeft(m.GetSource(), "~") // "~" would be expanded
@@ -36,6 +38,14 @@ func drawSpec(t *rapid.T, label string) *agboxv1.CreateSpec {
 		c.Source = strings.TrimLeft(c.GetSource(), "~")
 	}
 	return spec
+}
+
+func secretsOf(spec *agboxv1.CreateSpec) [][]*agboxv1.SecretSpec {
+	all := [][]*agboxv1.SecretSpec{spec.GetSecrets()}
+	for _, s := range slices.Concat(spec.GetRequiredServices(), spec.GetOptionalServices()) {
+		all = append(all, s.GetSecrets())
+	}
+	return all
 }
 
 func volumesOf(spec *agboxv1.CreateSpec) [][]*agboxv1.VolumeSpec {

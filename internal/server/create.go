@@ -106,13 +106,13 @@ func checkCreate(req *agboxv1.CreateSandboxRequest, spec *agboxv1.CreateSpec) (b
 	return broken
 }
 
-// checkSecrets checks the files of secrets under the policy for read-only mounts.
-func (s *specs) checkSecrets(secrets []*agboxv1.SecretSpec) validate.Errors {
-	if len(secrets) == 0 {
-		return nil
-	}
-	policy := s.rules().Mounts
-	return hostfiles.CheckSecrets(secrets, func(path string) string { return policy.Refuses(path, mountpolicy.Use{}) })
+// checkSecrets checks the files of secrets under the policy for read-only mounts, but for those that a spec had before: a file that has
+// vanished since is no reason to refuse other changes.
+func (s *specs) checkSecrets(before, spec *agboxv1.CreateSpec) validate.Errors {
+	had := hostfiles.SecretFiles(before)
+	return hostfiles.CheckSecrets(spec, func(file string) bool { return slices.Contains(had, file) }, func(path string) string {
+		return s.rules().Mounts.Refuses(path, mountpolicy.Use{})
+	})
 }
 
 // checkHost checks the host paths that the spec names, resolves the tools' paths, and applies the rules in force.
@@ -122,7 +122,7 @@ func (s *specs) checkHost(spec *agboxv1.CreateSpec) (*store.Resolved, validate.E
 	tools, missing := hostfiles.ResolveTools(spec.GetBuiltinTools(), s.home, os.Getenv)
 	rules := s.rules()
 	broken = append(broken, missing...)
-	broken = append(broken, s.checkSecrets(spec.GetSecrets())...)
+	broken = append(broken, s.checkSecrets(nil, spec)...)
 	hidden, refused := judgeMounts(rules.Mounts, mountsOf(spec, tools))
 	if len(broken) == 0 { // an invalid path has one mistake only
 		broken = slices.Concat(refused, judgeCopies(rules.Mounts, spec.GetCopies()))

@@ -8,6 +8,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/host/hostfiles"
 	"github.com/agbox/agbox/internal/sandboxstate"
 	"github.com/agbox/agbox/store"
 )
@@ -60,7 +61,7 @@ func (s *handles) runtimeWarnings(sb store.Sandbox) []string {
 }
 
 func (s *handles) secretWarnings(sb store.Sandbox) []string {
-	if len(sb.Spec.GetSecrets()) == 0 {
+	if len(hostfiles.SecretFiles(sb.Spec)) == 0 {
 		return nil
 	}
 	return s.secretProblems(sb.ID)

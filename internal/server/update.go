@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -73,16 +72,6 @@ func (u *update) compare(old *agboxv1.CreateSpec) (next *agboxv1.CreateSpec, cha
 	return u.next, changed, limits, err
 }
 
-// newSecrets returns the secrets of next whose files old has not. A file that has vanished since is no reason to refuse other changes.
-func newSecrets(old, next *agboxv1.CreateSpec) (added []*agboxv1.SecretSpec) {
-	for _, s := range next.GetSecrets() {
-		if !slices.ContainsFunc(old.GetSecrets(), func(o *agboxv1.SecretSpec) bool { return o.GetFile() == s.GetFile() }) {
-			added = append(added, s)
-		}
-	}
-	return added
-}
-
 // immutable names all fields that only a new sandbox can have otherwise.
 func immutable(id string, fixed validate.Errors) error {
 	fields := make([]string, len(fixed))
@@ -131,7 +120,7 @@ func (u *update) fits(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := u.checkSecrets(newSecrets(sb.Spec, u.next)).Err(); err != nil {
+	if err := u.checkSecrets(sb.Spec, u.next).Err(); err != nil {
 		return err
 	}
 	c := sb.Desired.GetConfinement()

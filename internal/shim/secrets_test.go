@@ -14,7 +14,7 @@ import (
 
 func (b *box) putSecret(name, target, value string) {
 	b.Helper()
-	if err := b.dir.PutSecret(sandbox, name, execjournal.Secret{Target: target, Value: []byte(value)}); err != nil {
+	if err := b.dir.PutSecret(sandbox, "", name, execjournal.Secret{Target: target, Value: []byte(value)}); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -38,7 +38,7 @@ func (b *box) absent(path string) {
 
 func (b *box) keepSecrets(names ...string) {
 	b.Helper()
-	if err := b.dir.KeepSecrets(sandbox, names...); err != nil {
+	if err := b.dir.KeepSecrets(sandbox, "", names...); err != nil {
 		b.Fatal(err)
 	}
 }

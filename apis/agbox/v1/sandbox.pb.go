@@ -21,7 +21,8 @@
 //                         up to 139 lifetimes, 140-149 network policy; 153 volumes, 154 secrets
 //   ResumeSandboxRequest  100 recover
 //   DeleteSandboxRequest  100 keep_agents, 153 volumes
-//   ServiceSpec           100-105, 107, 110-111 the settings of CreateSpec with the same numbers; 150 volumes
+//   ServiceSpec           100-105, 107, 110-111 the settings of CreateSpec with the same numbers; 150 volumes,
+//                         151 secrets
 //
 // Enum values from 100 up reach only clients that send the metadata "agbox-contract: 100" with each call. For others PAUSED reads as
 // STOPPED (as READY while it is being stopped), and events of types from 100 up are left out of subscriptions; their sequences stay used.
@@ -602,7 +603,7 @@ func (x *VolumeSpec) GetTarget() string {
 	return ""
 }
 
-// SecretSpec gives the user of commands a file of the host to read. Its value is in no record, label, event, log or backup.
+// SecretSpec gives the user of commands, or a service, a file of the host to read. Its value is in no record, label, event, log or backup.
 type SecretSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1-63 of ASCII letters, digits, "-", "_" and ".", the first a letter or digit. In YAML it is the key.
@@ -610,7 +611,8 @@ type SecretSpec struct {
 	// Absolute path of a regular file of at most 1 MiB on the host, which the daemon reads; "~" expands in YAML only. Symbolic links are
 	// followed at each read. A new content is in the sandbox within 2 s; if the file is gone, the sandbox keeps the last one.
 	File string `protobuf:"bytes,2,opt,name=file,proto3" json:"file,omitempty"`
-	// Absolute path in the container of a symbolic link to the value; its missing parents are created. Empty: the value is not delivered.
+	// Absolute path in the container of a symbolic link to the value, or in a service of the value; missing parents are created. Empty: the
+	// value is not delivered.
 	Target        string `protobuf:"bytes,3,opt,name=target,proto3" json:"target,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -779,6 +781,8 @@ type ServiceSpec struct {
 	RestartPolicy string        `protobuf:"bytes,110,opt,name=restart_policy,json=restartPolicy,proto3" json:"restart_policy,omitempty"`
 	PullPolicy    string        `protobuf:"bytes,111,opt,name=pull_policy,json=pullPolicy,proto3" json:"pull_policy,omitempty"`
 	Volumes       []*VolumeSpec `protobuf:"bytes,150,rep,name=volumes,proto3" json:"volumes,omitempty"`
+	// Each target is a file in /run/secrets. All users of the service's container can read it, none can write it.
+	Secrets       []*SecretSpec `protobuf:"bytes,151,rep,name=secrets,proto3" json:"secrets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -918,6 +922,13 @@ func (x *ServiceSpec) GetVolumes() []*VolumeSpec {
 	return nil
 }
 
+func (x *ServiceSpec) GetSecrets() []*SecretSpec {
+	if x != nil {
+		return x.Secrets
+	}
+	return nil
+}
+
 // PortSpec publishes a port of a container on 127.0.0.1 of the host only.
 type PortSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1037,7 +1048,7 @@ type CreateSpec struct {
 	AutoResume bool `protobuf:"varint,132,opt,name=auto_resume,json=autoResume,proto3" json:"auto_resume,omitempty"`
 	// Named volumes of the primary. Only a sandbox with a name can have volumes.
 	Volumes []*VolumeSpec `protobuf:"bytes,153,rep,name=volumes,proto3" json:"volumes,omitempty"`
-	// Secrets of the primary, readable by its user alone. Once a sandbox has one, secrets can be added, changed and removed in place.
+	// Secrets of the primary, readable by its user alone. Once it has one, secrets can be added, changed and removed in place.
 	Secrets       []*SecretSpec `protobuf:"bytes,154,rep,name=secrets,proto3" json:"secrets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5298,7 +5309,7 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\atimeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x18\n" +
 	"\aretries\x18\x04 \x01(\rR\aretries\x12<\n" +
 	"\fstart_period\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\vstartPeriod\x12@\n" +
-	"\x0estart_interval\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\rstartInterval\"\xe8\x04\n" +
+	"\x0estart_interval\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\rstartInterval\"\x99\x05\n" +
 	"\vServiceSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05image\x18\x02 \x01(\tR\x05image\x123\n" +
@@ -5317,7 +5328,8 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x0erestart_policy\x18n \x01(\tR\rrestartPolicy\x12\x1f\n" +
 	"\vpull_policy\x18o \x01(\tR\n" +
 	"pullPolicy\x12/\n" +
-	"\avolumes\x18\x96\x01 \x03(\v2\x14.agbox.v1.VolumeSpecR\avolumes\x1a7\n" +
+	"\avolumes\x18\x96\x01 \x03(\v2\x14.agbox.v1.VolumeSpecR\avolumes\x12/\n" +
+	"\asecrets\x18\x97\x01 \x03(\v2\x14.agbox.v1.SecretSpecR\asecrets\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"j\n" +
@@ -5907,135 +5919,136 @@ var file_agbox_v1_sandbox_proto_depIdxs = []int32{
 	9,   // 5: agbox.v1.ServiceSpec.healthcheck:type_name -> agbox.v1.HealthcheckConfig
 	11,  // 6: agbox.v1.ServiceSpec.ports:type_name -> agbox.v1.PortSpec
 	7,   // 7: agbox.v1.ServiceSpec.volumes:type_name -> agbox.v1.VolumeSpec
-	5,   // 8: agbox.v1.CreateSpec.mounts:type_name -> agbox.v1.MountSpec
-	6,   // 9: agbox.v1.CreateSpec.copies:type_name -> agbox.v1.CopySpec
-	10,  // 10: agbox.v1.CreateSpec.required_services:type_name -> agbox.v1.ServiceSpec
-	10,  // 11: agbox.v1.CreateSpec.optional_services:type_name -> agbox.v1.ServiceSpec
-	71,  // 12: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
-	72,  // 13: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
-	78,  // 14: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
-	11,  // 15: agbox.v1.CreateSpec.ports:type_name -> agbox.v1.PortSpec
-	13,  // 16: agbox.v1.CreateSpec.security:type_name -> agbox.v1.SecuritySpec
-	78,  // 17: agbox.v1.CreateSpec.timeout:type_name -> google.protobuf.Duration
-	7,   // 18: agbox.v1.CreateSpec.volumes:type_name -> agbox.v1.VolumeSpec
-	8,   // 19: agbox.v1.CreateSpec.secrets:type_name -> agbox.v1.SecretSpec
-	0,   // 20: agbox.v1.SandboxHandle.state:type_name -> agbox.v1.SandboxState
-	10,  // 21: agbox.v1.SandboxHandle.required_services:type_name -> agbox.v1.ServiceSpec
-	10,  // 22: agbox.v1.SandboxHandle.optional_services:type_name -> agbox.v1.ServiceSpec
-	73,  // 23: agbox.v1.SandboxHandle.labels:type_name -> agbox.v1.SandboxHandle.LabelsEntry
-	79,  // 24: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
-	79,  // 25: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
-	12,  // 26: agbox.v1.SandboxHandle.spec:type_name -> agbox.v1.CreateSpec
-	17,  // 27: agbox.v1.SandboxHandle.services:type_name -> agbox.v1.ServiceStatus
-	18,  // 28: agbox.v1.SandboxHandle.ports:type_name -> agbox.v1.PublishedPort
-	79,  // 29: agbox.v1.SandboxHandle.deadline_at:type_name -> google.protobuf.Timestamp
-	78,  // 30: agbox.v1.SandboxHandle.timeout:type_name -> google.protobuf.Duration
-	79,  // 31: agbox.v1.SandboxHandle.demoted_at:type_name -> google.protobuf.Timestamp
-	25,  // 32: agbox.v1.SandboxHandle.rehydrated:type_name -> agbox.v1.RehydratedDetails
-	1,   // 33: agbox.v1.ExecEventDetails.exec_state:type_name -> agbox.v1.ExecState
-	79,  // 34: agbox.v1.TimeoutDetails.deadline_at:type_name -> google.protobuf.Timestamp
-	79,  // 35: agbox.v1.RehydratedDetails.rehydrated_at:type_name -> google.protobuf.Timestamp
-	79,  // 36: agbox.v1.RehydratedDetails.state_changed_at:type_name -> google.protobuf.Timestamp
-	79,  // 37: agbox.v1.RehydratedDetails.idle_since:type_name -> google.protobuf.Timestamp
-	2,   // 38: agbox.v1.SandboxEvent.event_type:type_name -> agbox.v1.EventType
-	79,  // 39: agbox.v1.SandboxEvent.occurred_at:type_name -> google.protobuf.Timestamp
-	0,   // 40: agbox.v1.SandboxEvent.sandbox_state:type_name -> agbox.v1.SandboxState
-	19,  // 41: agbox.v1.SandboxEvent.sandbox_phase:type_name -> agbox.v1.SandboxPhaseDetails
-	20,  // 42: agbox.v1.SandboxEvent.exec:type_name -> agbox.v1.ExecEventDetails
-	21,  // 43: agbox.v1.SandboxEvent.service:type_name -> agbox.v1.ServiceEventDetails
-	22,  // 44: agbox.v1.SandboxEvent.image_pull:type_name -> agbox.v1.ImagePullDetails
-	23,  // 45: agbox.v1.SandboxEvent.spec_change:type_name -> agbox.v1.SpecChangeDetails
-	24,  // 46: agbox.v1.SandboxEvent.timeout_set:type_name -> agbox.v1.TimeoutDetails
-	25,  // 47: agbox.v1.SandboxEvent.rehydrated:type_name -> agbox.v1.RehydratedDetails
-	1,   // 48: agbox.v1.ExecStatus.state:type_name -> agbox.v1.ExecState
-	74,  // 49: agbox.v1.ExecStatus.env_overrides:type_name -> agbox.v1.ExecStatus.EnvOverridesEntry
-	79,  // 50: agbox.v1.ExecStatus.created_at:type_name -> google.protobuf.Timestamp
-	79,  // 51: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
-	79,  // 52: agbox.v1.ExecStatus.ended_at:type_name -> google.protobuf.Timestamp
-	78,  // 53: agbox.v1.ExecStatus.timeout:type_name -> google.protobuf.Duration
-	12,  // 54: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
-	14,  // 55: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	14,  // 56: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	75,  // 57: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	14,  // 58: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
-	12,  // 59: agbox.v1.UpdateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
-	14,  // 60: agbox.v1.UpdateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	78,  // 61: agbox.v1.SetSandboxTimeoutRequest.timeout:type_name -> google.protobuf.Duration
-	79,  // 62: agbox.v1.SetSandboxTimeoutRequest.deadline_at:type_name -> google.protobuf.Timestamp
-	79,  // 63: agbox.v1.SetSandboxTimeoutResponse.deadline_at:type_name -> google.protobuf.Timestamp
-	44,  // 64: agbox.v1.ListVolumesResponse.volumes:type_name -> agbox.v1.Volume
-	79,  // 65: agbox.v1.Volume.created_at:type_name -> google.protobuf.Timestamp
-	76,  // 66: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	77,  // 67: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
-	78,  // 68: agbox.v1.CreateExecRequest.timeout:type_name -> google.protobuf.Duration
-	27,  // 69: agbox.v1.GetExecResponse.exec:type_name -> agbox.v1.ExecStatus
-	27,  // 70: agbox.v1.ListActiveExecsResponse.execs:type_name -> agbox.v1.ExecStatus
-	27,  // 71: agbox.v1.ListExecsResponse.execs:type_name -> agbox.v1.ExecStatus
-	0,   // 72: agbox.v1.ExplainResponse.state:type_name -> agbox.v1.SandboxState
-	79,  // 73: agbox.v1.ExplainResponse.retry_at:type_name -> google.protobuf.Timestamp
-	64,  // 74: agbox.v1.ExplainResponse.deadlines:type_name -> agbox.v1.ExplainDeadline
-	79,  // 75: agbox.v1.ExplainResponse.engine_problem_since:type_name -> google.protobuf.Timestamp
-	79,  // 76: agbox.v1.ExplainDeadline.at:type_name -> google.protobuf.Timestamp
-	67,  // 77: agbox.v1.CollectGarbageResponse.items:type_name -> agbox.v1.GarbageItem
-	3,   // 78: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
-	28,  // 79: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
-	30,  // 80: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
-	32,  // 81: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
-	36,  // 82: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
-	37,  // 83: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
-	38,  // 84: agbox.v1.SandboxService.PauseSandbox:input_type -> agbox.v1.PauseSandboxRequest
-	39,  // 85: agbox.v1.SandboxService.SetSandboxTimeout:input_type -> agbox.v1.SetSandboxTimeoutRequest
-	34,  // 86: agbox.v1.SandboxService.UpdateSandbox:input_type -> agbox.v1.UpdateSandboxRequest
-	41,  // 87: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
-	47,  // 88: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
-	50,  // 89: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
-	51,  // 90: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
-	53,  // 91: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
-	54,  // 92: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
-	56,  // 93: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
-	58,  // 94: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
-	15,  // 95: agbox.v1.SandboxService.GetServiceLog:input_type -> agbox.v1.GetServiceLogRequest
-	42,  // 96: agbox.v1.SandboxService.ListVolumes:input_type -> agbox.v1.ListVolumesRequest
-	45,  // 97: agbox.v1.SandboxService.RemoveVolume:input_type -> agbox.v1.RemoveVolumeRequest
-	68,  // 98: agbox.v1.AdminService.ConfirmEngine:input_type -> agbox.v1.ConfirmEngineRequest
-	60,  // 99: agbox.v1.AdminService.Backup:input_type -> agbox.v1.BackupRequest
-	62,  // 100: agbox.v1.AdminService.Explain:input_type -> agbox.v1.ExplainRequest
-	65,  // 101: agbox.v1.AdminService.CollectGarbage:input_type -> agbox.v1.CollectGarbageRequest
-	80,  // 102: agbox.v1.AdminService.Drain:input_type -> agbox.v1.DrainRequest
-	81,  // 103: agbox.v1.AdminService.Undrain:input_type -> agbox.v1.UndrainRequest
-	82,  // 104: agbox.v1.AdminService.GetDrainStatus:input_type -> agbox.v1.GetDrainStatusRequest
-	4,   // 105: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
-	29,  // 106: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
-	31,  // 107: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
-	33,  // 108: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
-	49,  // 109: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
-	49,  // 110: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
-	49,  // 111: agbox.v1.SandboxService.PauseSandbox:output_type -> agbox.v1.AcceptedResponse
-	40,  // 112: agbox.v1.SandboxService.SetSandboxTimeout:output_type -> agbox.v1.SetSandboxTimeoutResponse
-	35,  // 113: agbox.v1.SandboxService.UpdateSandbox:output_type -> agbox.v1.UpdateSandboxResponse
-	49,  // 114: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
-	48,  // 115: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
-	26,  // 116: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
-	52,  // 117: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
-	49,  // 118: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
-	55,  // 119: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
-	57,  // 120: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
-	59,  // 121: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
-	16,  // 122: agbox.v1.SandboxService.GetServiceLog:output_type -> agbox.v1.GetServiceLogResponse
-	43,  // 123: agbox.v1.SandboxService.ListVolumes:output_type -> agbox.v1.ListVolumesResponse
-	46,  // 124: agbox.v1.SandboxService.RemoveVolume:output_type -> agbox.v1.RemoveVolumeResponse
-	69,  // 125: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
-	61,  // 126: agbox.v1.AdminService.Backup:output_type -> agbox.v1.BackupChunk
-	63,  // 127: agbox.v1.AdminService.Explain:output_type -> agbox.v1.ExplainResponse
-	66,  // 128: agbox.v1.AdminService.CollectGarbage:output_type -> agbox.v1.CollectGarbageResponse
-	83,  // 129: agbox.v1.AdminService.Drain:output_type -> agbox.v1.DrainResponse
-	84,  // 130: agbox.v1.AdminService.Undrain:output_type -> agbox.v1.UndrainResponse
-	85,  // 131: agbox.v1.AdminService.GetDrainStatus:output_type -> agbox.v1.GetDrainStatusResponse
-	105, // [105:132] is the sub-list for method output_type
-	78,  // [78:105] is the sub-list for method input_type
-	78,  // [78:78] is the sub-list for extension type_name
-	78,  // [78:78] is the sub-list for extension extendee
-	0,   // [0:78] is the sub-list for field type_name
+	8,   // 8: agbox.v1.ServiceSpec.secrets:type_name -> agbox.v1.SecretSpec
+	5,   // 9: agbox.v1.CreateSpec.mounts:type_name -> agbox.v1.MountSpec
+	6,   // 10: agbox.v1.CreateSpec.copies:type_name -> agbox.v1.CopySpec
+	10,  // 11: agbox.v1.CreateSpec.required_services:type_name -> agbox.v1.ServiceSpec
+	10,  // 12: agbox.v1.CreateSpec.optional_services:type_name -> agbox.v1.ServiceSpec
+	71,  // 13: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
+	72,  // 14: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
+	78,  // 15: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
+	11,  // 16: agbox.v1.CreateSpec.ports:type_name -> agbox.v1.PortSpec
+	13,  // 17: agbox.v1.CreateSpec.security:type_name -> agbox.v1.SecuritySpec
+	78,  // 18: agbox.v1.CreateSpec.timeout:type_name -> google.protobuf.Duration
+	7,   // 19: agbox.v1.CreateSpec.volumes:type_name -> agbox.v1.VolumeSpec
+	8,   // 20: agbox.v1.CreateSpec.secrets:type_name -> agbox.v1.SecretSpec
+	0,   // 21: agbox.v1.SandboxHandle.state:type_name -> agbox.v1.SandboxState
+	10,  // 22: agbox.v1.SandboxHandle.required_services:type_name -> agbox.v1.ServiceSpec
+	10,  // 23: agbox.v1.SandboxHandle.optional_services:type_name -> agbox.v1.ServiceSpec
+	73,  // 24: agbox.v1.SandboxHandle.labels:type_name -> agbox.v1.SandboxHandle.LabelsEntry
+	79,  // 25: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
+	79,  // 26: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
+	12,  // 27: agbox.v1.SandboxHandle.spec:type_name -> agbox.v1.CreateSpec
+	17,  // 28: agbox.v1.SandboxHandle.services:type_name -> agbox.v1.ServiceStatus
+	18,  // 29: agbox.v1.SandboxHandle.ports:type_name -> agbox.v1.PublishedPort
+	79,  // 30: agbox.v1.SandboxHandle.deadline_at:type_name -> google.protobuf.Timestamp
+	78,  // 31: agbox.v1.SandboxHandle.timeout:type_name -> google.protobuf.Duration
+	79,  // 32: agbox.v1.SandboxHandle.demoted_at:type_name -> google.protobuf.Timestamp
+	25,  // 33: agbox.v1.SandboxHandle.rehydrated:type_name -> agbox.v1.RehydratedDetails
+	1,   // 34: agbox.v1.ExecEventDetails.exec_state:type_name -> agbox.v1.ExecState
+	79,  // 35: agbox.v1.TimeoutDetails.deadline_at:type_name -> google.protobuf.Timestamp
+	79,  // 36: agbox.v1.RehydratedDetails.rehydrated_at:type_name -> google.protobuf.Timestamp
+	79,  // 37: agbox.v1.RehydratedDetails.state_changed_at:type_name -> google.protobuf.Timestamp
+	79,  // 38: agbox.v1.RehydratedDetails.idle_since:type_name -> google.protobuf.Timestamp
+	2,   // 39: agbox.v1.SandboxEvent.event_type:type_name -> agbox.v1.EventType
+	79,  // 40: agbox.v1.SandboxEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	0,   // 41: agbox.v1.SandboxEvent.sandbox_state:type_name -> agbox.v1.SandboxState
+	19,  // 42: agbox.v1.SandboxEvent.sandbox_phase:type_name -> agbox.v1.SandboxPhaseDetails
+	20,  // 43: agbox.v1.SandboxEvent.exec:type_name -> agbox.v1.ExecEventDetails
+	21,  // 44: agbox.v1.SandboxEvent.service:type_name -> agbox.v1.ServiceEventDetails
+	22,  // 45: agbox.v1.SandboxEvent.image_pull:type_name -> agbox.v1.ImagePullDetails
+	23,  // 46: agbox.v1.SandboxEvent.spec_change:type_name -> agbox.v1.SpecChangeDetails
+	24,  // 47: agbox.v1.SandboxEvent.timeout_set:type_name -> agbox.v1.TimeoutDetails
+	25,  // 48: agbox.v1.SandboxEvent.rehydrated:type_name -> agbox.v1.RehydratedDetails
+	1,   // 49: agbox.v1.ExecStatus.state:type_name -> agbox.v1.ExecState
+	74,  // 50: agbox.v1.ExecStatus.env_overrides:type_name -> agbox.v1.ExecStatus.EnvOverridesEntry
+	79,  // 51: agbox.v1.ExecStatus.created_at:type_name -> google.protobuf.Timestamp
+	79,  // 52: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
+	79,  // 53: agbox.v1.ExecStatus.ended_at:type_name -> google.protobuf.Timestamp
+	78,  // 54: agbox.v1.ExecStatus.timeout:type_name -> google.protobuf.Duration
+	12,  // 55: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
+	14,  // 56: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	14,  // 57: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	75,  // 58: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	14,  // 59: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
+	12,  // 60: agbox.v1.UpdateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
+	14,  // 61: agbox.v1.UpdateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	78,  // 62: agbox.v1.SetSandboxTimeoutRequest.timeout:type_name -> google.protobuf.Duration
+	79,  // 63: agbox.v1.SetSandboxTimeoutRequest.deadline_at:type_name -> google.protobuf.Timestamp
+	79,  // 64: agbox.v1.SetSandboxTimeoutResponse.deadline_at:type_name -> google.protobuf.Timestamp
+	44,  // 65: agbox.v1.ListVolumesResponse.volumes:type_name -> agbox.v1.Volume
+	79,  // 66: agbox.v1.Volume.created_at:type_name -> google.protobuf.Timestamp
+	76,  // 67: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	77,  // 68: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
+	78,  // 69: agbox.v1.CreateExecRequest.timeout:type_name -> google.protobuf.Duration
+	27,  // 70: agbox.v1.GetExecResponse.exec:type_name -> agbox.v1.ExecStatus
+	27,  // 71: agbox.v1.ListActiveExecsResponse.execs:type_name -> agbox.v1.ExecStatus
+	27,  // 72: agbox.v1.ListExecsResponse.execs:type_name -> agbox.v1.ExecStatus
+	0,   // 73: agbox.v1.ExplainResponse.state:type_name -> agbox.v1.SandboxState
+	79,  // 74: agbox.v1.ExplainResponse.retry_at:type_name -> google.protobuf.Timestamp
+	64,  // 75: agbox.v1.ExplainResponse.deadlines:type_name -> agbox.v1.ExplainDeadline
+	79,  // 76: agbox.v1.ExplainResponse.engine_problem_since:type_name -> google.protobuf.Timestamp
+	79,  // 77: agbox.v1.ExplainDeadline.at:type_name -> google.protobuf.Timestamp
+	67,  // 78: agbox.v1.CollectGarbageResponse.items:type_name -> agbox.v1.GarbageItem
+	3,   // 79: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
+	28,  // 80: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
+	30,  // 81: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
+	32,  // 82: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
+	36,  // 83: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
+	37,  // 84: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
+	38,  // 85: agbox.v1.SandboxService.PauseSandbox:input_type -> agbox.v1.PauseSandboxRequest
+	39,  // 86: agbox.v1.SandboxService.SetSandboxTimeout:input_type -> agbox.v1.SetSandboxTimeoutRequest
+	34,  // 87: agbox.v1.SandboxService.UpdateSandbox:input_type -> agbox.v1.UpdateSandboxRequest
+	41,  // 88: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
+	47,  // 89: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
+	50,  // 90: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
+	51,  // 91: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
+	53,  // 92: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
+	54,  // 93: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
+	56,  // 94: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
+	58,  // 95: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
+	15,  // 96: agbox.v1.SandboxService.GetServiceLog:input_type -> agbox.v1.GetServiceLogRequest
+	42,  // 97: agbox.v1.SandboxService.ListVolumes:input_type -> agbox.v1.ListVolumesRequest
+	45,  // 98: agbox.v1.SandboxService.RemoveVolume:input_type -> agbox.v1.RemoveVolumeRequest
+	68,  // 99: agbox.v1.AdminService.ConfirmEngine:input_type -> agbox.v1.ConfirmEngineRequest
+	60,  // 100: agbox.v1.AdminService.Backup:input_type -> agbox.v1.BackupRequest
+	62,  // 101: agbox.v1.AdminService.Explain:input_type -> agbox.v1.ExplainRequest
+	65,  // 102: agbox.v1.AdminService.CollectGarbage:input_type -> agbox.v1.CollectGarbageRequest
+	80,  // 103: agbox.v1.AdminService.Drain:input_type -> agbox.v1.DrainRequest
+	81,  // 104: agbox.v1.AdminService.Undrain:input_type -> agbox.v1.UndrainRequest
+	82,  // 105: agbox.v1.AdminService.GetDrainStatus:input_type -> agbox.v1.GetDrainStatusRequest
+	4,   // 106: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
+	29,  // 107: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
+	31,  // 108: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
+	33,  // 109: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
+	49,  // 110: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
+	49,  // 111: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
+	49,  // 112: agbox.v1.SandboxService.PauseSandbox:output_type -> agbox.v1.AcceptedResponse
+	40,  // 113: agbox.v1.SandboxService.SetSandboxTimeout:output_type -> agbox.v1.SetSandboxTimeoutResponse
+	35,  // 114: agbox.v1.SandboxService.UpdateSandbox:output_type -> agbox.v1.UpdateSandboxResponse
+	49,  // 115: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
+	48,  // 116: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
+	26,  // 117: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
+	52,  // 118: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
+	49,  // 119: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
+	55,  // 120: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
+	57,  // 121: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
+	59,  // 122: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
+	16,  // 123: agbox.v1.SandboxService.GetServiceLog:output_type -> agbox.v1.GetServiceLogResponse
+	43,  // 124: agbox.v1.SandboxService.ListVolumes:output_type -> agbox.v1.ListVolumesResponse
+	46,  // 125: agbox.v1.SandboxService.RemoveVolume:output_type -> agbox.v1.RemoveVolumeResponse
+	69,  // 126: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
+	61,  // 127: agbox.v1.AdminService.Backup:output_type -> agbox.v1.BackupChunk
+	63,  // 128: agbox.v1.AdminService.Explain:output_type -> agbox.v1.ExplainResponse
+	66,  // 129: agbox.v1.AdminService.CollectGarbage:output_type -> agbox.v1.CollectGarbageResponse
+	83,  // 130: agbox.v1.AdminService.Drain:output_type -> agbox.v1.DrainResponse
+	84,  // 131: agbox.v1.AdminService.Undrain:output_type -> agbox.v1.UndrainResponse
+	85,  // 132: agbox.v1.AdminService.GetDrainStatus:output_type -> agbox.v1.GetDrainStatusResponse
+	106, // [106:133] is the sub-list for method output_type
+	79,  // [79:106] is the sub-list for method input_type
+	79,  // [79:79] is the sub-list for extension type_name
+	79,  // [79:79] is the sub-list for extension extendee
+	0,   // [0:79] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_sandbox_proto_init() }

@@ -21,7 +21,8 @@
 //                         up to 139 lifetimes, 140-149 network policy; 153 volumes, 154 secrets
 //   ResumeSandboxRequest  100 recover
 //   DeleteSandboxRequest  100 keep_agents, 153 volumes
-//   ServiceSpec           100-105, 107, 110-111 the settings of CreateSpec with the same numbers; 150 volumes
+//   ServiceSpec           100-105, 107, 110-111 the settings of CreateSpec with the same numbers; 150 volumes,
+//                         151 secrets
 //
 // Enum values from 100 up reach only clients that send the metadata "agbox-contract: 100" with each call. For others PAUSED reads as
 // STOPPED (as READY while it is being stopped), and events of types from 100 up are left out of subscriptions; their sequences stay used.

@@ -24,6 +24,7 @@
 //	   ├──<name>.secret                                                daemon: Secret; the daemon's user only
 //	   ├──private                                                      daemon: the process of a container whose locks are not visible to the host
 //	   └──.<exec_id>.*.tmp                                             daemon
+//	<runRoot>/<16 hex>/services/<16 hex>/ /run/secrets/                (ro) daemon: values of the secrets of a service; in its container
 //	<runRoot>/<16 hex>/out/               /run/agbox/out/              (rw)
 //	├──agents/                                                         outboxes of agents; accessible by root only
 //	└──secrets/

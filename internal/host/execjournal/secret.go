@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -53,9 +54,49 @@ func ReadSecret(dirfd int, name string) (s Secret, err error) {
 	return s, nil
 }
 
-// PutSecret writes a secret for PID 1, which delivers it at once, or before anything of the sandbox runs. A crash leaves the old one or the
-// new one. Errors: invalid argument; not found before Prepare; unavailable.
-func (d *Dir) PutSecret(sandboxID, name string, s Secret) error {
+// ServiceSecrets returns the directory of the secrets of a service, and makes it if it is missing. Its container mounts it read-only. The
+// files in it are the values themselves, named by their targets. Errors: not found before Prepare; others.
+func (d *Dir) ServiceSecrets(sandboxID, service string) (string, error) {
+	if err := checkSandboxID(sandboxID); err != nil {
+		return "", err
+	}
+	dir := d.serviceSecrets(sandboxID, service)
+	if err := ensureDir(filepath.Dir(dir), 0o700); err != nil {
+		return "", err
+	}
+	return dir, ensureDir(dir, 0o755)
+}
+
+func (d *Dir) serviceSecrets(sandboxID, service string) string {
+	return filepath.Join(filepath.Dir(d.Paths(sandboxID).Ctl), "services", RunName(service)) // a name may be ".."
+}
+
+// serviceMode lets every user of a service's container read: which one its program runs as is not known.
+const serviceMode = 0o444
+
+func (d *Dir) putServiceSecret(sandboxID, service, file string, value []byte) error {
+	dir, err := d.ServiceSecrets(sandboxID, service)
+	if err != nil {
+		return err
+	}
+	return withDir(dir, func(fd int) error {
+		if err := Replace(fd, TempName(file, "secret"), file, value, serviceMode, true); err != nil {
+			return unavailablef("write the secret %s of service %s: %w", file, service, err)
+		}
+		return nil
+	})
+}
+
+// PutSecret writes a secret for PID 1, which delivers it at once, or before anything of the sandbox runs. With a service, name is the file
+// in its directory, and the target counts for nothing. A crash leaves the old one or the new one. Errors: invalid argument; not found
+// before Prepare; unavailable.
+func (d *Dir) PutSecret(sandboxID, service, name string, s Secret) error {
+	if !ValidExecID(name) {
+		return invalidf("%q is not the name of a secret", name)
+	}
+	if service != "" {
+		return d.putServiceSecret(sandboxID, service, name, s.Value)
+	}
 	s.Version = Version
 	data, err := Encode(s)
 	if err != nil {
@@ -80,8 +121,18 @@ func (d *Dir) PutSecret(sandboxID, name string, s Secret) error {
 }
 
 // Secret returns a secret as PutSecret left it. Errors: not found; others.
-func (d *Dir) Secret(sandboxID, name string) (s Secret, err error) {
+func (d *Dir) Secret(sandboxID, service, name string) (s Secret, err error) {
 	if err := checkIDs(sandboxID, name); err != nil {
+		return s, err
+	}
+	if service != "" {
+		err = withDir(d.serviceSecrets(sandboxID, service), func(fd int) error {
+			s.Value, err = ReadFile(fd, name, maxSecretFile)
+			return err
+		})
+		if errors.Is(err, fs.ErrNotExist) {
+			return s, notFoundf("secret %s of service %s: %w", name, service, err)
+		}
 		return s, err
 	}
 	err = withDir(d.execDir(sandboxID), func(fd int) error {
@@ -94,8 +145,24 @@ func (d *Dir) Secret(sandboxID, name string) (s Secret, err error) {
 	return s, err
 }
 
-// KeepSecrets removes all secrets but those named; PID 1 withdraws them. Idempotent.
-func (d *Dir) KeepSecrets(sandboxID string, names ...string) error {
+// KeepSecrets removes all secrets but those named; PID 1 withdraws those of the primary. Idempotent.
+func (d *Dir) KeepSecrets(sandboxID, service string, names ...string) error {
+	if err := checkSandboxID(sandboxID); err != nil {
+		return err
+	}
+	if service != "" {
+		return inDir(d.serviceSecrets(sandboxID, service), func(fd int) error {
+			for name, err := range entries(fd) {
+				if err == nil && !slices.Contains(names, name) {
+					err = unlinkAll(fd, name)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
 	return d.eachSecret(sandboxID, func(fd int, name string) error {
 		if slices.Contains(names, name) {
 			return nil
@@ -124,10 +191,21 @@ func (d *Dir) eachSecret(sandboxID string, fn func(fd int, name string) error) e
 	})
 }
 
-// SecretValues returns the values of a sandbox's secrets without final newlines, for redaction. It leaves out large ones and those that
-// can't be read.
-func (d *Dir) SecretValues(sandboxID string) map[string]string {
+// SecretValues returns the values of the secrets of a sandbox's primary or of a service, without final newlines, for redaction. It leaves
+// out large ones and those that can't be read.
+func (d *Dir) SecretValues(sandboxID, service string) map[string]string {
 	values := map[string]string{}
+	if service != "" {
+		_ = inDir(d.serviceSecrets(sandboxID, service), func(fd int) error {
+			for name := range entries(fd) {
+				if value, err := ReadFile(fd, name, maxRedactedBytes); err == nil {
+					values[name] = strings.TrimRight(string(value), "\r\n")
+				}
+			}
+			return nil
+		})
+		return values
+	}
 	_ = d.eachSecret(sandboxID, func(fd int, name string) error {
 		if s, err := ReadSecret(fd, name); err == nil && len(s.Value) <= maxRedactedBytes {
 			values[name] = strings.TrimRight(string(s.Value), "\r\n")

@@ -104,11 +104,30 @@ func unread(err error) string {
 	return fmt.Sprintf("can't be read by agboxd: %v", err)
 }
 
-// CheckSecrets checks the files of secrets on this host. It returns every broken one, in order. For refuses, see ReadSecret.
-func CheckSecrets(secrets []*agboxv1.SecretSpec, refuses func(resolved string) string) (broken validate.Errors) {
-	for _, s := range secrets {
-		_, _, why := ReadSecret(s.GetFile(), refuses)
-		addSource(&broken, "secrets["+s.GetName()+"].file", s.GetFile(), why)
+// CheckSecrets checks the files of the secrets of a spec on this host. It returns every broken one. For refuses, see ReadSecret. It leaves
+// out files for which known is true.
+func CheckSecrets(spec *agboxv1.CreateSpec, known func(file string) bool, refuses func(resolved string) string) (broken validate.Errors) {
+	check := func(prefix string, secrets []*agboxv1.SecretSpec) {
+		for _, s := range secrets {
+			if known(s.GetFile()) {
+				continue
+			}
+			_, _, why := ReadSecret(s.GetFile(), refuses)
+			addSource(&broken, prefix+"secrets["+s.GetName()+"].file", s.GetFile(), why)
+		}
+	}
+	check("", spec.GetSecrets())
+	for _, s := range spec.GetRequiredServices() {
+		check("required_services["+s.GetName()+"].", s.GetSecrets())
+	}
+	for _, s := range spec.GetOptionalServices() {
+		check("optional_services["+s.GetName()+"].", s.GetSecrets())
 	}
 	return broken
+}
+
+// SecretFiles returns the files of the secrets of a spec.
+func SecretFiles(spec *agboxv1.CreateSpec) (files []string) {
+	_ = CheckSecrets(spec, func(file string) bool { files = append(files, file); return true }, nil)
+	return files
 }

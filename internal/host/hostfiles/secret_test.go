@@ -70,7 +70,7 @@ func TestAPolicyJudgesTheFileThatASecretLeadsTo(t *testing.T) {
 			t.Errorf("%s: %q", path, why)
 		}
 	}
-	broken := hostfiles.CheckSecrets([]*agboxv1.SecretSpec{{Name: "a", File: link}}, refuses)
+	broken := hostfiles.CheckSecrets(&agboxv1.CreateSpec{Secrets: []*agboxv1.SecretSpec{{Name: "a", File: link}}}, func(string) bool { return false }, refuses)
 	if got := broken.Error(); !strings.HasPrefix(got, "secrets[a].file ") || strings.Contains(got, "s3cret") {
 		t.Error(got)
 	}

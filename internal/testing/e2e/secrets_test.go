@@ -47,7 +47,7 @@ func (d *daemon) shows(id, target, value string) time.Duration {
 	d.Helper()
 	began := time.Now()
 	d.eventually(target+" has the value", func() error {
-		if got := d.sh(id, "sha256sum < "+target); got != sum(value) {
+		if got := d.sh(id, "sha256sum < "+target+" || true"); got != sum(value) {
 			return fmt.Errorf("it has %s", got)
 		}
 		return nil
@@ -64,7 +64,8 @@ func (d *daemon) leaks(value string, texts ...string) {
 		}
 	}
 	err := filepath.WalkDir(d.home, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || !e.Type().IsRegular() || strings.HasSuffix(path, ".secret") || filepath.Base(filepath.Dir(path)) == execjournal.SecretsDir {
+		if err != nil || !e.Type().IsRegular() || strings.HasSuffix(path, ".secret") || filepath.Base(filepath.Dir(path)) == execjournal.SecretsDir ||
+			filepath.Base(filepath.Dir(filepath.Dir(path))) == "services" {
 			return nil //nolint:nilerr // sandboxes come and go
 		}
 		if data, err := os.ReadFile(path); err == nil && bytes.Contains(data, []byte(value)) {
@@ -186,6 +187,59 @@ func TestASecretIsReplacedInPlace(t *testing.T) {
 	if now := d.inspectIfThere(naming.Primary(id)).ID; now != container {
 		t.Errorf("the container was replaced")
 	}
+	d.remove(id)
+}
+
+// A service reads its secrets as whatever user its program has, and can change none.
+func TestSecretsOfAService(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, "", "")
+	source := newSecretFile(t, "value-1")
+	db := web("db", 0)
+	db.Secrets = []*agboxv1.SecretSpec{{Name: "password", File: source.path, Target: "/run/secrets/password"}}
+	spec := &agboxv1.CreateSpec{Image: baseImage, Security: &agboxv1.SecuritySpec{Profile: "hardened"}, RequiredServices: []*agboxv1.ServiceSpec{db}}
+	id := d.named("shop", spec)
+	d.await(id, ready)
+	container := naming.Service(id, "db")
+	shows := func(value string) {
+		t.Helper()
+		d.eventually("the service has "+value, func() error {
+			if got := d.docker("exec", "-u", "nobody", container, "sh", "-c", "sha256sum < /run/secrets/password; ls -A /run/secrets"); got != sum(value)+"password\n" {
+				return fmt.Errorf("it has %s", got)
+			}
+			return nil
+		})
+	}
+	shows("value-1")
+	d.docker("exec", "-u", "root", container, "sh", "-c", "echo forged > /run/secrets/password || touch /run/secrets/x || rm /run/secrets/password && exit 1; exit 0")
+	source.replace("value-2")
+	shows("value-2")
+	if got := d.sh(id, "ls -A /run/secrets 2>/dev/null || echo none"); got != "none\n" {
+		t.Errorf("the primary has the secrets of its service: %q", got)
+	}
+	was := d.inspectIfThere(container).ID
+	db.Secrets[0].Target = "/run/secrets/renamed"
+	d.update(id, spec)
+	d.eventually("the secret is renamed", func() error {
+		if got := d.docker("exec", container, "ls", "-A", "/run/secrets"); got != "renamed\n" {
+			return fmt.Errorf("there is %q", got)
+		}
+		return nil
+	})
+	if d.inspectIfThere(container).ID != was {
+		t.Error("the service was replaced")
+	}
+	d.stopBox(id)
+	d.await(id, stopped)
+	if err := os.Remove(source.path); err != nil {
+		t.Fatal(err)
+	}
+	d.restart()
+	d.agbox("resume", "shop", "--wait")
+	if got := d.agbox("describe", "shop"); !strings.Contains(got, "secret password of service db: ") || !strings.Contains(got, " at /run/secrets/renamed of service db") {
+		t.Error(got)
+	}
+	d.leaks("value-2", d.docker("inspect", container))
 	d.remove(id)
 }
 

@@ -84,13 +84,11 @@ func Normalize(spec *agboxv1.CreateSpec) *agboxv1.CreateSpec {
 	}
 	writeProtocols(out.GetPorts())
 	tidyVolumes(out.GetVolumes())
-	for _, s := range out.GetSecrets() {
-		tidy(&s.File)
-		tidy(&s.Target)
-	}
+	tidySecrets(out.GetSecrets())
 	for _, s := range slices.Concat(out.GetRequiredServices(), out.GetOptionalServices()) {
 		tidy(&s.WorkingDir)
 		tidyVolumes(s.GetVolumes())
+		tidySecrets(s.GetSecrets())
 		writeProtocols(s.GetPorts())
 	}
 	return out
@@ -99,6 +97,13 @@ func Normalize(spec *agboxv1.CreateSpec) *agboxv1.CreateSpec {
 func tidyVolumes(volumes []*agboxv1.VolumeSpec) {
 	for _, v := range volumes {
 		tidy(&v.Target)
+	}
+}
+
+func tidySecrets(secrets []*agboxv1.SecretSpec) {
+	for _, s := range secrets {
+		tidy(&s.File)
+		tidy(&s.Target)
 	}
 }
 

@@ -32,7 +32,7 @@ func checkFiles(errs *Errors, spec *agboxv1.CreateSpec) {
 	all.volumes(errs, "", spec.GetVolumes())
 	all.tools(errs, spec.GetBuiltinTools())
 	all.copies(errs, spec.GetCopies())
-	all.secrets(errs, spec.GetSecrets())
+	all.secrets(errs, "", spec.GetSecrets(), refusedSecret)
 	all.check(errs)
 }
 

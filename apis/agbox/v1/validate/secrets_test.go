@@ -13,6 +13,11 @@ func TestSecrets(t *testing.T) {
 		return &agboxv1.SecretSpec{Name: name, File: file, Target: target}
 	}
 	secrets := func(all ...*agboxv1.SecretSpec) *agboxv1.CreateSpec { return &agboxv1.CreateSpec{Secrets: all} }
+	service := func(all ...*agboxv1.SecretSpec) *agboxv1.CreateSpec {
+		db := healthy("db")
+		db.Secrets = all
+		return &agboxv1.CreateSpec{RequiredServices: []*agboxv1.ServiceSpec{db}}
+	}
 	for want, spec := range map[string]*agboxv1.CreateSpec{
 		"": secrets(secret("API_TOKEN", "/etc/a", "/run/secrets/a"), secret("b.c-d", "/etc/a", "/home/agbox/.netrc"), secret("later", "/etc/a", "")),
 		`secrets[0].name ".a" must be 1 to 63 ASCII letters`:                    secrets(secret(".a", "/a", "/x")),
@@ -35,6 +40,14 @@ func TestSecrets(t *testing.T) {
 		`secrets[a].target "/v/x" lies below "/v", the target of volumes[v]`: {
 			Volumes: []*agboxv1.VolumeSpec{{Name: "v", Target: "/v"}}, Secrets: []*agboxv1.SecretSpec{secret("a", "/a", "/v/x")},
 		},
+		`required_services[db].secrets[a].target "/etc/a" is not a file directly in /run/secrets`:           service(secret("a", "/a", "/etc/a")),
+		`required_services[db].secrets[a].target "/run/secrets/b/a" is not a file directly`:                 service(secret("a", "/a", "/run/secrets/b/a")),
+		`required_services[db].secrets[b].target "/run/secrets/a" is the target of required_services[db].s`: service(secret("a", "/a", "/run/secrets/a"), secret("b", "/a", "/run/secrets/a")),
+		`required_services[db].volumes[v].target "/run/secrets/v" lies in /run/secrets, where`: func() *agboxv1.CreateSpec {
+			s := service(secret("a", "/a", "/run/secrets/a"))
+			s.RequiredServices[0].Volumes = []*agboxv1.VolumeSpec{{Name: "v", Target: "/run/secrets/v"}}
+			return s
+		}(),
 	} {
 		spec.Image = "x"
 		if got := validate.Create(spec).Error(); want == "" && got != "" || !strings.HasPrefix(got, want) {

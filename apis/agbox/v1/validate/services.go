@@ -70,7 +70,16 @@ func checkServices(errs *Errors, spec *agboxv1.CreateSpec) {
 		checkContainer(errs, s.path+".", s.spec)
 		var all targets
 		all.volumes(errs, s.path+".", s.spec.GetVolumes())
+		if len(s.spec.GetSecrets()) > 0 {
+			all = append(all, target{path: ServiceSecrets, owner: s.path + ".secrets", field: s.path + ".secrets"})
+			for _, v := range all {
+				errs.addIf(v.path != ServiceSecrets && within(v.path, ServiceSecrets), v.field, "%s lies in %s, where the secrets are", short(v.path), ServiceSecrets)
+			}
+		}
 		all.check(errs)
+		var secrets targets
+		secrets.secrets(errs, s.path+".", s.spec.GetSecrets(), refusedServiceSecret)
+		secrets.check(errs)
 	}
 }
 

@@ -18,8 +18,8 @@ func Update(before, after *agboxv1.CreateSpec) (changed []string, limits bool, e
 		switch {
 		case c.field != nil && inPlace[c.field.FullName()] == limit:
 			limits = true
-		case c.field != nil && inPlace[c.field.FullName()] == delivered && len(before.GetSecrets()) == 0:
-			errs.add(c.Path, `can be changed in place only in a sandbox that has one: delete and recreate ("agbox apply --replace")`)
+		case c.field != nil && inPlace[c.field.FullName()] == delivered && c.Old == "":
+			errs.add(c.Path, `can be changed in place only where there is one already: delete and recreate ("agbox apply --replace")`)
 		case c.field == nil || !InPlace(c.field):
 			errs.add(c.Path, `cannot be changed in place: delete and recreate ("agbox apply --replace")`)
 		}
@@ -35,7 +35,7 @@ type effect int
 const (
 	recorded  effect = iota + 1 // nothing: it is read from the record when it matters
 	limit                       // the limits of containers that exist
-	delivered                   // files inside; a sandbox without any may have a container of a release that delivers none
+	delivered                   // files inside; a container of a spec without any may lack what delivers them
 )
 
 // inPlace has the fields of a spec and of its services that can change while the sandbox lives: the only table of them. Full names,
@@ -60,6 +60,7 @@ var inPlace = map[protoreflect.FullName]effect{
 	"agbox.v1.ServiceSpec.cpu_limit":      limit,
 	"agbox.v1.ServiceSpec.memory_limit":   limit,
 	"agbox.v1.ServiceSpec.pids_limit":     limit,
+	"agbox.v1.ServiceSpec.secrets":        delivered,
 }
 
 // InPlace reports whether a field of CreateSpec or ServiceSpec can change while the sandbox lives. Containers do not fix such a field,

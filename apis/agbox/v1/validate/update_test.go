@@ -146,12 +146,24 @@ func TestDiff(t *testing.T) {
 	}
 }
 
+func TestTheFirstSecretOfAServiceNeedsANewSandbox(t *testing.T) {
+	with, without := full(), full()
+	with.OptionalServices[0].Secrets = []*agboxv1.SecretSpec{{Name: "a", File: "/a", Target: "/run/secrets/a"}}
+	const path = "optional_services[x].secrets"
+	if changed, _, errs := validate.Update(without, with); !strings.HasPrefix(errs.Error(), path+" can be changed in place only where") || !slices.Equal(changed, []string{path}) {
+		t.Errorf("%q, %v", changed, errs)
+	}
+	if changed, _, errs := validate.Update(with, without); len(errs) > 0 || !slices.Equal(changed, []string{path}) {
+		t.Errorf("%q, %v", changed, errs)
+	}
+}
+
 // A sandbox without secrets may have a container of a release that delivers none.
 func TestTheFirstSecretNeedsANewSandbox(t *testing.T) {
 	before, after := full(), full()
 	before.Secrets = nil
 	changed, _, errs := validate.Update(before, after)
-	if want := `secrets can be changed in place only in a sandbox that has one: delete and recreate ("agbox apply --replace")`; errs.Error() != want || !slices.Equal(changed, []string{"secrets"}) {
+	if want := `secrets can be changed in place only where there is one already: delete and recreate ("agbox apply --replace")`; errs.Error() != want || !slices.Equal(changed, []string{"secrets"}) {
 		t.Errorf("%q, %v", changed, errs)
 	}
 }
