@@ -31,7 +31,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, id string) (queue.Result, er
 	}
 	r.beforeEngine(rec)
 	if rec.Standing == plan.Live {
-		r.o.Secrets.Want(id, sb.Spec)
+		r.o.Secrets.Want(sb)
 	}
 	r.freeSpace(rec)
 	run, why := r.mayJudge()
@@ -92,7 +92,6 @@ func (r *Reconciler) beforeEngine(rec plan.Record) {
 	}
 	if rec.Standing != plan.Live {
 		r.scratch.Forget(rec.ID)
-		r.o.Secrets.Forget(rec.ID)
 		r.o.Absences.Forget(rec.ID, rec.Objects)
 	}
 }

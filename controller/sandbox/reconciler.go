@@ -8,7 +8,6 @@ import (
 	"time"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
-	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/clock"
 	"github.com/agbox/agbox/controller/owned"
 	"github.com/agbox/agbox/controller/plan"
@@ -94,8 +93,7 @@ type AbsenceKeeper interface {
 
 // Secrets is *secret.Keeper.
 type Secrets interface {
-	Want(sandboxID string, spec *agboxv1.CreateSpec)
-	Forget(sandboxID string)
+	Want(sb store.Sandbox)
 	Deliver(sandboxID string) error
 }
 

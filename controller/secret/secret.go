@@ -15,11 +15,19 @@ import (
 
 	"github.com/containerd/errdefs"
 
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/internal/host/hostfiles"
 	"github.com/agbox/agbox/internal/wait"
+	"github.com/agbox/agbox/store"
 )
+
+// Store has the records of sandboxes.
+type Store interface {
+	LiveIDs() []string
+	Sandbox(ctx context.Context, id string) (store.Sandbox, error)
+}
 
 // Files are the secrets of sandboxes as PID 1 finds them.
 type Files interface {
@@ -31,6 +39,7 @@ type Files interface {
 
 // Options are the dependencies of a Keeper. All are required.
 type Options struct {
+	Store Store
 	Files Files
 	// Refuses returns why a sandbox may not have the file at a path without symbolic links, as the rest of a sentence, or "".
 	Refuses func(path string) string
@@ -129,35 +138,69 @@ func New(o Options) *Keeper {
 	return &Keeper{o: o, wake: make(chan struct{}, 1), of: map[string]*sandbox{}}
 }
 
-// Want sets the secrets of a live sandbox. It does no I/O.
-func (k *Keeper) Want(sandboxID string, spec *agboxv1.CreateSpec) {
-	wanted := secretsOf(spec)
+// Want sets the secrets of a live sandbox to those of its record. It does no I/O.
+func (k *Keeper) Want(sb store.Sandbox) {
+	wanted := wantedOf(sb)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	s := k.of[sandboxID]
-	if s != nil && slices.Equal(s.wanted, wanted) {
+	s := k.of[sb.ID]
+	switch {
+	case s == nil && len(wanted) == 0: // it had none since the last scan
 		return
+	case s == nil:
+		k.add(sb)
+	case slices.Equal(s.wanted, wanted):
+		return
+	default:
+		s.wanted = wanted
 	}
-	if s == nil {
-		var services []string
-		for _, svc := range slices.Concat(spec.GetRequiredServices(), spec.GetOptionalServices()) {
-			services = append(services, svc.GetName())
-		}
-		s = &sandbox{services: services, broken: map[secret]string{}, seen: map[secret]hostfiles.FileID{}}
-		k.of[sandboxID] = s
-	}
-	s.wanted = wanted
 	select {
 	case k.wake <- struct{}{}:
 	default: // it is awake
 	}
 }
 
-// Forget ends the delivery to a sandbox that is being removed.
-func (k *Keeper) Forget(sandboxID string) {
+// wantedOf returns the secrets that a sandbox should have: none once it is to be deleted.
+func wantedOf(sb store.Sandbox) []secret {
+	if sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_DELETE {
+		return nil
+	}
+	return secretsOf(sb.Spec)
+}
+
+// add makes the Keeper know a sandbox. The caller holds mu.
+func (k *Keeper) add(sb store.Sandbox) {
+	s := &sandbox{wanted: wantedOf(sb), broken: map[secret]string{}, seen: map[secret]hostfiles.FileID{}}
+	for _, svc := range slices.Concat(sb.Spec.GetRequiredServices(), sb.Spec.GetOptionalServices()) {
+		s.services = append(s.services, svc.GetName())
+	}
+	k.of[sb.ID] = s
+}
+
+// follow makes the Keeper know exactly the live sandboxes: a pass over one that is as wanted may never come.
+func (k *Keeper) follow(ctx context.Context) {
+	live := map[string]bool{}
+	for _, id := range k.o.Store.LiveIDs() {
+		live[id] = true
+		k.mu.Lock()
+		known := k.of[id] != nil
+		k.mu.Unlock()
+		if known {
+			continue
+		}
+		sb, err := k.o.Store.Sandbox(ctx, id)
+		if err != nil {
+			continue // deleted meanwhile, or damaged; the next scan tries again
+		}
+		k.mu.Lock()
+		if k.of[id] == nil { // otherwise a pass came first, whose record may be newer
+			k.add(sb)
+		}
+		k.mu.Unlock()
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	delete(k.of, sandboxID)
+	maps.DeleteFunc(k.of, func(id string, _ *sandbox) bool { return !live[id] })
 }
 
 // Deliver brings the secrets of a sandbox up to date. A source that can't be read leaves the value that was delivered last. Errors:
@@ -287,6 +330,7 @@ func (k *Keeper) Run(ctx context.Context) {
 
 // scan delivers to all sandboxes, and returns the directories in which a change may concern them.
 func (k *Keeper) scan(ctx context.Context) (dirs []string) {
+	k.follow(ctx)
 	k.mu.Lock()
 	ids := slices.Collect(maps.Keys(k.of))
 	paths := map[string]bool{}

@@ -16,6 +16,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/internal/host/hostfiles"
+	"github.com/agbox/agbox/store"
 )
 
 const box = "box-1"
@@ -28,6 +29,8 @@ type world struct {
 	source string
 	log    strings.Builder
 	refuse string
+	live   []string
+	sb     store.Sandbox
 }
 
 func newWorld(t *testing.T) *world {
@@ -43,8 +46,18 @@ func newWorld(t *testing.T) *world {
 }
 
 func (w *world) restart() {
-	w.Keeper = New(Options{Files: w.dir, Refuses: func(string) string { return w.refuse }, Logger: slog.New(slog.NewTextHandler(&w.log, nil))})
+	w.Keeper = New(Options{Store: w, Files: w.dir, Refuses: func(string) string { return w.refuse }, Logger: slog.New(slog.NewTextHandler(&w.log, nil))})
 }
+
+func (w *world) want(spec *agboxv1.CreateSpec) {
+	w.sb, w.live = store.Sandbox{ID: box, Spec: spec}, []string{box}
+	w.follow(w.Context())
+	w.Want(w.sb)
+}
+
+func (w *world) LiveIDs() []string { return w.live }
+
+func (w *world) Sandbox(context.Context, string) (store.Sandbox, error) { return w.sb, nil }
 
 func (w *world) write(text string) {
 	w.Helper()
@@ -88,7 +101,7 @@ func (w *world) deliver() {
 func TestASecretFollowsItsFile(t *testing.T) {
 	w := newWorld(t)
 	w.write("value-1")
-	w.Want(box, w.spec("/run/secrets/token"))
+	w.want(w.spec("/run/secrets/token"))
 	w.deliver()
 	w.has("/run/secrets/token", "value-1")
 	w.write("value-2") // of the same size, within one tick of the clock
@@ -103,11 +116,11 @@ func TestASecretFollowsItsFile(t *testing.T) {
 	if got := w.Problems(box); len(got) != 1 || !strings.Contains(got[0], "does not exist on this host; the sandbox keeps the last value") || w.Unreadable() != 1 {
 		t.Error(got)
 	}
-	w.Want(box, w.spec("/etc/token"))
+	w.want(w.spec("/etc/token"))
 	w.deliver()
 	w.has("/etc/token", "value-2")
 	w.restart()
-	w.Want(box, w.spec("/etc/token"))
+	w.want(w.spec("/etc/token"))
 	w.deliver()
 	w.has("/etc/token", "value-2")
 	w.write("value-3")
@@ -122,7 +135,7 @@ func TestASecretFollowsItsFile(t *testing.T) {
 	w.deliver()
 	w.has("/etc/token", "value-3")
 
-	w.Want(box, &agboxv1.CreateSpec{})
+	w.want(&agboxv1.CreateSpec{})
 	w.deliver()
 	w.has("", "")
 	if got := w.Problems(box); got != nil || w.Unreadable() != 0 {
@@ -132,7 +145,7 @@ func TestASecretFollowsItsFile(t *testing.T) {
 
 func TestASecretWithoutAnyValueIsAnError(t *testing.T) {
 	w := newWorld(t)
-	w.Want(box, w.spec("/t"))
+	w.want(w.spec("/t"))
 	if err := w.Deliver(box); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "does not exist") {
 		t.Error(err)
 	}
@@ -146,7 +159,8 @@ func TestASecretWithoutAnyValueIsAnError(t *testing.T) {
 	if err := w.Deliver(box); !errdefs.IsNotFound(err) {
 		t.Error(err)
 	}
-	w.Forget(box)
+	w.live = nil
+	w.scan(t.Context()) // it is not live any more
 	if err := w.Deliver(box); err != nil {
 		t.Error(err)
 	}
@@ -172,13 +186,13 @@ func TestASecretThatWasBeingWritten(t *testing.T) {
 	}
 	leave()
 	w.write("value-1")
-	w.Want(box, w.spec("/t"))
+	w.want(w.spec("/t"))
 	w.deliver()
 	w.has("/t", "value-1")
 	gone()
 	leave()
 	w.restart()
-	w.Want(box, &agboxv1.CreateSpec{}) // removed by an update before the kill
+	w.want(&agboxv1.CreateSpec{}) // removed by an update before the kill
 	w.deliver()
 	w.has("", "")
 	gone()
@@ -213,6 +227,7 @@ func TestRunDeliversWithinTwoSeconds(t *testing.T) {
 	}
 	defer watch.Close()
 	w.o.Watch = watch
+	w.live, w.sb = []string{box}, store.Sandbox{ID: box, Spec: w.spec("/t")} // no pass comes
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); w.Keeper.Run(ctx) }()
@@ -229,7 +244,6 @@ func TestRunDeliversWithinTwoSeconds(t *testing.T) {
 		}
 		t.Errorf("no %s", value)
 	}
-	w.Want(box, w.spec("/t"))
 	within("value-1")
 	swap("2")
 	within("value-2")
@@ -263,7 +277,7 @@ func TestSecretsOfServicesAreFiles(t *testing.T) {
 		}
 		return names
 	}
-	w.Want(box, spec("/run/secrets/a"))
+	w.want(spec("/run/secrets/a"))
 	w.deliver()
 	if info, err := os.Stat(filepath.Join(dir, "a")); err != nil || info.Mode() != 0o444 || files() != "a " {
 		t.Errorf("%v, %v, %q", info, err, files())
@@ -272,13 +286,13 @@ func TestSecretsOfServicesAreFiles(t *testing.T) {
 		t.Error(got)
 	}
 	w.restart() // after an update that no pass has seen
-	w.Want(box, spec("/run/secrets/b"))
+	w.want(spec("/run/secrets/b"))
 	w.deliver()
 	if files() != "b " {
 		t.Error(files())
 	}
 	w.restart()
-	w.Want(box, spec())
+	w.want(spec())
 	w.deliver()
 	if files() != "" {
 		t.Error(files())
