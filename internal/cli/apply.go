@@ -42,8 +42,8 @@ the new sandbox with their conversations. If apply is interrupted, apply again. 
 sandbox_id, which moves the agent; for any other change --replace recreates the agent without its conversation. Sandboxes are applied
 before agents, in any order of the manifests.
 
-Sources of mounts and copies are paths on the host of the daemon, and built-in tools use the files of its user. With a host ssh:// or tcp://
-they must be absolute: "~" is refused.
+Sources of mounts and copies, and files of secrets, are paths on the host of the daemon, and built-in tools use the files of its user. With
+a host ssh:// or tcp:// they must be absolute: "~" is refused.
 
 With --prune, and after everything was applied and with --wait is ready, the sandboxes and agents that -l or --all select and the manifests lack
 are deleted. Those without a name and those of "agbox run" stay. Agents in a pruned sandbox that are not selected are kept with their
