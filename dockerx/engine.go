@@ -53,6 +53,7 @@ type Engine struct {
 	pulls    *flight.Group[Image, PullProgress]
 	run      runSource
 	freezer  hostFreezer
+	usage    usageReader
 }
 
 // New returns an Engine without dialling. Errors: ErrInvalidArgument for an invalid option.
@@ -73,6 +74,7 @@ func New(o Options) (*Engine, error) {
 	}
 	e := &Engine{
 		o: o, host: host, subnets: subnets, routes: hostRoutes, run: hostRunSource, freezer: theHostFreezer,
+		usage: usageReader{proc: theHostFreezer.proc, cgroup: theHostFreezer.cgroup},
 		pulls: flight.NewGroup[Image, PullProgress](),
 	}
 	return e, e.dialer()

@@ -29,6 +29,7 @@ type Subject interface {
 	PauseContainer(ctx context.Context, id string) error
 	UnpauseContainer(ctx context.Context, id string) error
 	UpdateContainer(ctx context.Context, id string, limits dockerx.Limits) error
+	Usage(ids []string) map[string]dockerx.Usage
 
 	StatPath(ctx context.Context, id, name string) (dockerx.PathInfo, error)
 	ReadLogs(ctx context.Context, id string, tail int) ([]dockerx.LogRecord, error)
@@ -80,6 +81,7 @@ func Conform(t *testing.T, newEngine func(testing.TB) Subject) {
 		{"invalid container specs are refused", checkRefusals},
 		{"a container without a network has none", checkNoNetwork},
 		{"limits are set, changed and removed", checkLimits},
+		{"the usage of containers is read while they run", checkUsage},
 		{"ports are published while a container runs, and each once", checkPorts},
 		{"a container is frozen and thawed", checkPause},
 		{"a frozen container can be stopped, killed and removed", checkEndOfFrozen},

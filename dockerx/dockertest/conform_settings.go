@@ -1,8 +1,10 @@
 package dockertest
 
 import (
+	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -15,6 +17,35 @@ func (w *world) wantLimits(id string, want dockerx.Limits) {
 	if got := w.inspect(id).Limits; got != want {
 		w.Errorf("limits %+v, want %+v", got, want)
 	}
+}
+
+func checkUsage(w *world) {
+	spec := w.spec("", "")
+	spec.Limits = dockerx.Limits{MemoryBytes: 64 << 20, Pids: 50}
+	id, idle := w.create(spec), w.create(w.spec("-idle", ""))
+	asked := []string{id, idle, strings.Repeat("0", 64)}
+	want := func(running bool) {
+		w.Helper()
+		w.eventually(fmt.Sprintf("usage of a container, running %t", running), func() bool { // cgroups may go a moment after the engine's answer
+			all := w.e.Usage(asked)
+			_, ok := all[id]
+			return ok == running && len(all) <= 1
+		})
+	}
+	want(false)
+	w.ok(w.e.StartContainer(w.ctx, id))
+	want(true)
+	u := w.e.Usage(asked)[id]
+	if u.Pids < 1 || u.PidsLimit != 50 || u.MemoryBytes == 0 || u.MemoryLimitBytes != 64<<20 || u.CPU <= 0 {
+		w.Errorf("usage: %+v", u)
+	}
+	w.ok(w.e.PauseContainer(w.ctx, id))
+	want(true)
+	w.ok(w.e.UnpauseContainer(w.ctx, id))
+	w.ok(w.e.StopContainer(w.ctx, id, time.Second))
+	want(false)
+	w.ok(w.e.StartContainer(w.ctx, id))
+	want(true)
 }
 
 func checkLimits(w *world) {

@@ -26,6 +26,22 @@ func (f *Fake) SetInfo(edit func(*dockerx.Info)) {
 	f.do(func() { f.editInfo = edit })
 }
 
+// Usage implements Subject. Each running container uses CPU since its start, one process and 1 MiB.
+func (f *Fake) Usage(ids []string) map[string]dockerx.Usage {
+	out := map[string]dockerx.Usage{}
+	f.do(func() {
+		for _, id := range ids {
+			if c, err := f.find(id); err == nil && c.detail.Running && c.detail.ID == id {
+				l := c.detail.Limits
+				out[id] = dockerx.Usage{
+					CPU: f.clock().Sub(c.detail.StartedAt) + 1, MemoryBytes: 1 << 20, MemoryLimitBytes: uint64(l.MemoryBytes), Pids: 1, PidsLimit: uint64(l.Pids),
+				}
+			}
+		}
+	})
+	return out
+}
+
 // info is called with mu held.
 func (f *Fake) info() dockerx.Info {
 	info := dockerx.Info{
