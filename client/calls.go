@@ -75,6 +75,11 @@ func (c *Client) DeleteSandboxWith(ctx context.Context, req *agboxv1.DeleteSandb
 	return request(ctx, c, c.sandboxes.DeleteSandbox, req)
 }
 
+// Stats reads what these sandboxes use, or without IDs what all that run use.
+func (c *Client) Stats(ctx context.Context, sandboxIDs ...string) (*agboxv1.GetStatsResponse, error) {
+	return read(ctx, c, c.sandboxes.GetStats, &agboxv1.GetStatsRequest{SandboxIds: sandboxIDs})
+}
+
 // ListVolumes reads the named volumes of a sandbox name, or of all names if it is empty.
 func (c *Client) ListVolumes(ctx context.Context, sandboxName string) ([]*agboxv1.Volume, error) {
 	resp, err := read(ctx, c, c.sandboxes.ListVolumes, &agboxv1.ListVolumesRequest{SandboxName: sandboxName})

@@ -53,6 +53,7 @@ type Config struct {
 	Socket    Socket    `toml:"socket"`
 	TCP       TCP       `toml:"tcp"`
 	HTTP      HTTP      `toml:"http"`
+	Metrics   Metrics   `toml:"metrics"`
 	Docker    Docker    `toml:"docker"`
 	Runtime   Runtime   `toml:"runtime"`
 	Mounts    Mounts    `toml:"mounts"`
@@ -91,6 +92,11 @@ type TCP struct {
 // HTTP configures /metrics, /healthz and /readyz.
 type HTTP struct {
 	Listen string `toml:"listen"`
+}
+
+// Metrics configures what /metrics has.
+type Metrics struct {
+	MaxSandboxes int `toml:"max_sandboxes"`
 }
 
 // Docker configures the engine.
@@ -178,9 +184,10 @@ type Log struct {
 // Default returns the configuration of a daemon without a file. It is valid.
 func Default() Config {
 	return Config{
-		TCP:    TCP{Clients: []string{}}, // never nil: Config is compared
-		HTTP:   HTTP{Listen: "127.0.0.1:9478"},
-		Docker: Docker{SubnetPool: netip.MustParsePrefix("10.213.0.0/16"), PullTimeout: 10 * time.Minute},
+		TCP:     TCP{Clients: []string{}}, // never nil: Config is compared
+		HTTP:    HTTP{Listen: "127.0.0.1:9478"},
+		Metrics: Metrics{MaxSandboxes: 100},
+		Docker:  Docker{SubnetPool: netip.MustParsePrefix("10.213.0.0/16"), PullTimeout: 10 * time.Minute},
 		Runtime: Runtime{
 			IdleTTL:           30 * time.Minute,
 			EventRetentionTTL: 168 * time.Hour,

@@ -272,6 +272,7 @@ func TestValidateEachKey(t *testing.T) {
 		{"runtime.stop_grace", func(c *Config) { c.Runtime.StopGrace = 2 * time.Hour }},
 		{"runtime.cancel_grace", func(c *Config) { c.Runtime.CancelGrace = -1 }},
 		{"runtime.resync_interval", func(c *Config) { c.Runtime.ResyncInterval = 999 * time.Millisecond }},
+		{"metrics.max_sandboxes", func(c *Config) { c.Metrics.MaxSandboxes = 1001 }},
 		{"runtime.workers", func(c *Config) { c.Runtime.Workers = 65 }},
 		{"runtime.orphan_sweep", func(c *Config) { c.Runtime.OrphanSweep = "dryrun" }},
 		{"artifacts.exec_output_root", func(c *Config) { c.Artifacts.ExecOutputRoot = "logs" }},

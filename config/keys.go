@@ -39,6 +39,9 @@ var table = []Key{
 	{"http.listen", false, `The address of /metrics, /healthz and /readyz. Keep it on loopback: there is no password. ` +
 		`If the port is in use, the daemon starts without it and tries again.`, listenRule},
 
+	{"metrics.max_sandboxes", true, `The most READY and PAUSED sandboxes for which /metrics has the CPU, memory, processes and I/O of each. With more it has those of none, and ` +
+		`agboxd_sandbox_metrics_omitted has their number.`, bounded(1, 1000, "never")},
+
 	{"docker.host", false, `The engine. Empty: $DOCKER_HOST, else /var/run/docker.sock.`, engineRule},
 	{"docker.subnet_pool", false, `The IPv4 block of the networks of sandboxes. It must not be in use on this host.`, subnetRule},
 	{"docker.pull_timeout", false, `How long the pull of one image may take.`, bounded(time.Second, 24*time.Hour, "")},

@@ -25,6 +25,7 @@ import (
 	"github.com/agbox/agbox/controller/quota"
 	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/controller/secret"
+	"github.com/agbox/agbox/controller/usage"
 	"github.com/agbox/agbox/controller/volume"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/clockjump"
@@ -84,6 +85,7 @@ type Controller struct {
 	*inspect.Collector
 	*agent.Drainer
 	*volume.Keeper
+	*usage.Meter
 
 	cfg      Config
 	settings atomic.Pointer[Settings]
@@ -159,6 +161,7 @@ func New(cfg Config) *Controller {
 	c.reader = c.sandboxes.Reader()
 	c.execs = c.newExecs()
 	c.Explainer, c.Collector, c.Keeper = c.newExplainer(), c.newCollector(), c.newVolumes()
+	c.Meter = usage.New(usage.Options{List: cfg.Store.List, Sandbox: cfg.Store.Sandbox, Read: cfg.Engine.Usage})
 	cfg.Store.OnCommit(c.committed)
 	return c
 }

@@ -44,6 +44,7 @@ type Engine interface {
 	sandbox.ContainerEngine
 	enginelink.Engine
 	owned.Engine
+	Usage(containerIDs []string) map[string]dockerx.Usage
 	InspectNetwork(ctx context.Context, id string) (dockerx.Network, error)
 }
 

@@ -138,7 +138,7 @@ func (w *world) start() error {
 	}
 	server := server.New(server.Deps{
 		Backup: backups.Write, Explain: ctl.Explain, ExplainAgent: ctl.ExplainAgent, CollectGarbage: ctl.CollectGarbage,
-		Volumes: ctl.Volumes, RemoveVolume: ctl.RemoveVolume,
+		Stats: ctl.Stats, Volumes: ctl.Volumes, RemoveVolume: ctl.RemoveVolume,
 		Store: st, Logs: execs.LogPaths, Status: ctl.Status, Engine: ctl.EngineProblem, ConfirmEngine: ctl.ConfirmEngine,
 		MainLogs: execs.MainLogPaths, ServiceLog: ctl.ServiceLog, Ports: ctl.Ports, EngineRefuses: ctl.EngineRefuses,
 		AgentStatus: ctl.AgentStatus, Drainer: drainer{ctl}, DrainWait: func() time.Duration { return time.Minute },

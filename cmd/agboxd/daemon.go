@@ -31,6 +31,7 @@ import (
 	"github.com/agbox/agbox/config"
 	"github.com/agbox/agbox/controller"
 	"github.com/agbox/agbox/controller/agent"
+	"github.com/agbox/agbox/controller/exec"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/dockerx"
@@ -170,6 +171,7 @@ func assemble(ctx context.Context, cfg config.Config, paths config.Paths, o opti
 	d.dataDir, d.coverDir, d.places = paths.DataDir, coverDir, newPlaces(cfg, paths, o.configFile)
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	d.metrics = metrics.New(d.registry, metricSets())
+	d.metrics.Build(version)
 	d.metrics.ConfigLoaded(time.Now())
 	if d.clock, err = hostclock.Open(); err != nil {
 		return nil, err
@@ -260,7 +262,7 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	d.backups = d.newMaker(paths)
 	d.api = server.New(server.Deps{
 		Backup: d.backups.Write, Explain: d.ctl.Explain, ExplainAgent: d.ctl.ExplainAgent, CollectGarbage: d.ctl.CollectGarbage,
-		Volumes: d.ctl.Volumes, RemoveVolume: d.ctl.RemoveVolume,
+		Stats: d.ctl.Stats, Volumes: d.ctl.Volumes, RemoveVolume: d.ctl.RemoveVolume,
 		Store: d.store, Logs: d.execs.LogPaths, MainLogs: d.execs.MainLogPaths, ServiceLog: d.ctl.ServiceLog, Nameless: d.execs.Nameless, Status: d.ctl.Status, Engine: d.ctl.EngineProblem,
 		Drainer: d.ctl, DrainWait: func() time.Duration { return d.current.Load().Drain.Wait }, AgentStatus: d.ctl.AgentStatus, NoRoom: d.disk.NoRoom,
 		Rules: d.rulesNow, SecretProblems: d.ctl.SecretProblems,
@@ -269,7 +271,7 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 		Observe: func(method string, code codes.Code, took time.Duration) { m.RPC(method, code.String(), took) },
 	})
 	metrics.Export(d.registry, metrics.Live{
-		OverQuota: d.ctl.OverQuota, UnreadableSecrets: d.ctl.UnreadableSecrets, Vanished: d.ctl.Held, LogWhole: d.store.LogWhole, AgentsInNeed: d.agentsInNeed,
+		OverQuota: d.ctl.OverQuota, UnreadableSecrets: d.ctl.UnreadableSecrets, Vanished: d.ctl.Held, LogWhole: d.store.LogWhole, AgentsInNeed: d.agentsInNeed, Usage: d.usage,
 		Sandboxes: byState(sandboxstate.Live(), d.store.CountByState), Agents: byState(agentStates, d.store.CountAgentsByState),
 	})
 	if err := d.listenTCP(); err != nil {
@@ -535,7 +537,7 @@ func (d *daemon) agentsInNeed() (n int) {
 func metricSets() metrics.Sets {
 	sets := metrics.Sets{
 		Loops:     []string{controller.LoopSandboxes, controller.LoopExecs, controller.LoopAgents, controller.LoopDrain},
-		EngineOps: dockerx.Ops(), Disks: diskNames(),
+		EngineOps: dockerx.Ops(), Disks: diskNames(), ExecStates: exec.EndStates(),
 	}
 	for _, phase := range []agboxv1.DrainPhase{
 		agboxv1.DrainPhase_DRAIN_PHASE_WAITING, agboxv1.DrainPhase_DRAIN_PHASE_SAVING, agboxv1.DrainPhase_DRAIN_PHASE_DONE,

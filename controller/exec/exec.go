@@ -7,6 +7,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -133,10 +135,30 @@ func (r *Reconciler) recordEnd(ctx context.Context, ex store.Exec, end *storev1.
 		return fmt.Errorf("record the end: %w", err)
 	}
 	r.cfg.Metrics.LogDropped(end.GetStdoutDroppedBytes() + end.GetStderrDroppedBytes())
+	if _, _, agent := execid.OfAgent(ex.ID); !agent {
+		r.cfg.Metrics.ExecEnded(endState(end), ranFor(end))
+	}
 	r.cfg.Logger.Info("exec ended", "sandbox_id", ex.SandboxID, "exec_id", ex.ID,
 		"state", agboxv1.ExecState(end.GetState()).String(), "error_code", end.GetErrorCode())
 	r.enqueueSandbox(ctx, ex.SandboxID)
 	return nil
+}
+
+// EndStates are the states in which execs end, as metrics name them.
+func EndStates() []string { return slices.Sorted(maps.Values(endStates)) }
+
+var endStates = map[agboxv1.ExecState]string{
+	agboxv1.ExecState_EXEC_STATE_FINISHED: "finished", agboxv1.ExecState_EXEC_STATE_FAILED: "failed", agboxv1.ExecState_EXEC_STATE_CANCELLED: "cancelled",
+}
+
+func endState(end *storev1.ExecEnd) string { return endStates[agboxv1.ExecState(end.GetState())] }
+
+// ranFor returns the run time of an exec; 0: it had not started.
+func ranFor(end *storev1.ExecEnd) time.Duration {
+	if end.GetStartedAt() == 0 {
+		return 0
+	}
+	return time.Duration(max(end.GetEndedAt()-end.GetStartedAt(), 1))
 }
 
 // enqueueSandbox enqueues the sandbox of an ended exec: at once if a stop or a delete may wait for the end, else for the time when the idle

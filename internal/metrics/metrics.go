@@ -1,8 +1,9 @@
-// Package metrics defines the metrics that agboxd exports to Prometheus. Every label value is of a fixed set, and every
-// combination exists from the start with 0, so that an alert on the first error works.
+// Package metrics defines the metrics that agboxd exports to Prometheus. Except for the usage of single sandboxes and the build, every label
+// value is of a fixed set, and every combination exists from the start with 0, so that an alert on the first error works.
 package metrics
 
 import (
+	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,6 +20,7 @@ const (
 
 // Metrics are the daemon's own metrics. The zero value is not usable; see New.
 type Metrics struct {
+	build       *prometheus.GaugeVec
 	passes      *prometheus.CounterVec
 	passSeconds *prometheus.HistogramVec
 	steps       *prometheus.CounterVec
@@ -29,6 +31,8 @@ type Metrics struct {
 	writes      prometheus.Counter
 	rpcs        *prometheus.CounterVec
 	rpcSeconds  prometheus.Histogram
+	execs       *prometheus.CounterVec
+	execSeconds prometheus.Histogram
 	orphans     prometheus.Counter
 	dropped     prometheus.Counter
 	unknown     prometheus.Gauge
@@ -64,6 +68,8 @@ type Sets struct {
 	EngineOps []string
 	// RebuildSources are the sources that records are rebuilt from.
 	RebuildSources []string
+	// ExecStates are the states in which execs end.
+	ExecStates []string
 	// Disks are the names of the watched disks.
 	Disks []string
 	// DrainPhases are the phases of a drain.
@@ -78,6 +84,8 @@ var (
 	results = []string{ResultDone, ResultLater, ResultTerminal, ResultError, ResultPanic}
 	// seconds are buckets from one fsync (1 ms) to a pull (minutes).
 	seconds = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
+	// runTimes are buckets from a small program (10 ms) to a day.
+	runTimes = []float64{.01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400}
 )
 
 // New registers all metrics on reg. It panics if one of them is registered already.
@@ -89,16 +97,19 @@ func New(reg prometheus.Registerer, sets Sets) *Metrics {
 
 func (f *factory) metrics() *Metrics {
 	return &Metrics{
+		build:        f.gauges("agboxd_build_info", "Always 1, with the version of agboxd and of Go.", "version", "goversion"),
 		passes:       f.counters("agboxd_reconcile_total", "Reconcile passes by loop and result.", "loop", "result"),
 		passSeconds:  f.histograms("agboxd_reconcile_seconds", "Time of a reconcile pass.", "loop"),
 		steps:        f.counters("agboxd_steps_total", "Executed reconcile steps by step and result.", "step", "result"),
 		engine:       f.counters("agboxd_engine_calls_total", "Engine calls by operation and result.", "op", "result"),
 		engineSecs:   f.histograms("agboxd_engine_call_seconds", "Time of an engine call.", "op"),
 		commits:      f.counters("agboxd_store_commits_total", "Store transactions by result.", "result"),
-		commitSecs:   f.histogram("agboxd_store_commit_seconds", "Time of a store transaction, fsync included."),
+		commitSecs:   f.histogram("agboxd_store_commit_seconds", "Time of a store transaction, fsync included.", seconds),
 		writes:       f.counter("agboxd_store_writes_total", "Accepted writes; several share one transaction."),
 		rpcs:         f.counters("agboxd_rpcs_total", "RPCs by method and code.", "method", "code"),
-		rpcSeconds:   f.histogram("agboxd_rpc_seconds", "Time of a unary RPC."),
+		rpcSeconds:   f.histogram("agboxd_rpc_seconds", "Time of a unary RPC.", seconds),
+		execs:        f.counters("agboxd_execs_total", "Ended execs by state, without the processes of agents.", "state"),
+		execSeconds:  f.histogram("agboxd_exec_seconds", "Run time of the ended execs that had started, without the processes of agents.", runTimes),
 		orphans:      f.counter("agboxd_orphans_removed_total", "Docker objects of deleted sandboxes that were removed."),
 		dropped:      f.counter("agboxd_exec_log_dropped_bytes_total", "Bytes of execs' output dropped because of exec_log_max_bytes."),
 		unknown:      f.gauge("agboxd_unknown_sandboxes", "Sandbox IDs on Docker objects that were never in the store."),
@@ -116,7 +127,7 @@ func (f *factory) metrics() *Metrics {
 		released:     f.counter("agboxd_disk_ballast_released_total", "Pieces of the ballast that were released because a commit found the disk full."),
 		drains:       f.counters("agboxd_drain_phases_total", "Drain phases entered, by phase.", "phase"),
 		prompts:      f.counter("agboxd_agent_prompts_total", "Prompts written to agents' inboxes, redeliveries included."),
-		turnSeconds:  f.histogram("agboxd_agent_turn_seconds", "Time from a prompt to its result."),
+		turnSeconds:  f.histogram("agboxd_agent_turn_seconds", "Time from a prompt to its result.", seconds),
 		agentChanges: f.counters("agboxd_agent_transitions_total", "State changes of agents by trigger.", "trigger"),
 		queue:        newQueueMetrics(f),
 		clockJumps:   f.counters("agboxd_clock_jumps_total", "Jumps of the wall clock, suspends of the host, and boots with an unsynchronised clock, by kind.", "kind"),
@@ -129,6 +140,7 @@ func (m *Metrics) zero(sets Sets) {
 		each(m.passes, sets.Loops, r)
 	}
 	each(m.passSeconds, sets.Loops)
+	each(m.execs, sets.ExecStates)
 	each(m.diskFree, sets.Disks)
 	each(m.diskLow, sets.Disks)
 	each(m.drains, sets.DrainPhases)
@@ -148,6 +160,17 @@ func (m *Metrics) zero(sets Sets) {
 func each[M any](vec interface{ WithLabelValues(...string) M }, values []string, others ...string) {
 	for _, value := range values {
 		vec.WithLabelValues(append([]string{value}, others...)...)
+	}
+}
+
+// Build records the version of agboxd.
+func (m *Metrics) Build(version string) { m.build.WithLabelValues(version, runtime.Version()).Set(1) }
+
+// ExecEnded counts the end of an exec in one of the states of Sets. ran is its run time; 0: it had not started.
+func (m *Metrics) ExecEnded(state string, ran time.Duration) {
+	m.execs.WithLabelValues(state).Inc()
+	if ran > 0 {
+		m.execSeconds.Observe(ran.Seconds())
 	}
 }
 
@@ -294,6 +317,16 @@ type Live struct {
 	Sandboxes, Agents func() map[string]int
 	// AgentsInNeed is the number of agents that do not restart until a user starts them.
 	AgentsInNeed func() int
+	// Usage returns what each running sandbox uses, or, if they are too many, only their number.
+	Usage func() (used []SandboxUsage, omitted int)
+}
+
+// SandboxUsage is what the containers of one sandbox use together.
+type SandboxUsage struct {
+	ID, Name   string
+	CPUSeconds float64
+	// MemoryLimitBytes is 0 if a container has no limit.
+	MemoryBytes, MemoryLimitBytes, Pids, ReadBytes, WrittenBytes float64
 }
 
 // Export registers the metrics of the numbers that are read when they are scraped.
@@ -309,6 +342,7 @@ func (f *factory) export(l Live) {
 	f.scraped("agboxd_agents_need_attention", "Agents that failed to start too often and are not restarted.", func() float64 { return float64(l.AgentsInNeed()) })
 	f.byState("agboxd_sandboxes", "Sandboxes by state.", l.Sandboxes)
 	f.byState("agboxd_agents", "Agents by state.", l.Agents)
+	f.usage(l.Usage)
 }
 
 func (f *factory) byState(name, help string, count func() map[string]int) {
@@ -380,7 +414,7 @@ func (f *factory) histograms(name, help string, labels ...string) *prometheus.Hi
 	return register(f, prometheus.NewHistogramVec(opts, labels), "histogram", name, help, labels)
 }
 
-func (f *factory) histogram(name, help string) prometheus.Histogram {
-	opts := prometheus.HistogramOpts{Name: name, Help: help, Buckets: seconds}
+func (f *factory) histogram(name, help string, buckets []float64) prometheus.Histogram {
+	opts := prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}
 	return register(f, prometheus.NewHistogram(opts), "histogram", name, help, nil)
 }

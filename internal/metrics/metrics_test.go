@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -33,7 +34,7 @@ func gather(t *testing.T, reg *prometheus.Registry) map[string]float64 {
 
 func TestEveryKnownLabelValueStartsWithZero(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	New(reg, Sets{Loops: []string{"boxes"}, Steps: []string{"jump"}, EngineOps: []string{"list"}, AgentTriggers: []string{"spawn"}})
+	New(reg, Sets{Loops: []string{"boxes"}, ExecStates: []string{"failed"}, Steps: []string{"jump"}, EngineOps: []string{"list"}, AgentTriggers: []string{"spawn"}})
 	samples := gather(t, reg)
 	for _, key := range []string{
 		"agboxd_reconcile_total{loop=boxes,result=done}",
@@ -42,6 +43,8 @@ func TestEveryKnownLabelValueStartsWithZero(t *testing.T) {
 		"agboxd_engine_calls_total{op=list,result=error}",
 		"agboxd_store_commits_total{result=error}",
 		"agboxd_agent_transitions_total{trigger=spawn}",
+		"agboxd_execs_total{state=failed}",
+		"agboxd_exec_seconds{}",
 		"agboxd_agent_prompts_total{}",
 		"agboxd_agent_turn_seconds{}",
 	} {
@@ -67,12 +70,17 @@ func TestCountersAndGauges(t *testing.T) {
 	m.EngineUp(true)
 	m.ConfigLoaded(time.Unix(2000, 0))
 	m.ConfigReloaded(fault)
+	m.Build("v1")
 	Export(reg, Live{
 		OverQuota: func() int { return 6 }, UnreadableSecrets: func() int { return 7 }, Vanished: func() int { return 4 }, LogWhole: func() bool { return true }, AgentsInNeed: func() int { return 5 },
 		Sandboxes: func() map[string]int { return map[string]int{"ready": 3, "failed": 0} },
 		Agents:    func() map[string]int { return map[string]int{"busy": 2, "pending": 0} },
+		Usage:     func() ([]SandboxUsage, int) { return nil, 0 },
 	})
 	samples := gather(t, reg)
+	if key := "agboxd_build_info{goversion=" + runtime.Version() + ",version=v1}"; samples[key] != 1 {
+		t.Errorf("%s is %v, want 1", key, samples[key])
+	}
 	for key, want := range map[string]float64{
 		"agboxd_sandboxes_vanished{}":                    4,
 		"agboxd_sandboxes_over_quota{}":                  6,
@@ -116,5 +124,37 @@ func TestQueuesReportUnderTheirUsualNames(t *testing.T) {
 	samples := gather(t, reg)
 	if samples["workqueue_adds_total{name=boxes}"] != 1 || samples["workqueue_depth{name=boxes}"] != 1 {
 		t.Errorf("got %v", samples)
+	}
+}
+
+func TestUsageOfSandboxesIsReadOncePerScrape(t *testing.T) {
+	reg, reads := prometheus.NewRegistry(), 0
+	used, omitted := []SandboxUsage{{ID: "i1", Name: "web", CPUSeconds: 1.5, MemoryBytes: 2, MemoryLimitBytes: 3, Pids: 4, ReadBytes: 5, WrittenBytes: 6}}, 0
+	none := func() map[string]int { return nil }
+	Export(reg, Live{
+		OverQuota: func() int { return 0 }, UnreadableSecrets: func() int { return 0 }, Vanished: func() int { return 0 }, LogWhole: func() bool { return true }, Sandboxes: none, Agents: none,
+		AgentsInNeed: func() int { return 0 },
+		Usage:        func() ([]SandboxUsage, int) { reads++; return used, omitted },
+	})
+	samples := gather(t, reg)
+	for name, want := range map[string]float64{
+		"agboxd_sandbox_cpu_seconds_total": 1.5, "agboxd_sandbox_memory_bytes": 2, "agboxd_sandbox_memory_limit_bytes": 3, "agboxd_sandbox_pids": 4,
+		"agboxd_sandbox_io_read_bytes_total": 5, "agboxd_sandbox_io_written_bytes_total": 6,
+	} {
+		if got, ok := samples[name+"{sandbox=web,sandbox_id=i1}"]; got != want || !ok {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
+	if got, ok := samples["agboxd_sandbox_metrics_omitted{}"]; got != 0 || !ok || reads != 1 {
+		t.Errorf("omitted %v, there %t; %d reads", got, ok, reads)
+	}
+	used, omitted = nil, 101
+	if samples = gather(t, reg); samples["agboxd_sandbox_metrics_omitted{}"] != 101 {
+		t.Errorf("too many sandboxes: %v", samples)
+	}
+	for name := range samples {
+		if strings.Contains(name, "sandbox=") {
+			t.Errorf("too many sandboxes, and still %s", name)
+		}
 	}
 }

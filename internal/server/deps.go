@@ -85,6 +85,8 @@ type Deps struct {
 	ExplainAgent func(ctx context.Context, agentID string) (*agboxv1.ExplainResponse, error)
 	// CollectGarbage lists leftovers of deleted sandboxes, and removes them if requested.
 	CollectGarbage func(ctx context.Context, req *agboxv1.CollectGarbageRequest) ([]*agboxv1.GarbageItem, error)
+	// Stats returns what sandboxes use, without IDs all that run.
+	Stats func(ctx context.Context, sandboxIDs []string) ([]*agboxv1.SandboxStats, error)
 	// Volumes lists the named volumes of a sandbox name, or all.
 	Volumes func(ctx context.Context, sandboxName string) ([]*agboxv1.Volume, error)
 	// RemoveVolume removes one.

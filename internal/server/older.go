@@ -42,6 +42,10 @@ func showOlder(m any) {
 		for _, h := range m.GetSandboxes() {
 			showOlderHandle(h)
 		}
+	case *agboxv1.GetStatsResponse:
+		for _, s := range m.GetSandboxes() {
+			s.State = olderState(s.GetState(), false)
+		}
 	case *agboxv1.SandboxEvent:
 		m.SandboxState = olderState(m.GetSandboxState(), m.GetEventType() == agboxv1.EventType_SANDBOX_STOP_REQUESTED)
 	case *agboxv1.ExplainResponse:

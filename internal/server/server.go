@@ -47,6 +47,7 @@ type (
 		*events
 		*serviceLogs
 		*volumes
+		*stats
 	}
 	agentService struct {
 		agboxv1.UnsafeAgentServiceServer
@@ -89,6 +90,7 @@ func New(d Deps) *Server {
 		events:      &events{lifecycle: s.lifecycle, store: d.Store},
 		serviceLogs: &serviceLogs{store: d.Store, update: d.ServiceLog},
 		volumes:     &volumes{list: d.Volumes, remove: d.RemoveVolume},
+		stats:       &stats{read: d.Stats, now: d.Now},
 	}))
 	register(agboxv1.AgentService_ServiceDesc, agboxv1.AgentServiceServer(agentService{
 		agents:        &agents{agentHandles: ah, store: d.Store},

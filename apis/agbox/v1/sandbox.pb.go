@@ -3637,6 +3637,285 @@ func (x *DeleteSandboxRequest) GetVolumes() bool {
 	return false
 }
 
+type GetStatsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty: all READY and PAUSED sandboxes.
+	SandboxIds    []string `protobuf:"bytes,1,rep,name=sandbox_ids,json=sandboxIds,proto3" json:"sandbox_ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetStatsRequest) Reset() {
+	*x = GetStatsRequest{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetStatsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetStatsRequest) ProtoMessage() {}
+
+func (x *GetStatsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetStatsRequest.ProtoReflect.Descriptor instead.
+func (*GetStatsRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *GetStatsRequest) GetSandboxIds() []string {
+	if x != nil {
+		return x.SandboxIds
+	}
+	return nil
+}
+
+type GetStatsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Those of the request in its order, else newest first.
+	Sandboxes []*SandboxStats `protobuf:"bytes,1,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
+	// When they were read: two answers give the use of the CPU in between.
+	ReadAt        *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=read_at,json=readAt,proto3" json:"read_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetStatsResponse) Reset() {
+	*x = GetStatsResponse{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetStatsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetStatsResponse) ProtoMessage() {}
+
+func (x *GetStatsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetStatsResponse.ProtoReflect.Descriptor instead.
+func (*GetStatsResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *GetStatsResponse) GetSandboxes() []*SandboxStats {
+	if x != nil {
+		return x.Sandboxes
+	}
+	return nil
+}
+
+func (x *GetStatsResponse) GetReadAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ReadAt
+	}
+	return nil
+}
+
+// SandboxStats is what the containers of one sandbox use.
+type SandboxStats struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	// Empty: it has none.
+	Name  string       `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	State SandboxState `protobuf:"varint,3,opt,name=state,proto3,enum=agbox.v1.SandboxState" json:"state,omitempty"`
+	// Those that run, the primary first, then services by name. Empty also where the daemon does not see the cgroups of containers: the
+	// engine is on another host, or in another namespace.
+	Containers    []*ContainerStats `protobuf:"bytes,4,rep,name=containers,proto3" json:"containers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxStats) Reset() {
+	*x = SandboxStats{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxStats) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxStats) ProtoMessage() {}
+
+func (x *SandboxStats) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxStats.ProtoReflect.Descriptor instead.
+func (*SandboxStats) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *SandboxStats) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *SandboxStats) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SandboxStats) GetState() SandboxState {
+	if x != nil {
+		return x.State
+	}
+	return SandboxState_SANDBOX_STATE_UNSPECIFIED
+}
+
+func (x *SandboxStats) GetContainers() []*ContainerStats {
+	if x != nil {
+		return x.Containers
+	}
+	return nil
+}
+
+// ContainerStats is what one running container uses. A number that the kernel does not count is 0.
+type ContainerStats struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty: the primary.
+	ServiceName string `protobuf:"bytes,1,opt,name=service_name,json=serviceName,proto3" json:"service_name,omitempty"`
+	// Time on all cores since the container started.
+	CpuTime *durationpb.Duration `protobuf:"bytes,2,opt,name=cpu_time,json=cpuTime,proto3" json:"cpu_time,omitempty"`
+	// Without file cache that the kernel can drop at once.
+	MemoryBytes uint64 `protobuf:"varint,3,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	// 0: none.
+	MemoryLimitBytes uint64 `protobuf:"varint,4,opt,name=memory_limit_bytes,json=memoryLimitBytes,proto3" json:"memory_limit_bytes,omitempty"`
+	// Processes and threads.
+	Pids uint64 `protobuf:"varint,5,opt,name=pids,proto3" json:"pids,omitempty"`
+	// 0: none.
+	PidsLimit uint64 `protobuf:"varint,6,opt,name=pids_limit,json=pidsLimit,proto3" json:"pids_limit,omitempty"`
+	// What was read from and written to block devices since the container started.
+	IoReadBytes    uint64 `protobuf:"varint,7,opt,name=io_read_bytes,json=ioReadBytes,proto3" json:"io_read_bytes,omitempty"`
+	IoWrittenBytes uint64 `protobuf:"varint,8,opt,name=io_written_bytes,json=ioWrittenBytes,proto3" json:"io_written_bytes,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ContainerStats) Reset() {
+	*x = ContainerStats{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContainerStats) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContainerStats) ProtoMessage() {}
+
+func (x *ContainerStats) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContainerStats.ProtoReflect.Descriptor instead.
+func (*ContainerStats) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *ContainerStats) GetServiceName() string {
+	if x != nil {
+		return x.ServiceName
+	}
+	return ""
+}
+
+func (x *ContainerStats) GetCpuTime() *durationpb.Duration {
+	if x != nil {
+		return x.CpuTime
+	}
+	return nil
+}
+
+func (x *ContainerStats) GetMemoryBytes() uint64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *ContainerStats) GetMemoryLimitBytes() uint64 {
+	if x != nil {
+		return x.MemoryLimitBytes
+	}
+	return 0
+}
+
+func (x *ContainerStats) GetPids() uint64 {
+	if x != nil {
+		return x.Pids
+	}
+	return 0
+}
+
+func (x *ContainerStats) GetPidsLimit() uint64 {
+	if x != nil {
+		return x.PidsLimit
+	}
+	return 0
+}
+
+func (x *ContainerStats) GetIoReadBytes() uint64 {
+	if x != nil {
+		return x.IoReadBytes
+	}
+	return 0
+}
+
+func (x *ContainerStats) GetIoWrittenBytes() uint64 {
+	if x != nil {
+		return x.IoWrittenBytes
+	}
+	return 0
+}
+
 type ListVolumesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty: of all names.
@@ -3647,7 +3926,7 @@ type ListVolumesRequest struct {
 
 func (x *ListVolumesRequest) Reset() {
 	*x = ListVolumesRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3659,7 +3938,7 @@ func (x *ListVolumesRequest) String() string {
 func (*ListVolumesRequest) ProtoMessage() {}
 
 func (x *ListVolumesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3672,7 +3951,7 @@ func (x *ListVolumesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVolumesRequest.ProtoReflect.Descriptor instead.
 func (*ListVolumesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{39}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListVolumesRequest) GetSandboxName() string {
@@ -3691,7 +3970,7 @@ type ListVolumesResponse struct {
 
 func (x *ListVolumesResponse) Reset() {
 	*x = ListVolumesResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3703,7 +3982,7 @@ func (x *ListVolumesResponse) String() string {
 func (*ListVolumesResponse) ProtoMessage() {}
 
 func (x *ListVolumesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3716,7 +3995,7 @@ func (x *ListVolumesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVolumesResponse.ProtoReflect.Descriptor instead.
 func (*ListVolumesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{40}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListVolumesResponse) GetVolumes() []*Volume {
@@ -3744,7 +4023,7 @@ type Volume struct {
 
 func (x *Volume) Reset() {
 	*x = Volume{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3756,7 +4035,7 @@ func (x *Volume) String() string {
 func (*Volume) ProtoMessage() {}
 
 func (x *Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3769,7 +4048,7 @@ func (x *Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volume.ProtoReflect.Descriptor instead.
 func (*Volume) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{41}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Volume) GetName() string {
@@ -3818,7 +4097,7 @@ type RemoveVolumeRequest struct {
 
 func (x *RemoveVolumeRequest) Reset() {
 	*x = RemoveVolumeRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3830,7 +4109,7 @@ func (x *RemoveVolumeRequest) String() string {
 func (*RemoveVolumeRequest) ProtoMessage() {}
 
 func (x *RemoveVolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3843,7 +4122,7 @@ func (x *RemoveVolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveVolumeRequest.ProtoReflect.Descriptor instead.
 func (*RemoveVolumeRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{42}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *RemoveVolumeRequest) GetSandboxName() string {
@@ -3868,7 +4147,7 @@ type RemoveVolumeResponse struct {
 
 func (x *RemoveVolumeResponse) Reset() {
 	*x = RemoveVolumeResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3880,7 +4159,7 @@ func (x *RemoveVolumeResponse) String() string {
 func (*RemoveVolumeResponse) ProtoMessage() {}
 
 func (x *RemoveVolumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3893,7 +4172,7 @@ func (x *RemoveVolumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveVolumeResponse.ProtoReflect.Descriptor instead.
 func (*RemoveVolumeResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{43}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{47}
 }
 
 type DeleteSandboxesRequest struct {
@@ -3906,7 +4185,7 @@ type DeleteSandboxesRequest struct {
 
 func (x *DeleteSandboxesRequest) Reset() {
 	*x = DeleteSandboxesRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[44]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3918,7 +4197,7 @@ func (x *DeleteSandboxesRequest) String() string {
 func (*DeleteSandboxesRequest) ProtoMessage() {}
 
 func (x *DeleteSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[44]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3931,7 +4210,7 @@ func (x *DeleteSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{44}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *DeleteSandboxesRequest) GetLabelSelector() map[string]string {
@@ -3951,7 +4230,7 @@ type DeleteSandboxesResponse struct {
 
 func (x *DeleteSandboxesResponse) Reset() {
 	*x = DeleteSandboxesResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[45]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3963,7 +4242,7 @@ func (x *DeleteSandboxesResponse) String() string {
 func (*DeleteSandboxesResponse) ProtoMessage() {}
 
 func (x *DeleteSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[45]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3976,7 +4255,7 @@ func (x *DeleteSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{45}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *DeleteSandboxesResponse) GetDeletedSandboxIds() []string {
@@ -4002,7 +4281,7 @@ type AcceptedResponse struct {
 
 func (x *AcceptedResponse) Reset() {
 	*x = AcceptedResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4014,7 +4293,7 @@ func (x *AcceptedResponse) String() string {
 func (*AcceptedResponse) ProtoMessage() {}
 
 func (x *AcceptedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4027,7 +4306,7 @@ func (x *AcceptedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptedResponse.ProtoReflect.Descriptor instead.
 func (*AcceptedResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{46}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *AcceptedResponse) GetAccepted() bool {
@@ -4050,7 +4329,7 @@ type SubscribeSandboxEventsRequest struct {
 
 func (x *SubscribeSandboxEventsRequest) Reset() {
 	*x = SubscribeSandboxEventsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4062,7 +4341,7 @@ func (x *SubscribeSandboxEventsRequest) String() string {
 func (*SubscribeSandboxEventsRequest) ProtoMessage() {}
 
 func (x *SubscribeSandboxEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4075,7 +4354,7 @@ func (x *SubscribeSandboxEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscribeSandboxEventsRequest.ProtoReflect.Descriptor instead.
 func (*SubscribeSandboxEventsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{47}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *SubscribeSandboxEventsRequest) GetSandboxId() string {
@@ -4120,7 +4399,7 @@ type CreateExecRequest struct {
 
 func (x *CreateExecRequest) Reset() {
 	*x = CreateExecRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4132,7 +4411,7 @@ func (x *CreateExecRequest) String() string {
 func (*CreateExecRequest) ProtoMessage() {}
 
 func (x *CreateExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4145,7 +4424,7 @@ func (x *CreateExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateExecRequest.ProtoReflect.Descriptor instead.
 func (*CreateExecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{48}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *CreateExecRequest) GetSandboxId() string {
@@ -4209,7 +4488,7 @@ type CreateExecResponse struct {
 
 func (x *CreateExecResponse) Reset() {
 	*x = CreateExecResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4221,7 +4500,7 @@ func (x *CreateExecResponse) String() string {
 func (*CreateExecResponse) ProtoMessage() {}
 
 func (x *CreateExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4234,7 +4513,7 @@ func (x *CreateExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateExecResponse.ProtoReflect.Descriptor instead.
 func (*CreateExecResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{49}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *CreateExecResponse) GetExecId() string {
@@ -4267,7 +4546,7 @@ type CancelExecRequest struct {
 
 func (x *CancelExecRequest) Reset() {
 	*x = CancelExecRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4279,7 +4558,7 @@ func (x *CancelExecRequest) String() string {
 func (*CancelExecRequest) ProtoMessage() {}
 
 func (x *CancelExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4292,7 +4571,7 @@ func (x *CancelExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelExecRequest.ProtoReflect.Descriptor instead.
 func (*CancelExecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{50}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *CancelExecRequest) GetExecId() string {
@@ -4311,7 +4590,7 @@ type GetExecRequest struct {
 
 func (x *GetExecRequest) Reset() {
 	*x = GetExecRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4323,7 +4602,7 @@ func (x *GetExecRequest) String() string {
 func (*GetExecRequest) ProtoMessage() {}
 
 func (x *GetExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4336,7 +4615,7 @@ func (x *GetExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetExecRequest.ProtoReflect.Descriptor instead.
 func (*GetExecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{51}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *GetExecRequest) GetExecId() string {
@@ -4355,7 +4634,7 @@ type GetExecResponse struct {
 
 func (x *GetExecResponse) Reset() {
 	*x = GetExecResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4367,7 +4646,7 @@ func (x *GetExecResponse) String() string {
 func (*GetExecResponse) ProtoMessage() {}
 
 func (x *GetExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4380,7 +4659,7 @@ func (x *GetExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetExecResponse.ProtoReflect.Descriptor instead.
 func (*GetExecResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{52}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *GetExecResponse) GetExec() *ExecStatus {
@@ -4400,7 +4679,7 @@ type ListActiveExecsRequest struct {
 
 func (x *ListActiveExecsRequest) Reset() {
 	*x = ListActiveExecsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4412,7 +4691,7 @@ func (x *ListActiveExecsRequest) String() string {
 func (*ListActiveExecsRequest) ProtoMessage() {}
 
 func (x *ListActiveExecsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4425,7 +4704,7 @@ func (x *ListActiveExecsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActiveExecsRequest.ProtoReflect.Descriptor instead.
 func (*ListActiveExecsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{53}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ListActiveExecsRequest) GetSandboxId() string {
@@ -4444,7 +4723,7 @@ type ListActiveExecsResponse struct {
 
 func (x *ListActiveExecsResponse) Reset() {
 	*x = ListActiveExecsResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4456,7 +4735,7 @@ func (x *ListActiveExecsResponse) String() string {
 func (*ListActiveExecsResponse) ProtoMessage() {}
 
 func (x *ListActiveExecsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4469,7 +4748,7 @@ func (x *ListActiveExecsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActiveExecsResponse.ProtoReflect.Descriptor instead.
 func (*ListActiveExecsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{54}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ListActiveExecsResponse) GetExecs() []*ExecStatus {
@@ -4493,7 +4772,7 @@ type ListExecsRequest struct {
 
 func (x *ListExecsRequest) Reset() {
 	*x = ListExecsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[55]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4505,7 +4784,7 @@ func (x *ListExecsRequest) String() string {
 func (*ListExecsRequest) ProtoMessage() {}
 
 func (x *ListExecsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[55]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4518,7 +4797,7 @@ func (x *ListExecsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecsRequest.ProtoReflect.Descriptor instead.
 func (*ListExecsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{55}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ListExecsRequest) GetSandboxId() string {
@@ -4554,7 +4833,7 @@ type ListExecsResponse struct {
 
 func (x *ListExecsResponse) Reset() {
 	*x = ListExecsResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[56]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4566,7 +4845,7 @@ func (x *ListExecsResponse) String() string {
 func (*ListExecsResponse) ProtoMessage() {}
 
 func (x *ListExecsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[56]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4579,7 +4858,7 @@ func (x *ListExecsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecsResponse.ProtoReflect.Descriptor instead.
 func (*ListExecsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{56}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ListExecsResponse) GetExecs() []*ExecStatus {
@@ -4606,7 +4885,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[57]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4618,7 +4897,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[57]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4631,7 +4910,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{57}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *BackupRequest) GetWithLogs() bool {
@@ -4650,7 +4929,7 @@ type BackupChunk struct {
 
 func (x *BackupChunk) Reset() {
 	*x = BackupChunk{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[58]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4662,7 +4941,7 @@ func (x *BackupChunk) String() string {
 func (*BackupChunk) ProtoMessage() {}
 
 func (x *BackupChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[58]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4675,7 +4954,7 @@ func (x *BackupChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupChunk.ProtoReflect.Descriptor instead.
 func (*BackupChunk) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{58}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *BackupChunk) GetData() []byte {
@@ -4696,7 +4975,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[59]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4708,7 +4987,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[59]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4721,7 +5000,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{59}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ExplainRequest) GetSandboxId() string {
@@ -4773,7 +5052,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[60]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4785,7 +5064,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[60]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4798,7 +5077,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{60}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ExplainResponse) GetDesired() string {
@@ -4919,7 +5198,7 @@ type ExplainDeadline struct {
 
 func (x *ExplainDeadline) Reset() {
 	*x = ExplainDeadline{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[61]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4931,7 +5210,7 @@ func (x *ExplainDeadline) String() string {
 func (*ExplainDeadline) ProtoMessage() {}
 
 func (x *ExplainDeadline) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[61]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4944,7 +5223,7 @@ func (x *ExplainDeadline) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainDeadline.ProtoReflect.Descriptor instead.
 func (*ExplainDeadline) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{61}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ExplainDeadline) GetKind() string {
@@ -4981,7 +5260,7 @@ type CollectGarbageRequest struct {
 
 func (x *CollectGarbageRequest) Reset() {
 	*x = CollectGarbageRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[62]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4993,7 +5272,7 @@ func (x *CollectGarbageRequest) String() string {
 func (*CollectGarbageRequest) ProtoMessage() {}
 
 func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[62]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5006,7 +5285,7 @@ func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageRequest.ProtoReflect.Descriptor instead.
 func (*CollectGarbageRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{62}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *CollectGarbageRequest) GetDryRun() bool {
@@ -5032,7 +5311,7 @@ type CollectGarbageResponse struct {
 
 func (x *CollectGarbageResponse) Reset() {
 	*x = CollectGarbageResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[63]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5044,7 +5323,7 @@ func (x *CollectGarbageResponse) String() string {
 func (*CollectGarbageResponse) ProtoMessage() {}
 
 func (x *CollectGarbageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[63]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5057,7 +5336,7 @@ func (x *CollectGarbageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageResponse.ProtoReflect.Descriptor instead.
 func (*CollectGarbageResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{63}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *CollectGarbageResponse) GetItems() []*GarbageItem {
@@ -5089,7 +5368,7 @@ type GarbageItem struct {
 
 func (x *GarbageItem) Reset() {
 	*x = GarbageItem{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[64]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5101,7 +5380,7 @@ func (x *GarbageItem) String() string {
 func (*GarbageItem) ProtoMessage() {}
 
 func (x *GarbageItem) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[64]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5114,7 +5393,7 @@ func (x *GarbageItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GarbageItem.ProtoReflect.Descriptor instead.
 func (*GarbageItem) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{64}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *GarbageItem) GetKind() string {
@@ -5181,7 +5460,7 @@ type ConfirmEngineRequest struct {
 
 func (x *ConfirmEngineRequest) Reset() {
 	*x = ConfirmEngineRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[65]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5193,7 +5472,7 @@ func (x *ConfirmEngineRequest) String() string {
 func (*ConfirmEngineRequest) ProtoMessage() {}
 
 func (x *ConfirmEngineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[65]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5206,7 +5485,7 @@ func (x *ConfirmEngineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmEngineRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmEngineRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{65}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{69}
 }
 
 type ConfirmEngineResponse struct {
@@ -5225,7 +5504,7 @@ type ConfirmEngineResponse struct {
 
 func (x *ConfirmEngineResponse) Reset() {
 	*x = ConfirmEngineResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[66]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5237,7 +5516,7 @@ func (x *ConfirmEngineResponse) String() string {
 func (*ConfirmEngineResponse) ProtoMessage() {}
 
 func (x *ConfirmEngineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[66]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5250,7 +5529,7 @@ func (x *ConfirmEngineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmEngineResponse.ProtoReflect.Descriptor instead.
 func (*ConfirmEngineResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{66}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ConfirmEngineResponse) GetEngineId() string {
@@ -5612,7 +5891,31 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x1f\n" +
 	"\vkeep_agents\x18d \x01(\bR\n" +
 	"keepAgents\x12\x19\n" +
-	"\avolumes\x18\x99\x01 \x01(\bR\avolumes\"7\n" +
+	"\avolumes\x18\x99\x01 \x01(\bR\avolumes\"2\n" +
+	"\x0fGetStatsRequest\x12\x1f\n" +
+	"\vsandbox_ids\x18\x01 \x03(\tR\n" +
+	"sandboxIds\"}\n" +
+	"\x10GetStatsResponse\x124\n" +
+	"\tsandboxes\x18\x01 \x03(\v2\x16.agbox.v1.SandboxStatsR\tsandboxes\x123\n" +
+	"\aread_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x06readAt\"\xa9\x01\n" +
+	"\fSandboxStats\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12,\n" +
+	"\x05state\x18\x03 \x01(\x0e2\x16.agbox.v1.SandboxStateR\x05state\x128\n" +
+	"\n" +
+	"containers\x18\x04 \x03(\v2\x18.agbox.v1.ContainerStatsR\n" +
+	"containers\"\xbb\x02\n" +
+	"\x0eContainerStats\x12!\n" +
+	"\fservice_name\x18\x01 \x01(\tR\vserviceName\x124\n" +
+	"\bcpu_time\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\acpuTime\x12!\n" +
+	"\fmemory_bytes\x18\x03 \x01(\x04R\vmemoryBytes\x12,\n" +
+	"\x12memory_limit_bytes\x18\x04 \x01(\x04R\x10memoryLimitBytes\x12\x12\n" +
+	"\x04pids\x18\x05 \x01(\x04R\x04pids\x12\x1d\n" +
+	"\n" +
+	"pids_limit\x18\x06 \x01(\x04R\tpidsLimit\x12\"\n" +
+	"\rio_read_bytes\x18\a \x01(\x04R\vioReadBytes\x12(\n" +
+	"\x10io_written_bytes\x18\b \x01(\x04R\x0eioWrittenBytes\"7\n" +
 	"\x12ListVolumesRequest\x12!\n" +
 	"\fsandbox_name\x18\x01 \x01(\tR\vsandboxName\"A\n" +
 	"\x13ListVolumesResponse\x12*\n" +
@@ -5774,7 +6077,7 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x14SANDBOX_SPEC_CHANGED\x10h\x12\x17\n" +
 	"\x13SANDBOX_TIMEOUT_SET\x10i\x12\x1b\n" +
 	"\x17SANDBOX_PAUSE_REQUESTED\x10j\x12\x15\n" +
-	"\x11SANDBOX_RECOVERED\x10k2\xa2\f\n" +
+	"\x11SANDBOX_RECOVERED\x10k2\xe5\f\n" +
 	"\x0eSandboxService\x125\n" +
 	"\x04Ping\x12\x15.agbox.v1.PingRequest\x1a\x16.agbox.v1.PingResponse\x12P\n" +
 	"\rCreateSandbox\x12\x1e.agbox.v1.CreateSandboxRequest\x1a\x1f.agbox.v1.CreateSandboxResponse\x12G\n" +
@@ -5797,7 +6100,8 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x0fListActiveExecs\x12 .agbox.v1.ListActiveExecsRequest\x1a!.agbox.v1.ListActiveExecsResponse\x12D\n" +
 	"\tListExecs\x12\x1a.agbox.v1.ListExecsRequest\x1a\x1b.agbox.v1.ListExecsResponse\x12P\n" +
 	"\rGetServiceLog\x12\x1e.agbox.v1.GetServiceLogRequest\x1a\x1f.agbox.v1.GetServiceLogResponse\x12J\n" +
-	"\vListVolumes\x12\x1c.agbox.v1.ListVolumesRequest\x1a\x1d.agbox.v1.ListVolumesResponse\x12M\n" +
+	"\vListVolumes\x12\x1c.agbox.v1.ListVolumesRequest\x1a\x1d.agbox.v1.ListVolumesResponse\x12A\n" +
+	"\bGetStats\x12\x19.agbox.v1.GetStatsRequest\x1a\x1a.agbox.v1.GetStatsResponse\x12M\n" +
 	"\fRemoveVolume\x12\x1d.agbox.v1.RemoveVolumeRequest\x1a\x1e.agbox.v1.RemoveVolumeResponse2\x80\x04\n" +
 	"\fAdminService\x12P\n" +
 	"\rConfirmEngine\x12\x1e.agbox.v1.ConfirmEngineRequest\x1a\x1f.agbox.v1.ConfirmEngineResponse\x12:\n" +
@@ -5821,7 +6125,7 @@ func file_agbox_v1_sandbox_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 75)
+var file_agbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 79)
 var file_agbox_v1_sandbox_proto_goTypes = []any{
 	(SandboxState)(0),                     // 0: agbox.v1.SandboxState
 	(ExecState)(0),                        // 1: agbox.v1.ExecState
@@ -5865,57 +6169,61 @@ var file_agbox_v1_sandbox_proto_goTypes = []any{
 	(*SetSandboxTimeoutRequest)(nil),      // 39: agbox.v1.SetSandboxTimeoutRequest
 	(*SetSandboxTimeoutResponse)(nil),     // 40: agbox.v1.SetSandboxTimeoutResponse
 	(*DeleteSandboxRequest)(nil),          // 41: agbox.v1.DeleteSandboxRequest
-	(*ListVolumesRequest)(nil),            // 42: agbox.v1.ListVolumesRequest
-	(*ListVolumesResponse)(nil),           // 43: agbox.v1.ListVolumesResponse
-	(*Volume)(nil),                        // 44: agbox.v1.Volume
-	(*RemoveVolumeRequest)(nil),           // 45: agbox.v1.RemoveVolumeRequest
-	(*RemoveVolumeResponse)(nil),          // 46: agbox.v1.RemoveVolumeResponse
-	(*DeleteSandboxesRequest)(nil),        // 47: agbox.v1.DeleteSandboxesRequest
-	(*DeleteSandboxesResponse)(nil),       // 48: agbox.v1.DeleteSandboxesResponse
-	(*AcceptedResponse)(nil),              // 49: agbox.v1.AcceptedResponse
-	(*SubscribeSandboxEventsRequest)(nil), // 50: agbox.v1.SubscribeSandboxEventsRequest
-	(*CreateExecRequest)(nil),             // 51: agbox.v1.CreateExecRequest
-	(*CreateExecResponse)(nil),            // 52: agbox.v1.CreateExecResponse
-	(*CancelExecRequest)(nil),             // 53: agbox.v1.CancelExecRequest
-	(*GetExecRequest)(nil),                // 54: agbox.v1.GetExecRequest
-	(*GetExecResponse)(nil),               // 55: agbox.v1.GetExecResponse
-	(*ListActiveExecsRequest)(nil),        // 56: agbox.v1.ListActiveExecsRequest
-	(*ListActiveExecsResponse)(nil),       // 57: agbox.v1.ListActiveExecsResponse
-	(*ListExecsRequest)(nil),              // 58: agbox.v1.ListExecsRequest
-	(*ListExecsResponse)(nil),             // 59: agbox.v1.ListExecsResponse
-	(*BackupRequest)(nil),                 // 60: agbox.v1.BackupRequest
-	(*BackupChunk)(nil),                   // 61: agbox.v1.BackupChunk
-	(*ExplainRequest)(nil),                // 62: agbox.v1.ExplainRequest
-	(*ExplainResponse)(nil),               // 63: agbox.v1.ExplainResponse
-	(*ExplainDeadline)(nil),               // 64: agbox.v1.ExplainDeadline
-	(*CollectGarbageRequest)(nil),         // 65: agbox.v1.CollectGarbageRequest
-	(*CollectGarbageResponse)(nil),        // 66: agbox.v1.CollectGarbageResponse
-	(*GarbageItem)(nil),                   // 67: agbox.v1.GarbageItem
-	(*ConfirmEngineRequest)(nil),          // 68: agbox.v1.ConfirmEngineRequest
-	(*ConfirmEngineResponse)(nil),         // 69: agbox.v1.ConfirmEngineResponse
-	nil,                                   // 70: agbox.v1.ServiceSpec.EnvsEntry
-	nil,                                   // 71: agbox.v1.CreateSpec.LabelsEntry
-	nil,                                   // 72: agbox.v1.CreateSpec.EnvsEntry
-	nil,                                   // 73: agbox.v1.SandboxHandle.LabelsEntry
-	nil,                                   // 74: agbox.v1.ExecStatus.EnvOverridesEntry
-	nil,                                   // 75: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 76: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 77: agbox.v1.CreateExecRequest.EnvOverridesEntry
-	(*durationpb.Duration)(nil),           // 78: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),         // 79: google.protobuf.Timestamp
-	(*DrainRequest)(nil),                  // 80: agbox.v1.DrainRequest
-	(*UndrainRequest)(nil),                // 81: agbox.v1.UndrainRequest
-	(*GetDrainStatusRequest)(nil),         // 82: agbox.v1.GetDrainStatusRequest
-	(*DrainResponse)(nil),                 // 83: agbox.v1.DrainResponse
-	(*UndrainResponse)(nil),               // 84: agbox.v1.UndrainResponse
-	(*GetDrainStatusResponse)(nil),        // 85: agbox.v1.GetDrainStatusResponse
+	(*GetStatsRequest)(nil),               // 42: agbox.v1.GetStatsRequest
+	(*GetStatsResponse)(nil),              // 43: agbox.v1.GetStatsResponse
+	(*SandboxStats)(nil),                  // 44: agbox.v1.SandboxStats
+	(*ContainerStats)(nil),                // 45: agbox.v1.ContainerStats
+	(*ListVolumesRequest)(nil),            // 46: agbox.v1.ListVolumesRequest
+	(*ListVolumesResponse)(nil),           // 47: agbox.v1.ListVolumesResponse
+	(*Volume)(nil),                        // 48: agbox.v1.Volume
+	(*RemoveVolumeRequest)(nil),           // 49: agbox.v1.RemoveVolumeRequest
+	(*RemoveVolumeResponse)(nil),          // 50: agbox.v1.RemoveVolumeResponse
+	(*DeleteSandboxesRequest)(nil),        // 51: agbox.v1.DeleteSandboxesRequest
+	(*DeleteSandboxesResponse)(nil),       // 52: agbox.v1.DeleteSandboxesResponse
+	(*AcceptedResponse)(nil),              // 53: agbox.v1.AcceptedResponse
+	(*SubscribeSandboxEventsRequest)(nil), // 54: agbox.v1.SubscribeSandboxEventsRequest
+	(*CreateExecRequest)(nil),             // 55: agbox.v1.CreateExecRequest
+	(*CreateExecResponse)(nil),            // 56: agbox.v1.CreateExecResponse
+	(*CancelExecRequest)(nil),             // 57: agbox.v1.CancelExecRequest
+	(*GetExecRequest)(nil),                // 58: agbox.v1.GetExecRequest
+	(*GetExecResponse)(nil),               // 59: agbox.v1.GetExecResponse
+	(*ListActiveExecsRequest)(nil),        // 60: agbox.v1.ListActiveExecsRequest
+	(*ListActiveExecsResponse)(nil),       // 61: agbox.v1.ListActiveExecsResponse
+	(*ListExecsRequest)(nil),              // 62: agbox.v1.ListExecsRequest
+	(*ListExecsResponse)(nil),             // 63: agbox.v1.ListExecsResponse
+	(*BackupRequest)(nil),                 // 64: agbox.v1.BackupRequest
+	(*BackupChunk)(nil),                   // 65: agbox.v1.BackupChunk
+	(*ExplainRequest)(nil),                // 66: agbox.v1.ExplainRequest
+	(*ExplainResponse)(nil),               // 67: agbox.v1.ExplainResponse
+	(*ExplainDeadline)(nil),               // 68: agbox.v1.ExplainDeadline
+	(*CollectGarbageRequest)(nil),         // 69: agbox.v1.CollectGarbageRequest
+	(*CollectGarbageResponse)(nil),        // 70: agbox.v1.CollectGarbageResponse
+	(*GarbageItem)(nil),                   // 71: agbox.v1.GarbageItem
+	(*ConfirmEngineRequest)(nil),          // 72: agbox.v1.ConfirmEngineRequest
+	(*ConfirmEngineResponse)(nil),         // 73: agbox.v1.ConfirmEngineResponse
+	nil,                                   // 74: agbox.v1.ServiceSpec.EnvsEntry
+	nil,                                   // 75: agbox.v1.CreateSpec.LabelsEntry
+	nil,                                   // 76: agbox.v1.CreateSpec.EnvsEntry
+	nil,                                   // 77: agbox.v1.SandboxHandle.LabelsEntry
+	nil,                                   // 78: agbox.v1.ExecStatus.EnvOverridesEntry
+	nil,                                   // 79: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 80: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 81: agbox.v1.CreateExecRequest.EnvOverridesEntry
+	(*durationpb.Duration)(nil),           // 82: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),         // 83: google.protobuf.Timestamp
+	(*DrainRequest)(nil),                  // 84: agbox.v1.DrainRequest
+	(*UndrainRequest)(nil),                // 85: agbox.v1.UndrainRequest
+	(*GetDrainStatusRequest)(nil),         // 86: agbox.v1.GetDrainStatusRequest
+	(*DrainResponse)(nil),                 // 87: agbox.v1.DrainResponse
+	(*UndrainResponse)(nil),               // 88: agbox.v1.UndrainResponse
+	(*GetDrainStatusResponse)(nil),        // 89: agbox.v1.GetDrainStatusResponse
 }
 var file_agbox_v1_sandbox_proto_depIdxs = []int32{
-	78,  // 0: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
-	78,  // 1: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
-	78,  // 2: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
-	78,  // 3: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
-	70,  // 4: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
+	82,  // 0: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
+	82,  // 1: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
+	82,  // 2: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
+	82,  // 3: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
+	74,  // 4: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
 	9,   // 5: agbox.v1.ServiceSpec.healthcheck:type_name -> agbox.v1.HealthcheckConfig
 	11,  // 6: agbox.v1.ServiceSpec.ports:type_name -> agbox.v1.PortSpec
 	7,   // 7: agbox.v1.ServiceSpec.volumes:type_name -> agbox.v1.VolumeSpec
@@ -5924,34 +6232,34 @@ var file_agbox_v1_sandbox_proto_depIdxs = []int32{
 	6,   // 10: agbox.v1.CreateSpec.copies:type_name -> agbox.v1.CopySpec
 	10,  // 11: agbox.v1.CreateSpec.required_services:type_name -> agbox.v1.ServiceSpec
 	10,  // 12: agbox.v1.CreateSpec.optional_services:type_name -> agbox.v1.ServiceSpec
-	71,  // 13: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
-	72,  // 14: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
-	78,  // 15: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
+	75,  // 13: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
+	76,  // 14: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
+	82,  // 15: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
 	11,  // 16: agbox.v1.CreateSpec.ports:type_name -> agbox.v1.PortSpec
 	13,  // 17: agbox.v1.CreateSpec.security:type_name -> agbox.v1.SecuritySpec
-	78,  // 18: agbox.v1.CreateSpec.timeout:type_name -> google.protobuf.Duration
+	82,  // 18: agbox.v1.CreateSpec.timeout:type_name -> google.protobuf.Duration
 	7,   // 19: agbox.v1.CreateSpec.volumes:type_name -> agbox.v1.VolumeSpec
 	8,   // 20: agbox.v1.CreateSpec.secrets:type_name -> agbox.v1.SecretSpec
 	0,   // 21: agbox.v1.SandboxHandle.state:type_name -> agbox.v1.SandboxState
 	10,  // 22: agbox.v1.SandboxHandle.required_services:type_name -> agbox.v1.ServiceSpec
 	10,  // 23: agbox.v1.SandboxHandle.optional_services:type_name -> agbox.v1.ServiceSpec
-	73,  // 24: agbox.v1.SandboxHandle.labels:type_name -> agbox.v1.SandboxHandle.LabelsEntry
-	79,  // 25: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
-	79,  // 26: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
+	77,  // 24: agbox.v1.SandboxHandle.labels:type_name -> agbox.v1.SandboxHandle.LabelsEntry
+	83,  // 25: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
+	83,  // 26: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
 	12,  // 27: agbox.v1.SandboxHandle.spec:type_name -> agbox.v1.CreateSpec
 	17,  // 28: agbox.v1.SandboxHandle.services:type_name -> agbox.v1.ServiceStatus
 	18,  // 29: agbox.v1.SandboxHandle.ports:type_name -> agbox.v1.PublishedPort
-	79,  // 30: agbox.v1.SandboxHandle.deadline_at:type_name -> google.protobuf.Timestamp
-	78,  // 31: agbox.v1.SandboxHandle.timeout:type_name -> google.protobuf.Duration
-	79,  // 32: agbox.v1.SandboxHandle.demoted_at:type_name -> google.protobuf.Timestamp
+	83,  // 30: agbox.v1.SandboxHandle.deadline_at:type_name -> google.protobuf.Timestamp
+	82,  // 31: agbox.v1.SandboxHandle.timeout:type_name -> google.protobuf.Duration
+	83,  // 32: agbox.v1.SandboxHandle.demoted_at:type_name -> google.protobuf.Timestamp
 	25,  // 33: agbox.v1.SandboxHandle.rehydrated:type_name -> agbox.v1.RehydratedDetails
 	1,   // 34: agbox.v1.ExecEventDetails.exec_state:type_name -> agbox.v1.ExecState
-	79,  // 35: agbox.v1.TimeoutDetails.deadline_at:type_name -> google.protobuf.Timestamp
-	79,  // 36: agbox.v1.RehydratedDetails.rehydrated_at:type_name -> google.protobuf.Timestamp
-	79,  // 37: agbox.v1.RehydratedDetails.state_changed_at:type_name -> google.protobuf.Timestamp
-	79,  // 38: agbox.v1.RehydratedDetails.idle_since:type_name -> google.protobuf.Timestamp
+	83,  // 35: agbox.v1.TimeoutDetails.deadline_at:type_name -> google.protobuf.Timestamp
+	83,  // 36: agbox.v1.RehydratedDetails.rehydrated_at:type_name -> google.protobuf.Timestamp
+	83,  // 37: agbox.v1.RehydratedDetails.state_changed_at:type_name -> google.protobuf.Timestamp
+	83,  // 38: agbox.v1.RehydratedDetails.idle_since:type_name -> google.protobuf.Timestamp
 	2,   // 39: agbox.v1.SandboxEvent.event_type:type_name -> agbox.v1.EventType
-	79,  // 40: agbox.v1.SandboxEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	83,  // 40: agbox.v1.SandboxEvent.occurred_at:type_name -> google.protobuf.Timestamp
 	0,   // 41: agbox.v1.SandboxEvent.sandbox_state:type_name -> agbox.v1.SandboxState
 	19,  // 42: agbox.v1.SandboxEvent.sandbox_phase:type_name -> agbox.v1.SandboxPhaseDetails
 	20,  // 43: agbox.v1.SandboxEvent.exec:type_name -> agbox.v1.ExecEventDetails
@@ -5961,94 +6269,101 @@ var file_agbox_v1_sandbox_proto_depIdxs = []int32{
 	24,  // 47: agbox.v1.SandboxEvent.timeout_set:type_name -> agbox.v1.TimeoutDetails
 	25,  // 48: agbox.v1.SandboxEvent.rehydrated:type_name -> agbox.v1.RehydratedDetails
 	1,   // 49: agbox.v1.ExecStatus.state:type_name -> agbox.v1.ExecState
-	74,  // 50: agbox.v1.ExecStatus.env_overrides:type_name -> agbox.v1.ExecStatus.EnvOverridesEntry
-	79,  // 51: agbox.v1.ExecStatus.created_at:type_name -> google.protobuf.Timestamp
-	79,  // 52: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
-	79,  // 53: agbox.v1.ExecStatus.ended_at:type_name -> google.protobuf.Timestamp
-	78,  // 54: agbox.v1.ExecStatus.timeout:type_name -> google.protobuf.Duration
+	78,  // 50: agbox.v1.ExecStatus.env_overrides:type_name -> agbox.v1.ExecStatus.EnvOverridesEntry
+	83,  // 51: agbox.v1.ExecStatus.created_at:type_name -> google.protobuf.Timestamp
+	83,  // 52: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
+	83,  // 53: agbox.v1.ExecStatus.ended_at:type_name -> google.protobuf.Timestamp
+	82,  // 54: agbox.v1.ExecStatus.timeout:type_name -> google.protobuf.Duration
 	12,  // 55: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
 	14,  // 56: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
 	14,  // 57: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	75,  // 58: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	79,  // 58: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
 	14,  // 59: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
 	12,  // 60: agbox.v1.UpdateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
 	14,  // 61: agbox.v1.UpdateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	78,  // 62: agbox.v1.SetSandboxTimeoutRequest.timeout:type_name -> google.protobuf.Duration
-	79,  // 63: agbox.v1.SetSandboxTimeoutRequest.deadline_at:type_name -> google.protobuf.Timestamp
-	79,  // 64: agbox.v1.SetSandboxTimeoutResponse.deadline_at:type_name -> google.protobuf.Timestamp
-	44,  // 65: agbox.v1.ListVolumesResponse.volumes:type_name -> agbox.v1.Volume
-	79,  // 66: agbox.v1.Volume.created_at:type_name -> google.protobuf.Timestamp
-	76,  // 67: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	77,  // 68: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
-	78,  // 69: agbox.v1.CreateExecRequest.timeout:type_name -> google.protobuf.Duration
-	27,  // 70: agbox.v1.GetExecResponse.exec:type_name -> agbox.v1.ExecStatus
-	27,  // 71: agbox.v1.ListActiveExecsResponse.execs:type_name -> agbox.v1.ExecStatus
-	27,  // 72: agbox.v1.ListExecsResponse.execs:type_name -> agbox.v1.ExecStatus
-	0,   // 73: agbox.v1.ExplainResponse.state:type_name -> agbox.v1.SandboxState
-	79,  // 74: agbox.v1.ExplainResponse.retry_at:type_name -> google.protobuf.Timestamp
-	64,  // 75: agbox.v1.ExplainResponse.deadlines:type_name -> agbox.v1.ExplainDeadline
-	79,  // 76: agbox.v1.ExplainResponse.engine_problem_since:type_name -> google.protobuf.Timestamp
-	79,  // 77: agbox.v1.ExplainDeadline.at:type_name -> google.protobuf.Timestamp
-	67,  // 78: agbox.v1.CollectGarbageResponse.items:type_name -> agbox.v1.GarbageItem
-	3,   // 79: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
-	28,  // 80: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
-	30,  // 81: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
-	32,  // 82: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
-	36,  // 83: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
-	37,  // 84: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
-	38,  // 85: agbox.v1.SandboxService.PauseSandbox:input_type -> agbox.v1.PauseSandboxRequest
-	39,  // 86: agbox.v1.SandboxService.SetSandboxTimeout:input_type -> agbox.v1.SetSandboxTimeoutRequest
-	34,  // 87: agbox.v1.SandboxService.UpdateSandbox:input_type -> agbox.v1.UpdateSandboxRequest
-	41,  // 88: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
-	47,  // 89: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
-	50,  // 90: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
-	51,  // 91: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
-	53,  // 92: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
-	54,  // 93: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
-	56,  // 94: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
-	58,  // 95: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
-	15,  // 96: agbox.v1.SandboxService.GetServiceLog:input_type -> agbox.v1.GetServiceLogRequest
-	42,  // 97: agbox.v1.SandboxService.ListVolumes:input_type -> agbox.v1.ListVolumesRequest
-	45,  // 98: agbox.v1.SandboxService.RemoveVolume:input_type -> agbox.v1.RemoveVolumeRequest
-	68,  // 99: agbox.v1.AdminService.ConfirmEngine:input_type -> agbox.v1.ConfirmEngineRequest
-	60,  // 100: agbox.v1.AdminService.Backup:input_type -> agbox.v1.BackupRequest
-	62,  // 101: agbox.v1.AdminService.Explain:input_type -> agbox.v1.ExplainRequest
-	65,  // 102: agbox.v1.AdminService.CollectGarbage:input_type -> agbox.v1.CollectGarbageRequest
-	80,  // 103: agbox.v1.AdminService.Drain:input_type -> agbox.v1.DrainRequest
-	81,  // 104: agbox.v1.AdminService.Undrain:input_type -> agbox.v1.UndrainRequest
-	82,  // 105: agbox.v1.AdminService.GetDrainStatus:input_type -> agbox.v1.GetDrainStatusRequest
-	4,   // 106: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
-	29,  // 107: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
-	31,  // 108: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
-	33,  // 109: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
-	49,  // 110: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
-	49,  // 111: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
-	49,  // 112: agbox.v1.SandboxService.PauseSandbox:output_type -> agbox.v1.AcceptedResponse
-	40,  // 113: agbox.v1.SandboxService.SetSandboxTimeout:output_type -> agbox.v1.SetSandboxTimeoutResponse
-	35,  // 114: agbox.v1.SandboxService.UpdateSandbox:output_type -> agbox.v1.UpdateSandboxResponse
-	49,  // 115: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
-	48,  // 116: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
-	26,  // 117: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
-	52,  // 118: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
-	49,  // 119: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
-	55,  // 120: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
-	57,  // 121: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
-	59,  // 122: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
-	16,  // 123: agbox.v1.SandboxService.GetServiceLog:output_type -> agbox.v1.GetServiceLogResponse
-	43,  // 124: agbox.v1.SandboxService.ListVolumes:output_type -> agbox.v1.ListVolumesResponse
-	46,  // 125: agbox.v1.SandboxService.RemoveVolume:output_type -> agbox.v1.RemoveVolumeResponse
-	69,  // 126: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
-	61,  // 127: agbox.v1.AdminService.Backup:output_type -> agbox.v1.BackupChunk
-	63,  // 128: agbox.v1.AdminService.Explain:output_type -> agbox.v1.ExplainResponse
-	66,  // 129: agbox.v1.AdminService.CollectGarbage:output_type -> agbox.v1.CollectGarbageResponse
-	83,  // 130: agbox.v1.AdminService.Drain:output_type -> agbox.v1.DrainResponse
-	84,  // 131: agbox.v1.AdminService.Undrain:output_type -> agbox.v1.UndrainResponse
-	85,  // 132: agbox.v1.AdminService.GetDrainStatus:output_type -> agbox.v1.GetDrainStatusResponse
-	106, // [106:133] is the sub-list for method output_type
-	79,  // [79:106] is the sub-list for method input_type
-	79,  // [79:79] is the sub-list for extension type_name
-	79,  // [79:79] is the sub-list for extension extendee
-	0,   // [0:79] is the sub-list for field type_name
+	82,  // 62: agbox.v1.SetSandboxTimeoutRequest.timeout:type_name -> google.protobuf.Duration
+	83,  // 63: agbox.v1.SetSandboxTimeoutRequest.deadline_at:type_name -> google.protobuf.Timestamp
+	83,  // 64: agbox.v1.SetSandboxTimeoutResponse.deadline_at:type_name -> google.protobuf.Timestamp
+	44,  // 65: agbox.v1.GetStatsResponse.sandboxes:type_name -> agbox.v1.SandboxStats
+	83,  // 66: agbox.v1.GetStatsResponse.read_at:type_name -> google.protobuf.Timestamp
+	0,   // 67: agbox.v1.SandboxStats.state:type_name -> agbox.v1.SandboxState
+	45,  // 68: agbox.v1.SandboxStats.containers:type_name -> agbox.v1.ContainerStats
+	82,  // 69: agbox.v1.ContainerStats.cpu_time:type_name -> google.protobuf.Duration
+	48,  // 70: agbox.v1.ListVolumesResponse.volumes:type_name -> agbox.v1.Volume
+	83,  // 71: agbox.v1.Volume.created_at:type_name -> google.protobuf.Timestamp
+	80,  // 72: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	81,  // 73: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
+	82,  // 74: agbox.v1.CreateExecRequest.timeout:type_name -> google.protobuf.Duration
+	27,  // 75: agbox.v1.GetExecResponse.exec:type_name -> agbox.v1.ExecStatus
+	27,  // 76: agbox.v1.ListActiveExecsResponse.execs:type_name -> agbox.v1.ExecStatus
+	27,  // 77: agbox.v1.ListExecsResponse.execs:type_name -> agbox.v1.ExecStatus
+	0,   // 78: agbox.v1.ExplainResponse.state:type_name -> agbox.v1.SandboxState
+	83,  // 79: agbox.v1.ExplainResponse.retry_at:type_name -> google.protobuf.Timestamp
+	68,  // 80: agbox.v1.ExplainResponse.deadlines:type_name -> agbox.v1.ExplainDeadline
+	83,  // 81: agbox.v1.ExplainResponse.engine_problem_since:type_name -> google.protobuf.Timestamp
+	83,  // 82: agbox.v1.ExplainDeadline.at:type_name -> google.protobuf.Timestamp
+	71,  // 83: agbox.v1.CollectGarbageResponse.items:type_name -> agbox.v1.GarbageItem
+	3,   // 84: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
+	28,  // 85: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
+	30,  // 86: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
+	32,  // 87: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
+	36,  // 88: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
+	37,  // 89: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
+	38,  // 90: agbox.v1.SandboxService.PauseSandbox:input_type -> agbox.v1.PauseSandboxRequest
+	39,  // 91: agbox.v1.SandboxService.SetSandboxTimeout:input_type -> agbox.v1.SetSandboxTimeoutRequest
+	34,  // 92: agbox.v1.SandboxService.UpdateSandbox:input_type -> agbox.v1.UpdateSandboxRequest
+	41,  // 93: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
+	51,  // 94: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
+	54,  // 95: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
+	55,  // 96: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
+	57,  // 97: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
+	58,  // 98: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
+	60,  // 99: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
+	62,  // 100: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
+	15,  // 101: agbox.v1.SandboxService.GetServiceLog:input_type -> agbox.v1.GetServiceLogRequest
+	46,  // 102: agbox.v1.SandboxService.ListVolumes:input_type -> agbox.v1.ListVolumesRequest
+	42,  // 103: agbox.v1.SandboxService.GetStats:input_type -> agbox.v1.GetStatsRequest
+	49,  // 104: agbox.v1.SandboxService.RemoveVolume:input_type -> agbox.v1.RemoveVolumeRequest
+	72,  // 105: agbox.v1.AdminService.ConfirmEngine:input_type -> agbox.v1.ConfirmEngineRequest
+	64,  // 106: agbox.v1.AdminService.Backup:input_type -> agbox.v1.BackupRequest
+	66,  // 107: agbox.v1.AdminService.Explain:input_type -> agbox.v1.ExplainRequest
+	69,  // 108: agbox.v1.AdminService.CollectGarbage:input_type -> agbox.v1.CollectGarbageRequest
+	84,  // 109: agbox.v1.AdminService.Drain:input_type -> agbox.v1.DrainRequest
+	85,  // 110: agbox.v1.AdminService.Undrain:input_type -> agbox.v1.UndrainRequest
+	86,  // 111: agbox.v1.AdminService.GetDrainStatus:input_type -> agbox.v1.GetDrainStatusRequest
+	4,   // 112: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
+	29,  // 113: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
+	31,  // 114: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
+	33,  // 115: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
+	53,  // 116: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
+	53,  // 117: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
+	53,  // 118: agbox.v1.SandboxService.PauseSandbox:output_type -> agbox.v1.AcceptedResponse
+	40,  // 119: agbox.v1.SandboxService.SetSandboxTimeout:output_type -> agbox.v1.SetSandboxTimeoutResponse
+	35,  // 120: agbox.v1.SandboxService.UpdateSandbox:output_type -> agbox.v1.UpdateSandboxResponse
+	53,  // 121: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
+	52,  // 122: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
+	26,  // 123: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
+	56,  // 124: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
+	53,  // 125: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
+	59,  // 126: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
+	61,  // 127: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
+	63,  // 128: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
+	16,  // 129: agbox.v1.SandboxService.GetServiceLog:output_type -> agbox.v1.GetServiceLogResponse
+	47,  // 130: agbox.v1.SandboxService.ListVolumes:output_type -> agbox.v1.ListVolumesResponse
+	43,  // 131: agbox.v1.SandboxService.GetStats:output_type -> agbox.v1.GetStatsResponse
+	50,  // 132: agbox.v1.SandboxService.RemoveVolume:output_type -> agbox.v1.RemoveVolumeResponse
+	73,  // 133: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
+	65,  // 134: agbox.v1.AdminService.Backup:output_type -> agbox.v1.BackupChunk
+	67,  // 135: agbox.v1.AdminService.Explain:output_type -> agbox.v1.ExplainResponse
+	70,  // 136: agbox.v1.AdminService.CollectGarbage:output_type -> agbox.v1.CollectGarbageResponse
+	87,  // 137: agbox.v1.AdminService.Drain:output_type -> agbox.v1.DrainResponse
+	88,  // 138: agbox.v1.AdminService.Undrain:output_type -> agbox.v1.UndrainResponse
+	89,  // 139: agbox.v1.AdminService.GetDrainStatus:output_type -> agbox.v1.GetDrainStatusResponse
+	112, // [112:140] is the sub-list for method output_type
+	84,  // [84:112] is the sub-list for method input_type
+	84,  // [84:84] is the sub-list for extension type_name
+	84,  // [84:84] is the sub-list for extension extendee
+	0,   // [0:84] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_sandbox_proto_init() }
@@ -6070,14 +6385,14 @@ func file_agbox_v1_sandbox_proto_init() {
 		(*SetSandboxTimeoutRequest_Timeout)(nil),
 		(*SetSandboxTimeoutRequest_DeadlineAt)(nil),
 	}
-	file_agbox_v1_sandbox_proto_msgTypes[53].OneofWrappers = []any{}
+	file_agbox_v1_sandbox_proto_msgTypes[57].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_sandbox_proto_rawDesc), len(file_agbox_v1_sandbox_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   75,
+			NumMessages:   79,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

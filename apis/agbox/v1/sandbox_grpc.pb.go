@@ -69,6 +69,7 @@ const (
 	SandboxService_ListExecs_FullMethodName              = "/agbox.v1.SandboxService/ListExecs"
 	SandboxService_GetServiceLog_FullMethodName          = "/agbox.v1.SandboxService/GetServiceLog"
 	SandboxService_ListVolumes_FullMethodName            = "/agbox.v1.SandboxService/ListVolumes"
+	SandboxService_GetStats_FullMethodName               = "/agbox.v1.SandboxService/GetStats"
 	SandboxService_RemoveVolume_FullMethodName           = "/agbox.v1.SandboxService/RemoveVolume"
 )
 
@@ -129,6 +130,8 @@ type SandboxServiceClient interface {
 	GetServiceLog(ctx context.Context, in *GetServiceLogRequest, opts ...grpc.CallOption) (*GetServiceLogResponse, error)
 	// ListVolumes reads the named volumes, sorted by sandbox name and volume name. It asks the engine. Errors: UNAVAILABLE.
 	ListVolumes(ctx context.Context, in *ListVolumesRequest, opts ...grpc.CallOption) (*ListVolumesResponse, error)
+	// GetStats reads what running sandboxes use, from the kernel and without the engine. Errors besides: NOT_FOUND, reason SANDBOX_NOT_FOUND.
+	GetStats(ctx context.Context, in *GetStatsRequest, opts ...grpc.CallOption) (*GetStatsResponse, error)
 	// RemoveVolume removes a volume with its content, for good. Errors: NOT_FOUND, reason VOLUME_NOT_FOUND; FAILED_PRECONDITION, reason
 	// VOLUME_IN_USE, while a live sandbox of the name has the volume in its spec, or a container mounts it; UNAVAILABLE.
 	RemoveVolume(ctx context.Context, in *RemoveVolumeRequest, opts ...grpc.CallOption) (*RemoveVolumeResponse, error)
@@ -341,6 +344,16 @@ func (c *sandboxServiceClient) ListVolumes(ctx context.Context, in *ListVolumesR
 	return out, nil
 }
 
+func (c *sandboxServiceClient) GetStats(ctx context.Context, in *GetStatsRequest, opts ...grpc.CallOption) (*GetStatsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetStatsResponse)
+	err := c.cc.Invoke(ctx, SandboxService_GetStats_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *sandboxServiceClient) RemoveVolume(ctx context.Context, in *RemoveVolumeRequest, opts ...grpc.CallOption) (*RemoveVolumeResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(RemoveVolumeResponse)
@@ -408,6 +421,8 @@ type SandboxServiceServer interface {
 	GetServiceLog(context.Context, *GetServiceLogRequest) (*GetServiceLogResponse, error)
 	// ListVolumes reads the named volumes, sorted by sandbox name and volume name. It asks the engine. Errors: UNAVAILABLE.
 	ListVolumes(context.Context, *ListVolumesRequest) (*ListVolumesResponse, error)
+	// GetStats reads what running sandboxes use, from the kernel and without the engine. Errors besides: NOT_FOUND, reason SANDBOX_NOT_FOUND.
+	GetStats(context.Context, *GetStatsRequest) (*GetStatsResponse, error)
 	// RemoveVolume removes a volume with its content, for good. Errors: NOT_FOUND, reason VOLUME_NOT_FOUND; FAILED_PRECONDITION, reason
 	// VOLUME_IN_USE, while a live sandbox of the name has the volume in its spec, or a container mounts it; UNAVAILABLE.
 	RemoveVolume(context.Context, *RemoveVolumeRequest) (*RemoveVolumeResponse, error)
@@ -477,6 +492,9 @@ func (UnimplementedSandboxServiceServer) GetServiceLog(context.Context, *GetServ
 }
 func (UnimplementedSandboxServiceServer) ListVolumes(context.Context, *ListVolumesRequest) (*ListVolumesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListVolumes not implemented")
+}
+func (UnimplementedSandboxServiceServer) GetStats(context.Context, *GetStatsRequest) (*GetStatsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetStats not implemented")
 }
 func (UnimplementedSandboxServiceServer) RemoveVolume(context.Context, *RemoveVolumeRequest) (*RemoveVolumeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RemoveVolume not implemented")
@@ -837,6 +855,24 @@ func _SandboxService_ListVolumes_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SandboxService_GetStats_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetStatsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SandboxServiceServer).GetStats(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SandboxService_GetStats_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SandboxServiceServer).GetStats(ctx, req.(*GetStatsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _SandboxService_RemoveVolume_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(RemoveVolumeRequest)
 	if err := dec(in); err != nil {
@@ -933,6 +969,10 @@ var SandboxService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListVolumes",
 			Handler:    _SandboxService_ListVolumes_Handler,
+		},
+		{
+			MethodName: "GetStats",
+			Handler:    _SandboxService_GetStats_Handler,
 		},
 		{
 			MethodName: "RemoveVolume",

@@ -47,6 +47,10 @@ GetServiceLogRequest: 1 sandbox_id string, 2 service_name string
 GetServiceLogResponse: 1 log_path string, 2 problem string
 VolumeSpec: 1 name string, 2 target string
 SecretSpec: 1 name string, 2 file string, 3 target string
+GetStatsRequest: 1 sandbox_ids repeated string
+GetStatsResponse: 1 sandboxes repeated SandboxStats, 2 read_at Timestamp
+SandboxStats: 1 sandbox_id string, 2 name string, 3 state SandboxState, 4 containers repeated ContainerStats
+ContainerStats: 1 service_name string, 2 cpu_time Duration, 3 memory_bytes uint64, 4 memory_limit_bytes uint64, 5 pids uint64, 6 pids_limit uint64, 7 io_read_bytes uint64, 8 io_written_bytes uint64
 ListVolumesRequest: 1 sandbox_name string
 ListVolumesResponse: 1 volumes repeated Volume
 Volume: 1 name string, 2 sandbox_name string, 3 engine_name string, 4 created_at Timestamp, 5 sandbox_id string
@@ -64,6 +68,7 @@ SandboxService.PauseSandbox: PauseSandboxRequest AcceptedResponse
 SandboxService.SetSandboxTimeout: SetSandboxTimeoutRequest SetSandboxTimeoutResponse
 SandboxService.UpdateSandbox: UpdateSandboxRequest UpdateSandboxResponse
 SandboxService.GetServiceLog: GetServiceLogRequest GetServiceLogResponse
+SandboxService.GetStats: GetStatsRequest GetStatsResponse
 SandboxService.ListVolumes: ListVolumesRequest ListVolumesResponse
 SandboxService.RemoveVolume: RemoveVolumeRequest RemoveVolumeResponse
 AdminService.ConfirmEngine: ConfirmEngineRequest ConfirmEngineResponse

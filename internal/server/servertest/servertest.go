@@ -30,6 +30,7 @@ func Deps(st server.Store) server.Deps {
 		DrainWait:  func() time.Duration { return time.Minute },
 		Rebuilding: quiet, NoRoom: quiet, Engine: quiet,
 		Explain:      func(context.Context, string) (*agboxv1.ExplainResponse, error) { return nil, errdefs.ErrUnavailable },
+		Stats:        func(context.Context, []string) ([]*agboxv1.SandboxStats, error) { return nil, nil },
 		Volumes:      func(context.Context, string) ([]*agboxv1.Volume, error) { return nil, nil },
 		RemoveVolume: func(context.Context, string, string) error { return errdefs.ErrNotFound },
 		Observe:      func(string, codes.Code, time.Duration) {},

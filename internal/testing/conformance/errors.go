@@ -108,6 +108,7 @@ func unknownSandbox(c *client) {
 	id := newID()
 	c.refused(errOf(c.GetSandbox(c.ctx(), &agboxv1.GetSandboxRequest{SandboxId: id})), sandboxNotFound(id))
 	c.refused(errOf(c.GetServiceLog(c.ctx(), &agboxv1.GetServiceLogRequest{SandboxId: id, ServiceName: "db"})), sandboxNotFound(id))
+	c.refused(errOf(c.GetStats(c.ctx(), &agboxv1.GetStatsRequest{SandboxIds: []string{id}})), sandboxNotFound(id))
 	c.refused(c.tryStop(id), sandboxNotFound(id))
 	c.refused(c.tryResume(id), sandboxNotFound(id))
 	c.refused(c.tryExec(id), sandboxNotFound(id))

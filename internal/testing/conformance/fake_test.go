@@ -106,7 +106,7 @@ func (d *fakeDaemon) start() {
 	server := server.New(server.Deps{
 		Store: st, Logs: execs.LogPaths, Status: ctl.Status, Engine: ctl.EngineProblem, ConfirmEngine: ctl.ConfirmEngine,
 		Ports: ctl.Ports, EngineRefuses: ctl.EngineRefuses, AgentStatus: ctl.AgentStatus, MainLogs: execs.MainLogPaths, Explain: ctl.Explain,
-		Volumes: ctl.Volumes, RemoveVolume: ctl.RemoveVolume,
+		Stats: ctl.Stats, Volumes: ctl.Volumes, RemoveVolume: ctl.RemoveVolume,
 		Nameless: execs.Nameless, SecretProblems: ctl.SecretProblems, Rules: func() server.Rules { return server.Rules{} }, DefaultTimeout: func() time.Duration { return 0 },
 		Rebuilding: func() string { return "" }, NoRoom: func() string { return "" }, Now: time.Now,
 		Observe: func(string, codes.Code, time.Duration) {},

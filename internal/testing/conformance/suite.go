@@ -77,6 +77,7 @@ func Run(t *testing.T, target Target) {
 		{"pauses", pauses},
 		{"timeouts", timeouts},
 		{"volumes", volumes}, {"starts", starts},
+		{"stats", stats},
 		{"agents", agents},
 		{"an old client", oldClient},
 		{"history", history},

@@ -1,0 +1,88 @@
+// Package usage reports what running sandboxes use: the IDs of their containers are on record, and the kernel counts what these use. It
+// needs no engine and has no state.
+package usage
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/store"
+)
+
+// Options are the dependencies of a Meter. All are required.
+type Options struct {
+	// List and Sandbox are those of the store.
+	List    func(ctx context.Context, f store.Filter) ([]store.Sandbox, error)
+	Sandbox func(ctx context.Context, id string) (store.Sandbox, error)
+	// Read is dockerx.Engine.Usage.
+	Read func(containerIDs []string) map[string]dockerx.Usage
+}
+
+// Meter reads what sandboxes use.
+type Meter struct{ o Options }
+
+// New returns a Meter.
+func New(o Options) *Meter { return &Meter{o} }
+
+// Stats returns what these sandboxes use, or without IDs what all READY and PAUSED ones use, newest first. Errors: those of store.Sandbox.
+func (m *Meter) Stats(ctx context.Context, ids []string) ([]*agboxv1.SandboxStats, error) {
+	var all []store.Sandbox
+	if len(ids) == 0 {
+		found, err := m.o.List(ctx, store.Filter{})
+		if err != nil {
+			return nil, err
+		}
+		all = slices.DeleteFunc(found, func(sb store.Sandbox) bool { return !runs(sb) })
+	}
+	for _, id := range ids {
+		sb, err := m.o.Sandbox(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, sb)
+	}
+	return m.stats(all), nil
+}
+
+// runs reports whether the containers of a sandbox should be there.
+func runs(sb store.Sandbox) bool {
+	frozen := sb.State == agboxv1.SandboxState_SANDBOX_STATE_PAUSED && sb.Desired.GetDemotedAt() == 0
+	return !sb.Corrupt && (sb.State == agboxv1.SandboxState_SANDBOX_STATE_READY || frozen)
+}
+
+func (m *Meter) stats(all []store.Sandbox) []*agboxv1.SandboxStats {
+	var containers []string
+	for _, sb := range all {
+		if o := sb.Desired.GetObjects(); o != nil && runs(sb) {
+			containers = slices.AppendSeq(append(containers, o.GetPrimaryId()), maps.Values(o.GetServiceIds()))
+		}
+	}
+	used := m.o.Read(containers)
+	out := make([]*agboxv1.SandboxStats, len(all))
+	for i, sb := range all {
+		out[i] = &agboxv1.SandboxStats{SandboxId: sb.ID, Name: sb.Name, State: sb.State}
+		add := func(service, id string) {
+			if u, ok := used[id]; ok {
+				out[i].Containers = append(out[i].Containers, container(service, u))
+			}
+		}
+		objects := sb.Desired.GetObjects()
+		add("", objects.GetPrimaryId())
+		for _, service := range slices.Sorted(maps.Keys(objects.GetServiceIds())) {
+			add(service, objects.GetServiceIds()[service])
+		}
+	}
+	return out
+}
+
+func container(service string, u dockerx.Usage) *agboxv1.ContainerStats {
+	return &agboxv1.ContainerStats{
+		ServiceName: service, CpuTime: durationpb.New(u.CPU), MemoryBytes: u.MemoryBytes, MemoryLimitBytes: u.MemoryLimitBytes,
+		Pids: u.Pids, PidsLimit: u.PidsLimit, IoReadBytes: u.ReadBytes, IoWrittenBytes: u.WrittenBytes,
+	}
+}
