@@ -291,3 +291,27 @@ func TestPortsAreKnownWhenReadyIsCommitted(t *testing.T) {
 		}
 	})
 }
+
+func TestObjectsCarryTheNameOfTheirSandbox(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		p.namedBox(t, "id-1", "web")
+		p.namedBox(t, "id-2", "")
+		pass(time.Second)
+		want := map[string]string{"id-1": "web", "id-2": ""}
+		for id := range want {
+			p.wantState(t, id, agboxv1.SandboxState_SANDBOX_STATE_READY)
+		}
+		check := func(what string, labels map[string]string) {
+			id := labels[naming.SandboxID]
+			if name, ok := labels[naming.SandboxName]; name != want[id] || ok != (want[id] != "") {
+				t.Errorf("%s of %s has the name %q, there %t; want %q", what, id, name, ok, want[id])
+			}
+		}
+		for _, c := range p.engine.Containers() {
+			check("container", c.Labels)
+		}
+		for _, n := range p.engine.Networks() {
+			check("network", n.Labels)
+		}
+	})
+}

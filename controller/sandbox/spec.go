@@ -31,6 +31,9 @@ func (p *pass) labels(component string) map[string]string {
 		naming.Instance:  p.o.Store.InstanceID(),
 		naming.SpecHash:  plan.SpecHash(p.sb.Spec),
 	}
+	if p.sb.Name != "" {
+		l[naming.SandboxName] = p.sb.Name
+	}
 	for k, v := range p.sb.Spec.GetLabels() {
 		l[naming.UserPrefix+k] = v
 	}

@@ -31,7 +31,8 @@ const (
 	Template = prefix + ".template"
 	// Confinement is set on primaries: the store's Confinement record as JSON. Absent for a sandbox without one.
 	Confinement = prefix + ".confinement"
-	// SandboxName is set on volumes: the name of the sandbox that the volume belongs to.
+	// SandboxName is the name of the sandbox that the object belongs to. Absent on objects of a sandbox without a name, and on containers and
+	// networks of releases before it; nothing is decided by it, except which volumes a sandbox has.
 	SandboxName = prefix + ".sandbox-name"
 	// Volume is set on volumes: their name in the spec.
 	Volume = prefix + ".volume"
