@@ -59,13 +59,13 @@ func ReadSecret(path string, refuses func(resolved string) string) (data []byte,
 	if err := errors.Join(err, unix.Fstat(ref, &st)); err != nil {
 		return nil, id, unread(err)
 	}
-	if why := unfit(&st); why != "" {
-		return nil, id, why
-	}
 	switch why := refuses(resolved); {
 	case why != "" && resolved != path:
 		return nil, id, fmt.Sprintf("leads to %q, which %s", resolved, why)
 	case why != "":
+		return nil, id, why
+	}
+	if why := unfit(&st); why != "" { // after the policy: the size of a file that it refuses is not told
 		return nil, id, why
 	}
 	fd, err := retried(func() (int, error) { return unix.Open(itself, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0) })
