@@ -40,6 +40,10 @@ const (
 	OnLogLimitDrop = "drop" // artifacts.on_log_limit
 	OnLogLimitKill = "kill"
 
+	EntrypointAuto = "auto" // runtime.entrypoint
+	EntrypointRun  = "run"
+	EntrypointSkip = "skip"
+
 	ProfileStandard = "standard" // security.profile
 	ProfileHardened = "hardened"
 
@@ -128,6 +132,7 @@ type Runtime struct {
 	ResyncInterval    time.Duration `toml:"resync_interval"`
 	Workers           int           `toml:"workers"`
 	OrphanSweep       string        `toml:"orphan_sweep"`
+	Entrypoint        string        `toml:"entrypoint"`
 }
 
 // Mounts configures which host paths sandboxes may mount or copy.
@@ -202,6 +207,7 @@ func Default() Config {
 			ResyncInterval:    time.Minute,
 			Workers:           8,
 			OrphanSweep:       OrphanSweepRemove,
+			Entrypoint:        EntrypointAuto,
 		},
 		Mounts:    Mounts{Allow: []string{}}, // never nil: Config is compared
 		Security:  Security{Profile: ProfileStandard},

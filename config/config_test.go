@@ -264,6 +264,7 @@ func TestValidateEachKey(t *testing.T) {
 		{"mounts.allow", func(c *Config) { c.Mounts.Allow = []string{"/srv", "home"} }},
 		{"mounts.allow", func(c *Config) { c.Mounts.Allow = []string{"/srv/../etc"} }},
 		{"security.profile", func(c *Config) { c.Security.Profile = "" }},
+		{"runtime.entrypoint", func(c *Config) { c.Runtime.Entrypoint = "yes" }},
 		{"security.profile", func(c *Config) { c.Security.Profile = "Hardened" }},
 		{"artifacts.on_log_limit", func(c *Config) { c.Artifacts.OnLogLimit = "stop" }},
 		{"runtime.event_retention_ttl", func(c *Config) { c.Runtime.EventRetentionTTL = time.Millisecond }},

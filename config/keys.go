@@ -73,6 +73,9 @@ var table = []Key{
 	{"runtime.resync_interval", false, `How often agboxd compares all records with the engine, in addition to the engine's events.`, bounded(time.Second, time.Hour, "")},
 	{"runtime.workers", false, `How many sandboxes, and how many execs, are reconciled at the same time.`, bounded(1, 64, "")},
 	{"runtime.orphan_sweep", true, `Leftovers of deleted sandboxes: "remove" removes them, "dry-run" only reports them.`, oneOf(OrphanSweepRemove, OrphanSweepDryRun)},
+	{"runtime.entrypoint", true, `Whether PID 1 runs an image's ENTRYPOINT, in a sandbox whose spec has no entrypoint: "run", "skip", or "auto": where the image ` +
+		`has a label for that, or no user agbox. docs/sandbox.md has the details. A new value applies to sandboxes accepted from then on.`,
+		oneOf(EntrypointAuto, EntrypointRun, EntrypointSkip)},
 
 	{"mounts.allow_system", true, `Whether a sandbox may mount or copy the engine's socket, "/" or a system directory: each gives it root on this ` +
 		`host, or nearly so. docs/sandbox.md has the list. agboxd's own directories are refused or covered even so.`, yesOrNo},

@@ -16,6 +16,7 @@ type Image struct {
 	ID                   string // "sha256:..."
 	User, WorkingDir     string
 	Env, Entrypoint, Cmd []string // Env as KEY=VALUE
+	Labels               map[string]string
 }
 
 // InspectImage returns a local image by reference or ID. Errors: ErrNotFound; ErrInvalidArgument for a malformed
@@ -93,6 +94,7 @@ func fromImage(raw *image.InspectResponse) Image {
 	out := Image{ID: raw.ID}
 	if c := raw.Config; c != nil {
 		out.User, out.WorkingDir, out.Env, out.Entrypoint, out.Cmd = c.User, c.WorkingDir, c.Env, c.Entrypoint, c.Cmd
+		out.Labels = c.Labels
 	}
 	return out
 }

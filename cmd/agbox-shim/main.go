@@ -7,13 +7,18 @@
 //	agbox-shim checkpoint TEXT|-                     called by a program of an agent: stores a text for later incarnations
 //	agbox-shim status TEXT|-                         called by a program of an agent: sets its status text
 //	agbox-shim done [OUTCOME]                        called by a program of an agent: ends the turn
+//	agbox-shim hold NAME                             arguments of the image's ENTRYPOINT: shows init that they were executed, then holds
 //	agbox-shim probe WORD                            command that probes a runtime: prints WORD and waits for TERM
 //	agbox-shim reserve                               memory reserve; init starts it
 //
 //	--gated                init: starts nothing before agboxd's release (see internal/host/execjournal)
 //	--hardened             commands start without any capability, also as root, and gain none
 //	--probe                init: handles the request of execid.Runtime before the release
+//	--entry=ARG            init: an argument of the image's ENTRYPOINT, which runs first, as root; may be repeated
+//	--entry-must           the ENTRYPOINT has to execute its arguments; without it, one that ends before is a warning
+//	--entry-new            the ENTRYPOINT runs only if the image has no user agbox
 //	--report               init and main: report each start of the container (see internal/host/execjournal.Start)
+//	--warn=TEXT            main: the warning of the report
 //	--run=TEXT             exec and main: ID of this run of the container, recorded in journals
 //	--user=USER            user of commands: "name", "uid", "name:group" or "uid:gid"; a request may name another
 //	--host-user=UID:GID    user of commands without --user if the image has no user agbox: init makes it, with these numbers

@@ -263,7 +263,7 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	d.api = server.New(server.Deps{
 		Backup: d.backups.Write, Explain: d.ctl.Explain, ExplainAgent: d.ctl.ExplainAgent, CollectGarbage: d.ctl.CollectGarbage,
 		Stats: d.ctl.Stats, Volumes: d.ctl.Volumes, RemoveVolume: d.ctl.RemoveVolume,
-		Store: d.store, Logs: d.execs.LogPaths, MainLogs: d.execs.MainLogPaths, ServiceLog: d.ctl.ServiceLog, Nameless: d.execs.Nameless, Status: d.ctl.Status, Engine: d.ctl.EngineProblem,
+		Store: d.store, Logs: d.execs.LogPaths, MainLogs: d.execs.MainLogPaths, ServiceLog: d.ctl.ServiceLog, Nameless: d.execs.Nameless, StartWarning: d.execs.StartWarning, Status: d.ctl.Status, Engine: d.ctl.EngineProblem,
 		Drainer: d.ctl, DrainWait: func() time.Duration { return d.current.Load().Drain.Wait }, AgentStatus: d.ctl.AgentStatus, NoRoom: d.disk.NoRoom,
 		Rules: d.rulesNow, SecretProblems: d.ctl.SecretProblems,
 		Rebuilding: d.rebuild.sentence, DefaultTimeout: func() time.Duration { return d.current.Load().Runtime.Timeout },
@@ -451,7 +451,7 @@ func (d *daemon) engineData() string {
 // rules returns the rules that depend only on the configuration.
 func rules(cfg config.Config) server.Rules {
 	return server.Rules{
-		Profile: cfg.Security.Profile, MemoryLimit: int64(cfg.Runtime.MemoryLimit),
+		Profile: cfg.Security.Profile, Entrypoint: cfg.Runtime.Entrypoint, MemoryLimit: int64(cfg.Runtime.MemoryLimit),
 		Mounts: mountpolicy.Policy{AllowSystem: cfg.Mounts.AllowSystem, Allow: cfg.Mounts.Allow},
 	}
 }

@@ -172,6 +172,8 @@ type Start struct {
 	// Reported: PID 1 has reported. Error says why the main process could not be started, or why commands have no user; empty: it has started.
 	Reported bool
 	Error    string
+	// Main: the image's ENTRYPOINT is the main process, although the spec has none.
+	Main bool
 	// Since is when this daemon first observed that the process Pid of the host, PID 1 of the container, was released and has not reported.
 	Since time.Time
 	Pid   int

@@ -98,7 +98,7 @@ const reasonStoppedOutside = "stopped_from_outside"
 // 1 ends for no other reason; an older shim leaves no trace of the TERM, but its exit code shows it.
 func (b *bringUp) stoppedOutside(primary Container) bool {
 	orderly := primary.ExitCode == 0 || primary.ExitCode == exitTerminated
-	return primary.Inspected && (b.w.Terminated && !primary.OOMKilled || orderly && !b.r.Wanted.Main)
+	return primary.Inspected && (b.w.Terminated && !primary.OOMKilled || orderly && !b.r.Wanted.Main && !b.w.Start.Main)
 }
 
 // exitTerminated is the exit code of a process that TERM ended.

@@ -55,6 +55,10 @@ func TestDecideAwaitsTheStart(t *testing.T) {
 		{"the same without a main process: PID 1 died", func(s *scene) {
 			s.w.Start.Reported, s.w.Containers[0].Status, s.w.Containers[0].ExitCode = true, "exited", 2
 		}, "FAILED(SANDBOX_CREATE_FAILED)", "the primary container exited with code 2"},
+		{"an ENTRYPOINT that is the main process ends: nobody stopped the sandbox", func(s *scene) {
+			s.r.State, s.r.EngineRun, s.w.Start = ready, life("b", "1"), Start{Reported: true, Main: true}
+			s.w.Containers[0].Status = "exited"
+		}, "FAILED(CONTAINER_DIED)", "the primary container exited with code 0"},
 		{"a restart by policy that can't start", func(s *scene) {
 			s.r.State, s.r.EngineRun, s.r.Wanted.Main = ready, life("b", "1"), true
 			s.w.Start.Reported, s.w.Start.Error = true, `command "x" was not found`

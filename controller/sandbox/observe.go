@@ -76,7 +76,7 @@ func (r *Reader) Observe(ctx context.Context, v View, run *storev1.EngineRun) (w
 // observeStart reads what the PID 1 that is the process pid of the host reports about its start.
 func (r *Reader) observeStart(v View, pid int) (plan.Start, error) {
 	s, err := r.o.Files.Started(v.Record.ID)
-	start := plan.Start{Reported: s.Reported, Error: s.Error}
+	start := plan.Start{Reported: s.Reported, Error: s.Error, Main: s.Main}
 	if v.Record.Progress.GetReleased() && !s.Reported && pid > 0 {
 		start.Pid, start.Since = pid, r.o.Start(v.Record.ID).since(pid)
 		if start.Since.IsZero() {

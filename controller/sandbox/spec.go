@@ -126,11 +126,33 @@ func (p *pass) entrypoint() []string {
 	for _, v := range p.sb.Spec.GetVolumes() {
 		args = append(args, "--own="+v.GetTarget())
 	}
-	if command := p.sb.Spec.GetCommand(); len(command) > 0 {
-		args = append(args, fmt.Sprintf("--log-limit=%d", p.set.LogLimit), "--")
-		args = append(args, command...)
+	command, image := p.sb.Spec.GetCommand(), p.imageEntrypoint()
+	args = append(args, image...)
+	if len(command)+len(image) > 0 {
+		args = append(args, fmt.Sprintf("--log-limit=%d", p.set.LogLimit))
+	}
+	if len(command) > 0 {
+		args = append(append(args, "--"), command...)
 	}
 	return args
+}
+
+// imageEntrypoint returns the part of the shim's command line by which PID 1 runs the image's ENTRYPOINT; empty: it does not.
+func (p *pass) imageEntrypoint() (args []string) {
+	image := p.images[""]
+	for _, arg := range image.Entrypoint {
+		args = append(args, "--entry="+arg)
+	}
+	switch mode, label := p.sb.Desired.GetConfinement().GetEntrypoint(), image.Labels[naming.Entrypoint]; {
+	case len(args) == 0:
+	case mode == "run":
+		return append(args, "--entry-must")
+	case mode == "auto" && label == "run":
+		return args
+	case mode == "auto" && label == "":
+		return append(args, "--entry-new")
+	}
+	return nil
 }
 
 // mounts returns our own mounts, those of the spec and those of its tools.

@@ -18,6 +18,7 @@ func (a *app) describeSpec(sb *agboxv1.SandboxHandle) {
 	spec := sb.GetSpec()
 	a.fact("Image", spec.GetImage())
 	a.factIf("Command", oneLine(strings.Join(spec.GetCommand(), " ")))
+	a.factIf("Entrypoint", spec.GetEntrypoint())
 	a.factIf("User", spec.GetUser())
 	a.factIf("Directory", spec.GetWorkingDir())
 	a.fact("Limits", limits(spec.GetCpuLimit(), memoryInForce(spec.GetMemoryLimit(), sb), spec.GetDiskLimit(), spec.GetPidsLimit()))

@@ -129,7 +129,12 @@ func (s *specs) checkHost(spec *agboxv1.CreateSpec) (*store.Resolved, validate.E
 	}
 	c := &storev1.Confinement{
 		Profile: cmp.Or(spec.GetSecurity().GetProfile(), rules.Profile, "standard"), MemoryLimitBytes: rules.MemoryLimit,
-		Covers: hidden.covers, Pins: hidden.pins, PrimaryMemoryBytes: proto.Int64(primaryMemory(spec, rules.MemoryLimit)),
+		Entrypoint: cmp.Or(spec.GetEntrypoint(), rules.Entrypoint, "auto"), Covers: hidden.covers, Pins: hidden.pins, PrimaryMemoryBytes: proto.Int64(primaryMemory(spec, rules.MemoryLimit)),
+	}
+	if c.Profile == "hardened" && spec.GetEntrypoint() == "run" {
+		broken = append(broken, validate.Error{
+			Field: "entrypoint", Message: `entrypoint: the security profile "hardened" does not run an ENTRYPOINT, which would be root: write "skip", or take the profile "standard"`,
+		})
 	}
 	return &store.Resolved{Tools: tools, Confinement: c}, broken
 }

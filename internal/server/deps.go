@@ -34,6 +34,8 @@ type Store interface {
 type Rules struct {
 	// Profile is the security profile of a spec that has none. Empty: standard.
 	Profile string
+	// Entrypoint is whether the ENTRYPOINT of the image runs for a spec that does not say. Empty: auto.
+	Entrypoint string
 	// MemoryLimit in bytes is that of containers whose spec has none; 0: none.
 	MemoryLimit int64
 	// Mounts is the policy for mounts and copies of host paths.
@@ -57,6 +59,8 @@ type Deps struct {
 	Drainer     Drainer
 	// DrainWait is the wait of a drain whose caller names none. It must not block.
 	DrainWait func() time.Duration
+	// StartWarning returns what PID 1 of a sandbox reported about its present or last start, or "".
+	StartWarning func(sandboxID string) string
 	// Nameless reports whether the container of a sandbox does not reach the engine's DNS server.
 	Nameless func(sandboxID string) bool
 	// SecretProblems returns one sentence for each secret of a sandbox that is not as its file.

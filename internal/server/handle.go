@@ -1,6 +1,7 @@
 package server
 
 import (
+	"os"
 	"slices"
 	"time"
 
@@ -19,6 +20,7 @@ type handles struct {
 	ports          func(sandboxID string) []*agboxv1.PublishedPort
 	nameless       func(sandboxID string) bool
 	secretProblems func(sandboxID string) []string
+	startWarning   func(sandboxID string) string
 	mainLogs       func(sandboxID string) (stdout, stderr string)
 	rules          func() Rules
 	defaultTimeout func() time.Duration
@@ -44,6 +46,9 @@ func (s *handles) handle(sb store.Sandbox, withSpec bool) *agboxv1.SandboxHandle
 	if withSpec {
 		accepted := sb.Desired.GetConfinement()
 		h.Spec, h.SecurityProfile, h.DefaultMemoryBytes = sb.Spec, accepted.GetProfile(), accepted.GetMemoryLimitBytes()
+		if stdout, stderr := s.mainLogs(sb.ID); h.StdoutLogPath == "" && exists(stdout) { // the image's ENTRYPOINT wrote it
+			h.StdoutLogPath, h.StderrLogPath = stdout, stderr
+		}
 		if sb.State != agboxv1.SandboxState_SANDBOX_STATE_DELETED {
 			h.Warnings = slices.Concat(s.warnings(sb), s.runtimeWarnings(sb), s.secretWarnings(sb))
 		}
@@ -51,13 +56,24 @@ func (s *handles) handle(sb store.Sandbox, withSpec bool) *agboxv1.SandboxHandle
 	return h
 }
 
-// runtimeWarnings returns a sentence for what the runtime of a running sandbox can't do.
-func (s *handles) runtimeWarnings(sb store.Sandbox) []string {
-	if sb.State != agboxv1.SandboxState_SANDBOX_STATE_READY || !s.nameless(sb.ID) {
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// runtimeWarnings returns a sentence for what the runtime of a running sandbox can't do, and one about its start.
+func (s *handles) runtimeWarnings(sb store.Sandbox) (list []string) {
+	if sb.State != agboxv1.SandboxState_SANDBOX_STATE_READY {
 		return nil
 	}
-	return []string{"no host name resolves in this sandbox: its runtime does not reach the engine's DNS server; gVisor's runsc does with " +
-		"--network=host among its arguments in the engine's configuration, from the next resume on"}
+	if why := s.startWarning(sb.ID); why != "" {
+		list = append(list, why+`; "agbox logs" may show why, and entrypoint: skip in the spec avoids it`)
+	}
+	if !s.nameless(sb.ID) {
+		return list
+	}
+	return append(list, "no host name resolves in this sandbox: its runtime does not reach the engine's DNS server; gVisor's runsc does with "+
+		"--network=host among its arguments in the engine's configuration, from the next resume on")
 }
 
 func (s *handles) secretWarnings(sb store.Sandbox) []string {

@@ -76,7 +76,7 @@ func New(d Deps) *Server {
 		s.gate.Codec(),
 	)
 	h := &handles{
-		status: d.Status, ports: d.Ports, nameless: d.Nameless, secretProblems: d.SecretProblems, mainLogs: d.MainLogs, rules: d.Rules, defaultTimeout: d.DefaultTimeout,
+		status: d.Status, ports: d.Ports, nameless: d.Nameless, startWarning: d.StartWarning, secretProblems: d.SecretProblems, mainLogs: d.MainLogs, rules: d.Rules, defaultTimeout: d.DefaultTimeout,
 	}
 	ah := &agentHandles{store: d.Store, status: d.AgentStatus}
 	register := func(desc grpc.ServiceDesc, handlers any) {

@@ -23,7 +23,11 @@ type options struct {
 	hardened    bool     // commands start without capabilities
 	gated       bool     // init starts nothing before agboxd releases it
 	probe       bool     // init runs the command that probes the runtime before the release
+	entrypoint  []string // the image's ENTRYPOINT, which runs before everything else; empty: none runs
+	entryMust   bool     // the start fails if entrypoint ends before it has executed its arguments
+	entryNew    bool     // entrypoint runs only where the image has no user agbox
 	reports     bool     // the start of each run is reported to agboxd
+	warn        string   // main: the warning of the report
 	run         string   // random ID of this run of the container, set by init if it probes the runtime
 	command     []string // the main process
 	execID      string
@@ -39,10 +43,14 @@ func parse(args []string) (o options, ok bool) {
 	f.BoolVar(&o.gated, "gated", false, "")
 	f.BoolVar(&o.hardened, "hardened", false, "")
 	f.BoolVar(&o.probe, "probe", false, "")
+	f.Func("entry", "", func(arg string) error { o.entrypoint = append(o.entrypoint, arg); return nil })
+	f.BoolVar(&o.entryMust, "entry-must", false, "")
+	f.BoolVar(&o.entryNew, "entry-new", false, "")
 	f.BoolVar(&o.reports, "report", false, "")
 	f.StringVar(&o.defaultUser, "default-user", "", "")
 	f.StringVar(&o.hostUser, "host-user", "", "")
 	f.StringVar(&o.user, "user", "", "")
+	f.StringVar(&o.warn, "warn", "", "")
 	f.StringVar(&o.run, "run", "", "")
 	f.Func("own", "", func(target string) error { o.own = append(o.own, target); return nil })
 	f.StringVar(&o.dir, "dir", "", "")
@@ -94,7 +102,7 @@ func (o options) args(verb string) []string {
 func (o options) mainArgs() []string {
 	list := append(o.args("main"), "--dir="+o.dir, "--log-limit="+strconv.FormatInt(o.logLimit, 10))
 	if o.reports {
-		list = append(list, "--report")
+		list = append(list, "--report", "--warn="+o.warn)
 	}
 	return append(append(list, "--"), o.command...)
 }

@@ -24,7 +24,7 @@ import (
 // the test.
 const placesEnv = "AGBOX_SHIM_TEST_PLACES"
 
-var verbs = []string{"init", "exec", "main", reserveVerb, "acp", "checkpoint", "status", "done"}
+var verbs = []string{"init", "exec", "main", reserveVerb, "acp", execjournal.HoldVerb, "checkpoint", "status", "done"}
 
 func TestMain(m *testing.M) {
 	if at, ok := os.LookupEnv(placesEnv); ok && len(os.Args) > 1 && slices.Contains(verbs, os.Args[1]) {

@@ -43,6 +43,7 @@ type initProcess struct {
 	released bool // before the release init starts no process of the sandbox
 	exitCode int
 	report   report
+	entry    entry
 	unable   string // why this runtime cannot run commands; empty: no reason known to PID 1
 
 	children map[string]*child // living supervisors, by exec ID
@@ -97,6 +98,7 @@ func runInit(at Places, o options) int {
 		places: at, options: o, logs: -1, stop: stop, sig: sig, inbox: newInbox(at.Ctl),
 		children: make(map[string]*child), settled: make(map[string]fileID),
 		failures: make(map[string]int), busy: make(map[string]int), starting: starting{since: make(map[string]time.Time)},
+		entry: entry{listener: -1, held: -1},
 	}
 	if o.probe {
 		p.unable, p.run = inability(), rand.Text()
@@ -111,11 +113,12 @@ func (p *initProcess) loop() int {
 	for {
 		p.reap()
 		p.purge()
+		p.awaitEntry(time.Now())
 		if p.sig.consume(askedToEnd) || p.sig.consume(interrupted) {
 			p.noteTerm()
 			p.drain()
 		}
-		if p.draining && p.mainPid == 0 && len(p.children) == 0 && len(p.dead) == 0 {
+		if p.draining && p.mainPid == 0 && p.entry.pid == 0 && len(p.children) == 0 && len(p.dead) == 0 {
 			p.reserve.release()
 			return p.exitCode
 		}
@@ -153,7 +156,9 @@ func (p *initProcess) wait() {
 	}
 	begin := len(fds)
 	fds = p.starting.watch(fds)
-	due := p.rescanAt
+	end := len(fds)
+	fds = p.entry.watch(fds)
+	due := earlier(p.rescanAt, p.entry.due)
 	if len(p.dead) > 0 {
 		due = earlier(due, p.purgeAt())
 	}
@@ -161,7 +166,7 @@ func (p *initProcess) wait() {
 		return
 	}
 	p.sig.clear()
-	if p.starting.settle(fds[begin:]) {
+	if p.starting.settle(fds[begin:end]) {
 		p.startWaiting()
 	}
 	if p.inbox.fd >= 0 && fds[begin-1].Revents != 0 {

@@ -41,6 +41,9 @@ func Run(args []string, at Places) int {
 	if len(args) == 2 && args[0] == execjournal.ProofVerb {
 		return runProbe(args[1])
 	}
+	if len(args) == 2 && args[0] == execjournal.HoldVerb {
+		return runHold(args[1])
+	}
 	if len(args) > 0 && args[0] == acp.Verb {
 		return runACP(args[1:])
 	}
@@ -61,7 +64,7 @@ func Run(args []string, at Places) int {
 	case ok && o.verb == serveVerb:
 		return runServe(o)
 	}
-	say("usage: agbox-shim init [--gated] [--probe] [--report] [--hardened] [--host-user=UID:GID] [--default-user=USER] [--user=USER] [--own=/PATH]... [--dir=/PATH] [--log-limit=BYTES] [-- PROGRAM [ARGS]]")
+	say("usage: agbox-shim init [--gated] [--probe] [--report] [--hardened] [--host-user=UID:GID] [--default-user=USER] [--user=USER] [--own=/PATH]... [--dir=/PATH] [--entry=ARG]... [--entry-must] [--entry-new] [--log-limit=BYTES] [-- PROGRAM [ARGS]]")
 	return 2
 }
 

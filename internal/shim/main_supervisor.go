@@ -40,7 +40,7 @@ func runMain(at Places, o options) int {
 		s.refuse(why)
 		return why.exitCode
 	}
-	s.report.due = s.reports
+	s.report = report{due: s.reports, warn: s.warn}
 	s.settle(score)
 	return s.loop()
 }
@@ -138,9 +138,21 @@ func (s *mainSupervisor) loop() int {
 // stoppedEarly is the exit code of a main process whose container stopped before it was started.
 const stoppedEarly = 128 + int(unix.SIGTERM)
 
-// release starts the main process and makes init handle all requests. Both wait for agboxd's release.
+// release starts the sandbox when agboxd releases it: the image's ENTRYPOINT, if that is to run, and then all the rest.
 func (p *initProcess) release() {
-	if p.released || p.draining {
+	if p.released || p.draining || p.entry.pid != 0 {
+		return
+	}
+	if p.runsEntry() {
+		p.startEntry()
+		return
+	}
+	p.proceed()
+}
+
+// proceed starts the main process and makes init handle all requests.
+func (p *initProcess) proceed() {
+	if p.draining {
 		return
 	}
 	p.released = true
@@ -160,6 +172,7 @@ func (p *initProcess) release() {
 // startMain starts the supervisor of the main process. It is a separate process, so that PID 1 copies no output, does not block on a disk,
 // and can identify the descendants of the main process.
 func (p *initProcess) startMain() {
+	p.warn = p.report.warn
 	pid, err := p.starting.spawn(p.mainArgs(), p.score, p.stop)
 	if err != nil {
 		say("start the main process: %v", err)

@@ -17,6 +17,10 @@ func (p *initProcess) reap() {
 			p.mainEnded(ws)
 			return
 		}
+		if pid == p.entry.pid {
+			p.entryEnded(ws)
+			return
+		}
 		if p.reserve.ended(pid) {
 			return
 		}
@@ -58,7 +62,7 @@ func (p *initProcess) purge() {
 	if len(p.dead) == 0 {
 		return
 	}
-	living := map[int]bool{p.mainPid: true, p.reserve.pid: true}
+	living := map[int]bool{p.mainPid: true, p.reserve.pid: true, p.entry.pid: true}
 	for _, c := range p.children {
 		living[c.pid] = true
 	}

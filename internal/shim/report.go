@@ -7,6 +7,8 @@ type report struct {
 	due    bool
 	failed bool   // an earlier attempt to write it failed
 	why    string // why the sandbox could not start; empty: it has started
+	main   bool   // the image's ENTRYPOINT is the main process
+	warn   string // about a sandbox that has started
 }
 
 // write writes the report into the log directory if it is due, and returns whether nothing is left to write.
@@ -14,7 +16,7 @@ func (r *report) write(logs int) bool {
 	if !r.due {
 		return true
 	}
-	err := execjournal.Report(logs, execjournal.Start{Error: r.why})
+	err := execjournal.Report(logs, execjournal.Start{Error: r.why, Main: r.main, Warning: r.warn})
 	if err != nil && !r.failed {
 		say("report the start: %v", err)
 	}

@@ -124,10 +124,13 @@ func (p *initProcess) start(id string) {
 
 // live returns the number of living supervisors.
 func (p *initProcess) live() int {
-	if p.mainPid != 0 {
-		return len(p.children) + 1
+	n := len(p.children)
+	for _, pid := range []int{p.mainPid, p.entry.pid} {
+		if pid != 0 {
+			n++
+		}
 	}
-	return len(p.children)
+	return n
 }
 
 func (p *initProcess) again(id string) {

@@ -1039,6 +1039,13 @@ type CreateSpec struct {
 	OnLogLimit string `protobuf:"bytes,112,opt,name=on_log_limit,json=onLogLimit,proto3" json:"on_log_limit,omitempty"`
 	// What its processes may do. Fixed when the sandbox is accepted. Absent: the daemon's default.
 	Security *SecuritySpec `protobuf:"bytes,113,opt,name=security,proto3" json:"security,omitempty"`
+	// Whether PID 1 runs the image's ENTRYPOINT at each start, as root, before everything else: "run", "skip" or "auto". Its arguments
+	// are a command of agbox-shim that shows PID 1 that the ENTRYPOINT has executed its arguments; then the main process and execs may
+	// run. One that has not executed them after 30 s is the main process, or with a command of the spec fails the start.
+	// "auto": run it where the image has the label io.github.1996fanrui.agents-sandbox.entrypoint=run, or has neither that label nor a
+	// user agbox; if it ends before it has executed its arguments, the sandbox runs without it and has a warning. Empty: the
+	// daemon's default. The profile "hardened" refuses "run" and skips it under "auto".
+	Entrypoint string `protobuf:"bytes,114,opt,name=entrypoint,proto3" json:"entrypoint,omitempty"`
 	// How long the sandbox may run, counted from READY; then on_timeout applies. Absent: runtime.timeout; 0: forever.
 	// SetSandboxTimeout moves the deadline.
 	Timeout *durationpb.Duration `protobuf:"bytes,130,opt,name=timeout,proto3" json:"timeout,omitempty"`
@@ -1243,6 +1250,13 @@ func (x *CreateSpec) GetSecurity() *SecuritySpec {
 		return x.Security
 	}
 	return nil
+}
+
+func (x *CreateSpec) GetEntrypoint() string {
+	if x != nil {
+		return x.Entrypoint
+	}
+	return ""
 }
 
 func (x *CreateSpec) GetTimeout() *durationpb.Duration {
@@ -5615,7 +5629,7 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\bPortSpec\x12%\n" +
 	"\x0econtainer_port\x18\x01 \x01(\rR\rcontainerPort\x12\x1b\n" +
 	"\thost_port\x18\x02 \x01(\rR\bhostPort\x12\x1a\n" +
-	"\bprotocol\x18\x03 \x01(\tR\bprotocol\"\xdd\t\n" +
+	"\bprotocol\x18\x03 \x01(\tR\bprotocol\"\xfd\t\n" +
 	"\n" +
 	"CreateSpec\x12\x14\n" +
 	"\x05image\x18\x01 \x01(\tR\x05image\x12+\n" +
@@ -5645,7 +5659,10 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"pullPolicy\x12 \n" +
 	"\fon_log_limit\x18p \x01(\tR\n" +
 	"onLogLimit\x122\n" +
-	"\bsecurity\x18q \x01(\v2\x16.agbox.v1.SecuritySpecR\bsecurity\x124\n" +
+	"\bsecurity\x18q \x01(\v2\x16.agbox.v1.SecuritySpecR\bsecurity\x12\x1e\n" +
+	"\n" +
+	"entrypoint\x18r \x01(\tR\n" +
+	"entrypoint\x124\n" +
 	"\atimeout\x18\x82\x01 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x1e\n" +
 	"\n" +
 	"on_timeout\x18\x83\x01 \x01(\tR\tonTimeout\x12 \n" +

@@ -11,6 +11,7 @@
 //	├──<exec_id>.journal                                               shim; daemon only to close an exec without a journal, empty on a full disk
 //	├──<exec_id>.stdout.log, .stderr.log                               shim
 //	├──_main.stdout.log, _main.stderr.log                              shim; of the container's main process, over all its starts
+//	├──entrypoint                                                      shim, once: whether the image's ENTRYPOINT runs, if PID 1 decides that
 //	├──started                                                         shim, once per run: Start, empty for an ordinary one
 //	├──<exec_id>.lost                                                  shim; empty, a marker: the lock was released without a recorded end
 //	└──.<exec_id>.*.tmp                                                either, renamed or linked to one of the above

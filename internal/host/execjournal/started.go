@@ -18,6 +18,10 @@ type Start struct {
 	// Error is one sentence without secrets: why the main process could not be started, or commands have no user. Empty: the main process, if
 	// there is one, was executed, and the user of commands exists.
 	Error string `json:"error,omitempty"`
+	// Main: the image's ENTRYPOINT has not executed its arguments in time, and is the main process.
+	Main bool `json:"main,omitempty"`
+	// Warning is one sentence about a sandbox that has started: what became of the image's ENTRYPOINT.
+	Warning string `json:"warning,omitempty"`
 
 	// Reported: there is a report of the present or last run.
 	Reported bool `json:"-"`
@@ -27,7 +31,7 @@ type Start struct {
 func Report(logs int, s Start) (err error) {
 	var data []byte
 	if s != (Start{}) {
-		s.Version, s.Error = Version, Sentence(s.Error)
+		s.Version, s.Error, s.Warning = Version, Sentence(s.Error), Sentence(s.Warning)
 		if data, err = Encode(s); err != nil {
 			return err
 		}
@@ -54,8 +58,29 @@ func (d *Dir) Started(sandboxID string) (s Start, err error) {
 	}
 	s.Reported = true
 	var said Start
-	if json.Unmarshal(data, &said) == nil && said.Version == Version && len(said.Error) <= MaxErrorBytes && printable(said.Error) {
-		s.Version, s.Error = said.Version, said.Error
+	if json.Unmarshal(data, &said) == nil && said.Version == Version && isSentence(said.Error) && isSentence(said.Warning) {
+		s.Version, s.Error, s.Main, s.Warning = said.Version, said.Error, said.Main, said.Warning
 	}
 	return s, nil
 }
+
+func isSentence(s string) bool { return len(s) <= MaxErrorBytes && printable(s) }
+
+// StartWarning returns the warning of the present or last start, or "".
+func (d *Dir) StartWarning(sandboxID string) string {
+	s, _ := d.Started(sandboxID)
+	return s.Warning
+}
+
+// EntrypointName is the file in the log directory by which PID 1 records at the first start whether the image had no user agbox, so that
+// later starts run its ENTRYPOINT as well: RunsEntrypoint or SkipsEntrypoint.
+const EntrypointName = "entrypoint"
+
+// Contents of EntrypointName.
+const (
+	RunsEntrypoint  = "run\n"
+	SkipsEntrypoint = "skip\n"
+)
+
+// HoldVerb is the shim's verb that an ENTRYPOINT gets as its arguments: it shows PID 1 that they were executed, and then holds.
+const HoldVerb = "hold"

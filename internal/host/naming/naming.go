@@ -31,6 +31,8 @@ const (
 	Template = prefix + ".template"
 	// Confinement is set on primaries: the store's Confinement record as JSON. Absent for a sandbox without one.
 	Confinement = prefix + ".confinement"
+	// Entrypoint is a label of images: "run" or "skip" says whether their ENTRYPOINT runs in a sandbox whose entrypoint is auto.
+	Entrypoint = prefix + ".entrypoint"
 	// SandboxName is the name of the sandbox that the object belongs to. Absent on objects of a sandbox without a name, and on containers and
 	// networks of releases before it; nothing is decided by it, except which volumes a sandbox has.
 	SandboxName = prefix + ".sandbox-name"

@@ -107,7 +107,7 @@ func (d *fakeDaemon) start() {
 		Store: st, Logs: execs.LogPaths, Status: ctl.Status, Engine: ctl.EngineProblem, ConfirmEngine: ctl.ConfirmEngine,
 		Ports: ctl.Ports, EngineRefuses: ctl.EngineRefuses, AgentStatus: ctl.AgentStatus, MainLogs: execs.MainLogPaths, Explain: ctl.Explain,
 		Stats: ctl.Stats, Volumes: ctl.Volumes, RemoveVolume: ctl.RemoveVolume,
-		Nameless: execs.Nameless, SecretProblems: ctl.SecretProblems, Rules: func() server.Rules { return server.Rules{} }, DefaultTimeout: func() time.Duration { return 0 },
+		Nameless: execs.Nameless, StartWarning: execs.StartWarning, SecretProblems: ctl.SecretProblems, Rules: func() server.Rules { return server.Rules{} }, DefaultTimeout: func() time.Duration { return 0 },
 		Rebuilding: func() string { return "" }, NoRoom: func() string { return "" }, Now: time.Now,
 		Observe: func(string, codes.Code, time.Duration) {},
 		Version: "v1", Home: "/home/daemon", Logger: slog.New(slog.DiscardHandler),

@@ -510,7 +510,9 @@ type Confinement struct {
 	// container, which can't be changed later. Unset: the sandbox is older than this field.
 	PrimaryMemoryBytes *int64 `protobuf:"varint,4,opt,name=primary_memory_bytes,json=primaryMemoryBytes,proto3,oneof" json:"primary_memory_bytes,omitempty"`
 	// The directories between the sources of writable mounts and covered paths, mounted onto themselves. Parents first.
-	Pins          []*Pin `protobuf:"bytes,5,rep,name=pins,proto3" json:"pins,omitempty"`
+	Pins []*Pin `protobuf:"bytes,5,rep,name=pins,proto3" json:"pins,omitempty"`
+	// Whether PID 1 runs the image's ENTRYPOINT: "run", "auto" or "skip". Empty: the sandbox is older than this field, skip.
+	Entrypoint    string `protobuf:"bytes,6,opt,name=entrypoint,proto3" json:"entrypoint,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -578,6 +580,13 @@ func (x *Confinement) GetPins() []*Pin {
 		return x.Pins
 	}
 	return nil
+}
+
+func (x *Confinement) GetEntrypoint() string {
+	if x != nil {
+		return x.Entrypoint
+	}
+	return ""
 }
 
 // Cover is one empty read-only mount over a file or directory of agboxd.
@@ -2253,13 +2262,16 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\x0eremove_volumes\x18\x13 \x01(\bR\rremoveVolumes\"6\n" +
 	"\aAdopted\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x03R\x02at\x12\x1b\n" +
-	"\twas_ready\x18\x02 \x01(\bR\bwasReady\"\xfd\x01\n" +
+	"\twas_ready\x18\x02 \x01(\bR\bwasReady\"\x9d\x02\n" +
 	"\vConfinement\x12\x18\n" +
 	"\aprofile\x18\x01 \x01(\tR\aprofile\x12-\n" +
 	"\x06covers\x18\x02 \x03(\v2\x15.agbox.store.v1.CoverR\x06covers\x12,\n" +
 	"\x12memory_limit_bytes\x18\x03 \x01(\x03R\x10memoryLimitBytes\x125\n" +
 	"\x14primary_memory_bytes\x18\x04 \x01(\x03H\x00R\x12primaryMemoryBytes\x88\x01\x01\x12'\n" +
-	"\x04pins\x18\x05 \x03(\v2\x13.agbox.store.v1.PinR\x04pinsB\x17\n" +
+	"\x04pins\x18\x05 \x03(\v2\x13.agbox.store.v1.PinR\x04pins\x12\x1e\n" +
+	"\n" +
+	"entrypoint\x18\x06 \x01(\tR\n" +
+	"entrypointB\x17\n" +
 	"\x15_primary_memory_bytes\"K\n" +
 	"\x05Cover\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +

@@ -63,6 +63,7 @@ func checkPrimary(errs *Errors, spec *agboxv1.CreateSpec) {
 		`1 to 128 ASCII letters, digits, "_", "." and "-", the first a letter or digit`, short(name))
 	checkWord(errs, "on_log_limit", spec.GetOnLogLimit(), "drop", "kill")
 	checkWord(errs, "security.profile", spec.GetSecurity().GetProfile(), "standard", "hardened")
+	checkWord(errs, "entrypoint", spec.GetEntrypoint(), "auto", "run", "skip")
 }
 
 // checkWord checks a field that takes one of a few words, or none for its default.

@@ -21,7 +21,7 @@ func TestContainerSettings(t *testing.T) {
 			s.Ports = []*agboxv1.PortSpec{{ContainerPort: 80}, {ContainerPort: 80, Protocol: "udp"}, {ContainerPort: 65535, HostPort: 65535}}
 			s.CpuLimit, s.MemoryLimit, s.DiskLimit, s.PidsLimit = 0.5, "16MiB", "10g", 64
 			s.Gpus, s.Runtime = "all", "runsc"
-			s.RestartPolicy, s.PullPolicy, s.OnLogLimit = "on-failure", "if-not-present", "kill"
+			s.RestartPolicy, s.PullPolicy, s.OnLogLimit, s.Entrypoint = "on-failure", "if-not-present", "kill", "skip"
 		}, ""},
 		{"a command without a program", func(s *agboxv1.CreateSpec) { s.Command = []string{"", "a\x00"} },
 			"command[0]: must name a program; command[1]: NUL"},
@@ -50,9 +50,9 @@ func TestContainerSettings(t *testing.T) {
 		{"no number", func(s *agboxv1.CreateSpec) { s.CpuLimit = math.NaN() }, "cpu_limit: 0.01 to 1024"},
 		{"no end", func(s *agboxv1.CreateSpec) { s.CpuLimit = math.Inf(1) }, "cpu_limit: 0.01 to 1024"},
 		{"words that are not known", func(s *agboxv1.CreateSpec) {
-			s.RestartPolicy, s.PullPolicy, s.OnLogLimit, s.Runtime = "Always", "Never", "stop", "/bin/sh"
+			s.RestartPolicy, s.PullPolicy, s.OnLogLimit, s.Runtime, s.Entrypoint = "Always", "Never", "stop", "/bin/sh", "yes"
 			s.Security = &agboxv1.SecuritySpec{Profile: "root"}
-		}, `restart_policy: "never", "on-failure", "always"; pull_policy: "if-not-present"; runtime: not the name; on_log_limit: "drop"; security.profile: "standard", "hardened"`},
+		}, `restart_policy: "never", "on-failure", "always"; pull_policy: "if-not-present"; runtime: not the name; on_log_limit: "drop"; security.profile: "standard", "hardened"; entrypoint: "auto", "run", "skip"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			spec := &agboxv1.CreateSpec{Image: "a"}

@@ -22,7 +22,7 @@ func full() *agboxv1.CreateSpec {
 		RequiredServices: []*agboxv1.ServiceSpec{db, healthy("mq")}, OptionalServices: []*agboxv1.ServiceSpec{healthy("x"), healthy("y")},
 		Labels: map[string]string{"team": "a"}, Envs: map[string]string{"A": "secret"}, IdleTtl: durationpb.New(time.Hour),
 		Command: []string{"sleep", "1 h"}, User: "u", WorkingDir: "/w", Ports: []*agboxv1.PortSpec{{ContainerPort: 80}}, CpuLimit: 1, MemoryLimit: "1g",
-		DiskLimit: "1g", PidsLimit: 100, Gpus: "all", Runtime: "runsc", RestartPolicy: "never", PullPolicy: "always", OnLogLimit: "drop",
+		DiskLimit: "1g", PidsLimit: 100, Gpus: "all", Runtime: "runsc", RestartPolicy: "never", PullPolicy: "always", OnLogLimit: "drop", Entrypoint: "run",
 		Timeout: durationpb.New(time.Hour), OnTimeout: "pause", AutoResume: true,
 		Security: &agboxv1.SecuritySpec{Profile: "standard"}, Volumes: []*agboxv1.VolumeSpec{{Name: "data", Target: "/v"}},
 		Secrets: []*agboxv1.SecretSpec{{Name: "token", File: "/etc/token", Target: "/run/secrets/token"}},
@@ -62,8 +62,8 @@ func TestUpdate(t *testing.T) {
 		{"all that is fixed", func(s *agboxv1.CreateSpec) {
 			s.Image, s.Mounts[0].Writable, s.Copies, s.BuiltinTools, s.Envs = "b", true, nil, nil, map[string]string{"A": "secret2", "B": "secret"}
 			s.Command, s.User, s.WorkingDir, s.Ports[0].HostPort, s.DiskLimit, s.Gpus, s.Runtime = nil, "", "", 1, "", "", ""
-			s.Security.Profile, s.Volumes[0].Target = "hardened", "/w"
-		}, "!builtin_tools,!command,!copies,!disk_limit,!envs[A],!envs[B],!gpus,!image,!mounts,!ports,!runtime,!security.profile,!user,!volumes,!working_dir", false},
+			s.Security.Profile, s.Volumes[0].Target, s.Entrypoint = "hardened", "/w", ""
+		}, "!builtin_tools,!command,!copies,!disk_limit,!entrypoint,!envs[A],!envs[B],!gpus,!image,!mounts,!ports,!runtime,!security.profile,!user,!volumes,!working_dir", false},
 		{"some of both", func(s *agboxv1.CreateSpec) { s.Image, s.CpuLimit = "b", 2 }, "cpu_limit,!image", true},
 		{"services that come and go", func(s *agboxv1.CreateSpec) {
 			s.RequiredServices = []*agboxv1.ServiceSpec{healthy("new"), s.RequiredServices[1]}
