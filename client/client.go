@@ -33,6 +33,7 @@ type Client struct {
 	agents    agboxv1.AgentServiceClient
 	admin     agboxv1.AdminServiceClient
 	via       via // nil when the connection is the caller's
+	streams   agboxv1.StreamServiceClient
 	close     func() error
 	conn      *grpc.ClientConn // nil when the connection is the caller's
 	patience  time.Duration
@@ -100,6 +101,7 @@ func New(conn grpc.ClientConnInterface) *Client {
 		sandboxes: agboxv1.NewSandboxServiceClient(conn),
 		agents:    agboxv1.NewAgentServiceClient(conn),
 		admin:     agboxv1.NewAdminServiceClient(conn),
+		streams:   agboxv1.NewStreamServiceClient(conn),
 		close:     func() error { return nil },
 	}
 }

@@ -45,6 +45,9 @@ type Config struct {
 	// observed only when another source adds their key.
 	WatchAgents func(ctx context.Context, notify func(sandboxID, execID string)) error
 
+	// HasWriter reports whether a client of this daemon writes the standard input of an exec. It must not block. Nil: none does.
+	HasWriter func(execID string) bool
+
 	// Drained is called when a drain is done; exit: the caller of the drain asked the daemon to exit afterwards. It is called with false
 	// when a drain is withdrawn. It must not block. It may be nil.
 	Drained func(exit bool)

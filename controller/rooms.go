@@ -73,9 +73,14 @@ func (c *Controller) newExecs() *exec.Reconciler {
 	return exec.New(exec.Options{
 		Store: c.cfg.Store, Files: c.cfg.Execs, Sandbox: c.reader.Record, TurnLeft: c.agents.Observer().TurnLeft,
 		Limits: c.execLimits, IdleTTL: func(sb store.Sandbox) time.Duration { return sandbox.IdleTTL(sb, c.inForce()) }, MakeRoom: c.makeRoom,
+		HasWriter: c.hasWriter, Now: c.clock.Now,
 		Queue: c.execLoop, Sandboxes: c.sandboxLoop, Watch: c.cfg.WatchExecs, Changed: c.journalChanged,
 		Logger: c.log, Metrics: c.cfg.Metrics,
 	})
+}
+
+func (c *Controller) hasWriter(execID string) bool {
+	return c.cfg.HasWriter != nil && c.cfg.HasWriter(execID)
 }
 
 func (c *Controller) execLimits(sandboxID string) plan.ExecLimits {

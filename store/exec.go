@@ -14,6 +14,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
 )
 
 // nonceBytes is the length of a nonce: 128 bits, which no container can guess.
@@ -74,6 +75,9 @@ func (t *txn) startExec(sb *Sandbox, e Exec) {
 	})
 	t.append(sb, ev)
 	e.Desired.CreatedAt, e.Desired.StartedSequence = t.now.UnixNano(), ev.GetSequence()
+	if grace, ends := validate.StdinGrace(e.Request.GetStdin()); ends {
+		e.Desired.StdinDeadline = t.now.Add(grace).UnixNano() // its first writer has yet to come
+	}
 	t.changes.execs[e.ID] = sb.ID
 	t.keep(sb, e.ID)
 	t.putExec(e, e.Desired.GetCreatedAt())

@@ -123,8 +123,10 @@ func (w *world) start() error {
 		return errors.Join(err, l.Close(), st.Close())
 	}
 	execs := execjournal.New(filepath.Join(w.dir, "logs"), filepath.Join(w.dir, "s"))
+	channels, files := w.host.Channels(execs, st.LiveIDs())
+	var writers server.Writers
 	ctl := controller.New(controller.Config{
-		Store: st, Engine: slowPulls{w.engine}, Execs: execs, WatchExecs: execs.Watch, WatchAgents: execs.WatchAgents, Host: sandbox.Host{ShimDir: "/shim"}, BootID: "boot",
+		Store: st, Engine: slowPulls{w.engine}, Execs: files, HasWriter: writers.Has, WatchExecs: execs.Watch, WatchAgents: execs.WatchAgents, Host: sandbox.Host{ShimDir: "/shim"}, BootID: "boot",
 		ResyncInterval: time.Minute, Workers: 4,
 		Settings: controller.Settings{
 			StopGrace: 10 * time.Second, CancelGrace: 10 * time.Second, HookTimeout: time.Minute, HealthTimeout: time.Minute,
@@ -136,9 +138,10 @@ func (w *world) start() error {
 		Records: st, DataDir: w.dir, LogRoot: filepath.Join(w.dir, "logs"), LogLimit: func() int64 { return 0 },
 		ExecFiles: func(id string) []string { return []string{execjournal.JournalName(id), execjournal.StdoutName(id)} },
 	}
-	server := server.New(server.Deps{
+	api := server.New(server.Deps{
 		Backup: backups.Write, Explain: ctl.Explain, ExplainAgent: ctl.ExplainAgent, CollectGarbage: ctl.CollectGarbage,
 		Stats: ctl.Stats, Volumes: ctl.Volumes, RemoveVolume: ctl.RemoveVolume,
+		ServiceOutput: execs.ServiceLog, Outputs: execs, Channels: channels, Writers: &writers,
 		Store: st, Logs: execs.LogPaths, Status: ctl.Status, Engine: ctl.EngineProblem, ConfirmEngine: ctl.ConfirmEngine,
 		MainLogs: execs.MainLogPaths, ServiceLog: ctl.ServiceLog, Ports: ctl.Ports, EngineRefuses: ctl.EngineRefuses,
 		AgentStatus: ctl.AgentStatus, Drainer: drainer{ctl}, DrainWait: func() time.Duration { return time.Minute },
@@ -150,15 +153,21 @@ func (w *world) start() error {
 	var wg sync.WaitGroup
 	wg.Go(func() { ctl.Run(ctx) })
 	wg.Go(func() {
-		if err := server.Serve(l); err != nil {
+		if err := execs.WatchOutput(ctx); err != nil {
+			w.t.Errorf("watch output: %v", err)
+		}
+	})
+	wg.Go(func() {
+		if err := api.Serve(l); err != nil {
 			w.t.Errorf("serve: %v", err)
 		}
 	})
 	w.stop = func(shutdown context.Context) {
-		if err := server.Shutdown(shutdown); err != nil && shutdown.Err() == nil {
+		if err := api.Shutdown(shutdown); err != nil && shutdown.Err() == nil {
 			w.t.Errorf("shutdown: %v", err)
 		}
 		cancel()
+		channels.Close()
 		wg.Wait()
 		if err := st.Close(); err != nil {
 			w.t.Errorf("close: %v", err)

@@ -36,12 +36,14 @@ import (
 	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/backup"
+	"github.com/agbox/agbox/internal/channel/hub"
 	"github.com/agbox/agbox/internal/host/clockjump"
 	"github.com/agbox/agbox/internal/host/diskspace"
 	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/internal/host/hostclock"
 	"github.com/agbox/agbox/internal/host/hostfiles"
 	"github.com/agbox/agbox/internal/host/mountpolicy"
+	"github.com/agbox/agbox/internal/host/naming"
 	"github.com/agbox/agbox/internal/host/sdnotify"
 	"github.com/agbox/agbox/internal/manifest"
 	"github.com/agbox/agbox/internal/metrics"
@@ -50,6 +52,7 @@ import (
 	"github.com/agbox/agbox/internal/server"
 	"github.com/agbox/agbox/internal/server/connlimit"
 	"github.com/agbox/agbox/internal/server/mtls"
+	"github.com/agbox/agbox/internal/wait"
 	"github.com/agbox/agbox/store"
 )
 
@@ -117,6 +120,8 @@ type daemon struct {
 	store    *store.Store
 	engine   *dockerx.Engine
 	execs    *execjournal.Dir
+	channels *hub.Hub
+	writers  server.Writers
 	ctl      *controller.Controller
 	api      *server.Server
 	registry *prometheus.Registry
@@ -227,11 +232,16 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	if err != nil {
 		d.log.Warn("new contents of secrets are found at intervals only", "err", err)
 	}
+	d.channels = hub.New(hub.Options{
+		Dir: d.execs.ExecDir, MainProcess: d.mainProcess, Dropped: m.ChannelDropped, Logger: d.log,
+	})
+	files := hub.Files{Dir: d.execs, Hub: d.channels, Logger: d.log}
+	files.ServeReleased(d.store.LiveIDs())
 	r := d.cfg.Runtime
 	d.parked, d.drained = make(chan struct{}), make(chan struct{}, 1)
 	parked := sync.OnceFunc(func() { close(d.parked) })
 	d.ctl = controller.New(controller.Config{
-		Store: d.store, Engine: d.engine, Execs: d.execs, WatchExecs: d.execs.Watch, WatchAgents: d.execs.WatchAgents,
+		Store: d.store, Engine: d.engine, Execs: files, HasWriter: d.writers.Has, WatchExecs: d.execs.Watch, WatchAgents: d.execs.WatchAgents,
 		Drained: func(exit bool) {
 			select {
 			case d.drained <- struct{}{}:
@@ -263,6 +273,7 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	d.api = server.New(server.Deps{
 		Backup: d.backups.Write, Explain: d.ctl.Explain, ExplainAgent: d.ctl.ExplainAgent, CollectGarbage: d.ctl.CollectGarbage,
 		Stats: d.ctl.Stats, Volumes: d.ctl.Volumes, RemoveVolume: d.ctl.RemoveVolume,
+		ServiceOutput: d.execs.ServiceLog, Outputs: d.execs, Channels: d.channels, Writers: &d.writers,
 		Store: d.store, Logs: d.execs.LogPaths, MainLogs: d.execs.MainLogPaths, ServiceLog: d.ctl.ServiceLog, Nameless: d.execs.Nameless, StartWarning: d.execs.StartWarning, Status: d.ctl.Status, Engine: d.ctl.EngineProblem,
 		Drainer: d.ctl, DrainWait: func() time.Duration { return d.current.Load().Drain.Wait }, AgentStatus: d.ctl.AgentStatus, NoRoom: d.disk.NoRoom,
 		Rules: d.rulesNow, SecretProblems: d.ctl.SecretProblems,
@@ -271,7 +282,7 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 		Observe: func(method string, code codes.Code, took time.Duration) { m.RPC(method, code.String(), took) },
 	})
 	metrics.Export(d.registry, metrics.Live{
-		OverQuota: d.ctl.OverQuota, UnreadableSecrets: d.ctl.UnreadableSecrets, Vanished: d.ctl.Held, LogWhole: d.store.LogWhole, AgentsInNeed: d.agentsInNeed, Usage: d.usage,
+		OverQuota: d.ctl.OverQuota, Channels: d.channels.Count, UnreadableSecrets: d.ctl.UnreadableSecrets, Vanished: d.ctl.Held, LogWhole: d.store.LogWhole, AgentsInNeed: d.agentsInNeed, Usage: d.usage,
 		Sandboxes: byState(sandboxstate.Live(), d.store.CountByState), Agents: byState(agentStates, d.store.CountAgentsByState),
 	})
 	if err := d.listenTCP(); err != nil {
@@ -283,6 +294,26 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	}
 	d.socket = connlimit.Newest(socket, d.files.grpc)
 	return nil
+}
+
+// mainProcess returns the process ID of the main process of a sandbox's container.
+func (d *daemon) mainProcess(ctx context.Context, sandboxID string) (int, error) {
+	sb, err := d.store.Sandbox(ctx, sandboxID)
+	if err != nil {
+		return 0, err
+	}
+	c, err := d.engine.InspectContainer(ctx, cmp.Or(sb.Desired.GetObjects().GetPrimaryId(), naming.Primary(sandboxID)))
+	return c.Pid, err
+}
+
+// followOutput wakes the readers of logs until ctx ends.
+func (d *daemon) followOutput(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := d.execs.WatchOutput(ctx); err != nil {
+			d.log.Error("the logs of execs are not watched", "err", err)
+			_ = wait.For(ctx, time.Second)
+		}
+	}
 }
 
 // hostID returns the number that the configuration sets for the user of sandboxes or its group, or else the daemon's own, but never root's.
@@ -331,6 +362,7 @@ func (d *daemon) run(ctx context.Context, hangups <-chan os.Signal) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { d.ctl.Run(loops) })
 	wg.Go(func() { d.disk.Run(loops) })
+	wg.Go(func() { d.followOutput(loops) })
 	wg.Go(func() { d.removeRecordFiles(loops) })
 	backups := d.schedule() // before metrics are served
 	if d.cfg.HTTP.Listen != config.HTTPOff {
@@ -369,6 +401,7 @@ func (d *daemon) run(ctx context.Context, hangups <-chan os.Signal) error {
 	d.notifySystemd("STOPPING=1")
 	d.shutdownAPI()
 	stopLoops()
+	d.channels.Close()
 	wg.Wait()
 	return errors.Join(err, d.store.Close(), d.engine.Close())
 }
@@ -547,7 +580,7 @@ func metricSets() metrics.Sets {
 	for _, kind := range clockjump.Jumps() {
 		sets.ClockJumps = append(sets.ClockJumps, string(kind))
 	}
-	sets.AgentTriggers = agent.Triggers()
+	sets.AgentTriggers, sets.ChannelDrops = agent.Triggers(), hub.DropReasons
 	sets.RebuildSources = []string{string(recovery.FromLog), string(recovery.FromLabels), string(recovery.FromInspect)}
 	for _, k := range plan.Kinds() {
 		sets.Steps = append(sets.Steps, string(k))

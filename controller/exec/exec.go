@@ -15,6 +15,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/controller/execend"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/controller/queue"
@@ -41,6 +42,10 @@ type Options struct {
 	// MakeRoom frees disk space if an error of a step that ends an exec says that there was none, and returns the error. The pass is retried
 	// with backoff: with an exhausted quota on btrfs, even the forms of a cancel and a fence that need no block fail. It must not block for long.
 	MakeRoom func(error) error
+	// HasWriter reports whether a client of this daemon writes the standard input of an exec. It must not block.
+	HasWriter func(execID string) bool
+	// Now is the wall clock.
+	Now func() time.Time
 	// Queue is the queue of execs, Sandboxes that of sandboxes.
 	Queue, Sandboxes *queue.Loop
 	// Watch calls notify whenever the journal of an exec may have changed, until ctx ends. An empty execID means any exec of the sandbox,
@@ -58,6 +63,7 @@ type Store interface {
 	Exec(ctx context.Context, execID string) (store.Exec, error)
 	ActiveExecs(sandboxID string) []string
 	EndExec(ctx context.Context, execID string, end *storev1.ExecEnd) error
+	DetachStdin(ctx context.Context, execID string, keep bool) error
 	Sandbox(ctx context.Context, id string) (store.Sandbox, error)
 	LiveIDs() []string
 }
@@ -70,6 +76,8 @@ type Files interface {
 	Cancel(sandboxID, execID, nonce string) error
 	Close(sandboxID, execID, nonce, reason string) (execjournal.Status, error)
 	Forget(sandboxID, execID string) error
+	CloseInbox(sandboxID, execID string) error
+	HangUp(sandboxID, execID string) error
 }
 
 // Reconciler makes passes over execs. It keeps nothing in memory.
@@ -99,7 +107,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, id string) (queue.Result, er
 }
 
 func (r *Reconciler) act(ctx context.Context, ex store.Exec, rec plan.Record, sb store.Sandbox, status execjournal.Status) (queue.Result, error) {
-	want := recordOf(ex, rec)
+	want := r.recordOf(ex, rec)
 	want.TurnLeft = r.cfg.TurnLeft(ctx, ex.ID, rec)
 	p := plan.DecideExec(want, status.Phase)
 	if p.Action == plan.ExecClose {
@@ -115,6 +123,13 @@ func (r *Reconciler) act(ctx context.Context, ex store.Exec, rec plan.Record, sb
 		return queue.Result{}, r.cfg.Files.Start(ex.SandboxID, r.request(ex, sb.Spec))
 	case plan.ExecCancel:
 		return queue.Result{Next: p.Next}, r.cfg.MakeRoom(r.cfg.Files.Cancel(ex.SandboxID, ex.ID, ex.Desired.GetNonce()))
+	case plan.ExecDetachStdin:
+		return queue.Result{}, r.cfg.Store.DetachStdin(ctx, ex.ID, false)
+	case plan.ExecEndStdin:
+		if ex.Request.GetStdin().GetWhenGone() == validate.StdinHangup {
+			return queue.Result{}, r.cfg.MakeRoom(r.cfg.Files.HangUp(ex.SandboxID, ex.ID))
+		}
+		return queue.Result{}, r.cfg.MakeRoom(r.cfg.Files.CloseInbox(ex.SandboxID, ex.ID))
 	case plan.ExecRecordEnd:
 		end := p.End
 		if end == nil {
@@ -178,7 +193,11 @@ func (r *Reconciler) request(ex store.Exec, spec *agboxv1.CreateSpec) execjourna
 		Version: execjournal.Version, ExecID: ex.ID, Nonce: ex.Desired.GetNonce(),
 		Command: ex.Request.GetCommand(), Cwd: ex.Request.GetCwd(), Env: ex.Request.GetEnvOverrides(), User: ex.Request.GetUser(),
 		TimeoutMillis: ex.Request.GetTimeout().AsDuration().Milliseconds(),
+		Stdin: ex.Request.GetStdin() != nil, Live: ex.Request.GetLiveOutput(),
 		LogLimitBytes: l.LogBytes, LogLimitAction: logLimitAction(spec, l.KillAtLogLimit), CancelGraceMillis: l.CancelGrace.Milliseconds(),
+	}
+	if size := ex.Request.GetTerminal(); size != nil {
+		q.Terminal = &execjournal.Terminal{Columns: size.GetColumns(), Rows: size.GetRows()}
 	}
 	if _, _, agent := execid.OfAgent(ex.ID); agent {
 		// The output of an agent is its conversation: none of it is dropped. The next process has its own log.
@@ -196,8 +215,9 @@ func logLimitAction(spec *agboxv1.CreateSpec, kill bool) string {
 	return cmp.Or(spec.GetOnLogLimit(), action)
 }
 
-func recordOf(ex store.Exec, rec plan.Record) plan.ExecRecord {
+func (r *Reconciler) recordOf(ex store.Exec, rec plan.Record) plan.ExecRecord {
 	return plan.ExecRecord{
+		StdinAbandoned: ex.Desired.GetStdinAttached() && !r.cfg.HasWriter(ex.ID), StdinLeft: r.stdinLeft(ex),
 		CancelRequested: ex.Desired.GetCancelRequestedAt() != 0,
 		SandboxRuns:     rec.Standing == plan.Live && rec.Runs(),
 		SandboxWaits: rec.Standing == plan.Live && rec.State != agboxv1.SandboxState_SANDBOX_STATE_FAILED &&
@@ -206,6 +226,15 @@ func recordOf(ex store.Exec, rec plan.Record) plan.ExecRecord {
 		SandboxEnding: rec.Standing == plan.Gone || rec.Standing == plan.Unswept || rec.Desired == storev1.RunState_RUN_STATE_STOP ||
 			rec.Desired == storev1.RunState_RUN_STATE_DELETE,
 	}
+}
+
+// stdinLeft returns how long the standard input of an exec stays open without a writer; nil if no deadline runs.
+func (r *Reconciler) stdinLeft(ex store.Exec) *time.Duration {
+	if ex.Desired.GetStdinDeadline() == 0 {
+		return nil
+	}
+	left := time.Unix(0, ex.Desired.GetStdinDeadline()).Sub(r.cfg.Now())
+	return &left
 }
 
 // WatchJournals watches the journals that an earlier daemon left.

@@ -31,6 +31,10 @@ type ExecRecord struct {
 	SandboxWaits bool
 	// TakenByDeath: the sandbox ends because the engine or the host died.
 	TakenByDeath bool
+	// StdinAbandoned: a writer of standard input is on record, but not attached to this daemon.
+	StdinAbandoned bool
+	// StdinLeft is how long standard input stays open without a writer; nil: no deadline runs. Not positive: it ends.
+	StdinLeft *time.Duration
 }
 
 // ExecLimits bound an exec that starts now.
@@ -57,6 +61,10 @@ const (
 	ExecCancel ExecAction = "cancel"
 	// ExecClose: close the fence so that it never starts, then observe again.
 	ExecClose ExecAction = "close"
+	// ExecDetachStdin: record that the writer of standard input is gone.
+	ExecDetachStdin ExecAction = "detach-stdin"
+	// ExecEndStdin: end standard input, or hang up the terminal.
+	ExecEndStdin ExecAction = "end-stdin"
 	// ExecRecordEnd: record the end.
 	ExecRecordEnd ExecAction = "record-end"
 )
@@ -79,6 +87,8 @@ const cancelRecheck = 5 * time.Second
 //	closed                           CANCELLED if its end was wanted, else FAILED with EXEC_START_FAILED
 //	foreign                          FAILED with EXEC_LOST
 //	running, end wanted              cancel; an agent's turn has a while first if only the sandbox is ending
+//	running, stdin's writer is gone  record that, which starts its deadline
+//	running, stdin's deadline passed end standard input
 //	running                          wait
 //	not started, end wanted          close the fence
 //	not started, sandbox runs        request the start
@@ -102,7 +112,7 @@ func DecideExec(r ExecRecord, phase execphase.Phase) ExecPlan {
 		if unwanted {
 			return ExecPlan{Action: ExecCancel, Next: cancelRecheck}
 		}
-		return ExecPlan{Action: ExecWait}
+		return r.stdin()
 	}
 	switch {
 	case !unwanted && r.SandboxRuns:
@@ -119,4 +129,17 @@ func record(cancelled bool, code, message string) ExecPlan {
 		end = &storev1.ExecEnd{State: int32(agboxv1.ExecState_EXEC_STATE_CANCELLED)}
 	}
 	return ExecPlan{Action: ExecRecordEnd, End: end}
+}
+
+// stdin is the plan for the standard input of a running exec.
+func (r ExecRecord) stdin() ExecPlan {
+	switch {
+	case r.StdinAbandoned:
+		return ExecPlan{Action: ExecDetachStdin}
+	case r.StdinLeft == nil:
+		return ExecPlan{Action: ExecWait}
+	case *r.StdinLeft > 0:
+		return ExecPlan{Action: ExecWait, Next: *r.StdinLeft}
+	}
+	return ExecPlan{Action: ExecEndStdin}
 }

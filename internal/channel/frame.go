@@ -54,8 +54,11 @@ const (
 	Data
 	// End (both): the sender sends no more Data.
 	End
-	// Attached (supervisor): Offset and Number are the next offset of standard input and the window, Stream is not 0 once that has ended;
-	// Limit is that of the logs, 0 for none, Columns is not 0 for a terminal.
+	// Attach (daemon, first on the stream of an exec): Stream is not 0 for the writer of standard input, Live asks for output beyond the limit
+	// of the logs, Columns and Rows are the size of the client's terminal.
+	Attach
+	// Attached (supervisor): Offset is the next offset of standard input, and the command has taken all bytes before Number; Stream is not 0 once
+	// it takes no more. Limit is that of the logs, 0 for none, Columns is not 0 for a terminal.
 	Attached
 	// Stdin (daemon): Data at Offset.
 	Stdin
@@ -95,6 +98,7 @@ const (
 //	  uint32 columns = 9;
 //	  uint32 rows = 10;
 //	  int64 limit = 11;
+//	  bool live = 12;
 //	}
 //
 // behind its length as a big-endian uint32. It is encoded by hand: registering generated messages would cost each process in a sandbox
@@ -110,6 +114,7 @@ type Frame struct {
 	User          string
 	Columns, Rows uint32
 	Limit         int64
+	Live          bool
 }
 
 // ErrFrame is a frame that is too large or does not decode.
@@ -142,6 +147,9 @@ func (f *Frame) Append(buf []byte) []byte {
 	number(9, uint64(f.Columns))
 	number(10, uint64(f.Rows))
 	number(11, uint64(f.Limit))
+	if f.Live {
+		number(12, 1)
+	}
 	binary.BigEndian.PutUint32(buf[start:], uint32(len(buf)-start-4))
 	return buf
 }
@@ -194,6 +202,8 @@ func (f *Frame) setNumber(field protowire.Number, v uint64) {
 		f.Rows = uint32(v)
 	case 11:
 		f.Limit = int64(v)
+	case 12:
+		f.Live = v != 0
 	}
 }
 
@@ -247,4 +257,20 @@ func (r *Reader) Read() (Frame, error) {
 func Write(w io.Writer, f Frame) error {
 	_, err := w.Write(f.Append(make([]byte, 0, len(f.Data)+64)))
 	return err
+}
+
+// Cut decodes the first frame of buf and returns its size in bytes; 0 if buf has no whole frame. Data aliases buf. Errors: ErrFrame.
+func Cut(buf []byte) (f Frame, size int, err error) {
+	if len(buf) < 4 {
+		return Frame{}, 0, nil
+	}
+	n := int(binary.BigEndian.Uint32(buf))
+	if n > MaxFrame {
+		return Frame{}, 0, ErrFrame
+	}
+	if len(buf) < 4+n {
+		return Frame{}, 0, nil
+	}
+	f, err = Decode(buf[4 : 4+n])
+	return f, 4 + n, err
 }

@@ -236,3 +236,7 @@ func TestAgentEventLine(t *testing.T) {
 		}
 	}
 }
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"sync"
 	"syscall"
 	"time"
 	"unicode/utf8"
@@ -38,26 +40,35 @@ type execOptions struct {
 	timeout time.Duration
 	detach  bool
 	raw     bool
+	stdin   bool
+	tty     bool
+	keys    string
+	// takeOver takes standard input from another program. fromNow skips the output until now.
+	takeOver, fromNow bool
 }
 
 func (a *app) execCommand() *cobra.Command {
 	var o execOptions
-	var interactive, tty bool // users of other tools try them; refused with a reason
 	cmd := &cobra.Command{
-		Use: "exec NAME [--] COMMAND [ARG...]", SuggestFor: []string{"shell", "ssh", "attach"}, Short: "Run a command in a sandbox",
-		Long: `Run a command in a sandbox and stream its output. Flags of agbox precede the command. The exit code is the command's, 124 after
---timeout, or 125 if it could not run. ^C cancels the command, a second ^C exits at once. The command survives this program and the
-daemon. Its standard input is empty and it has no terminal: pass input in a file or a mount. On a terminal, escape sequences other
-than colours are shown as text, unless --raw is given. A file or a pipe gets every byte unchanged.`,
-		Example:           "  agbox exec web -- ls -l /workspace\n  agbox exec web --user root --timeout 10m make -C /workspace\n  agbox exec web -e DEBUG=1 -w /tmp -- sh -c 'echo $DEBUG'",
+		Use: "exec NAME [--] COMMAND [ARG...]", SuggestFor: []string{"shell", "ssh"}, Short: "Run a command in a sandbox",
+		Long: `Run a command in a sandbox and stream its output. Without -i its standard input is empty and this program reads none; with -i standard
+input is passed on, and with -it the command has a terminal. Flags of agbox precede the command.
+
+The exit code is the command's, 124 after --timeout, or 125 if it could not run or if output was lost. ^C cancels the command, a second ^C
+exits at once; with -it it is passed on. The command survives this program and the daemon: when this program is gone, its standard input ends
+after a minute, and with -it its terminal hangs up after ten minutes. With -it, the keys ^P ^Q leave the command running
+("agbox attach" returns to it).
+
+On a terminal, escape sequences other than colours are shown as text, unless -t or --raw is given. A file or a pipe gets every byte unchanged.`,
+		Example:           "  agbox exec web -- ls -l /workspace\n  agbox exec -it web -- bash\n  agbox exec -i db -- psql < dump.sql\n  agbox exec web --user root --timeout 10m make -C /workspace\n  agbox exec web -e DEBUG=1 -w /tmp -- sh -c 'echo $DEBUG'",
 		ValidArgsFunction: a.sandboxKind().first,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, command, err := nameAndCommand(cmd, args)
 			if err != nil {
 				return err
 			}
-			if interactive || tty {
-				return usagef(cmd, "-i and -t are not supported: a command gets no standard input and no terminal yet")
+			if o.detach && (o.stdin || o.tty) {
+				return usagef(cmd, "--detach excludes -i and -t")
 			}
 			envs, err := parseEnv(cmd, o.env)
 			if err != nil {
@@ -70,6 +81,9 @@ than colours are shown as text, unless --raw is given. A file or a pipe gets eve
 			if err := checkText(cmd, req); err != nil {
 				return err
 			}
+			if err := a.connectInput(cmd, req, o); err != nil {
+				return err
+			}
 			return a.exec(cmd.Context(), name, req, o)
 		},
 	}
@@ -80,11 +94,9 @@ than colours are shown as text, unless --raw is given. A file or a pipe gets eve
 	cmd.Flags().Var(quantity.NewDurationFlag(&o.timeout, 0), "timeout", "end the command after this long, also while the daemon is away; exit code 124")
 	cmd.Flags().BoolVarP(&o.detach, "detach", "d", false, "print the exec's ID and return; see \"agbox logs\"")
 	cmd.Flags().BoolVar(&o.raw, "raw", false, "write all escape sequences to the terminal unchanged")
-	cmd.Flags().BoolVarP(&interactive, "stdin", "i", false, "")
-	cmd.Flags().BoolVarP(&tty, "tty", "t", false, "")
-	for _, hidden := range []string{"stdin", "tty"} {
-		cmd.Flags().Lookup(hidden).Hidden = true
-	}
+	cmd.Flags().BoolVarP(&o.stdin, "stdin", "i", false, "pass standard input to the command")
+	cmd.Flags().BoolVarP(&o.tty, "tty", "t", false, "give the command a terminal")
+	cmd.Flags().StringVar(&o.keys, "detach-keys", defaultDetachKeys, "keys that leave a command with a terminal running")
 	return cmd
 }
 
@@ -134,8 +146,7 @@ func (a *app) exec(ctx context.Context, ref string, req *agboxv1.CreateExecReque
 		return notRun(ctx, err)
 	}
 	req.SandboxId = sb.GetSandboxId()
-	paths, err := a.createExec(ctx, req)
-	if err != nil {
+	if err := a.createExec(ctx, req); err != nil {
 		if ctx.Err() != nil || client.IsUnavailable(err) {
 			a.requestCancel(req.GetExecId()) // the answer is lost, the exec may exist
 		}
@@ -149,7 +160,7 @@ func (a *app) exec(ctx context.Context, ref string, req *agboxv1.CreateExecReque
 		fmt.Fprintln(a.Out, req.GetExecId())
 		return nil
 	}
-	return a.attach(ctx, req.GetExecId(), paths, o.raw)
+	return a.attachExec(ctx, req.GetExecId(), o)
 }
 
 // notRun gives an error the exit code 125, unless a signal ended the command.
@@ -162,20 +173,20 @@ func notRun(ctx context.Context, err error) error {
 
 // createExec retries the request while the daemon does not answer, so that a restart does not lose the command. A sent request
 // outlives ctx for answerPatience: otherwise the daemon could record it after a cancel that did not find it.
-func (a *app) createExec(ctx context.Context, req *agboxv1.CreateExecRequest) (*agboxv1.CreateExecResponse, error) {
+func (a *app) createExec(ctx context.Context, req *agboxv1.CreateExecRequest) error {
 	calls, giveUp := outliving(ctx, answerPatience)
 	defer giveUp()
 	deadline := time.Now().Add(acceptPatience)
 	for tries := 0; ; tries++ {
-		resp, err := a.conn().CreateExec(calls, req)
+		_, err := a.conn().CreateExec(calls, req)
 		if tries > 0 && client.Reason(err) == "EXEC_ID_ALREADY_EXISTS" {
-			return a.storedPaths(calls, req.GetExecId()) // an earlier request was recorded
+			return nil // an earlier request was recorded
 		}
 		if !client.IsUnavailable(err) || time.Now().After(deadline) {
-			return resp, err
+			return err
 		}
 		if err := wait.For(ctx, retryEvery); err != nil {
-			return nil, err
+			return err
 		}
 	}
 }
@@ -189,43 +200,80 @@ func outliving(ctx context.Context, grace time.Duration) (_ context.Context, can
 	return longer, func() { stop(); end() }
 }
 
-func (a *app) storedPaths(ctx context.Context, execID string) (*agboxv1.CreateExecResponse, error) {
-	e, err := a.conn().GetExec(ctx, execID)
-	if err != nil {
-		return nil, err
-	}
-	return &agboxv1.CreateExecResponse{ExecId: execID, StdoutLogPath: e.GetStdoutLogPath(), StderrLogPath: e.GetStderrLogPath()}, nil
-}
-
-// attach shows the output until the exec has ended, and returns its outcome. A signal or a failed write of the output cancels the
-// exec; attach still waits for its end.
-func (a *app) attach(ctx context.Context, execID string, paths *agboxv1.CreateExecResponse, raw bool) error {
+// attachExec connects the command's output, and its input if that was asked for, to this program until the exec has ended, and returns its
+// outcome. Without a terminal, a signal or a failed write of the output cancels the exec; attachExec still waits for its end.
+func (a *app) attachExec(ctx context.Context, execID string, o execOptions) error {
 	waitCtx, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
-	end := a.awaitExec(waitCtx, execID)
 	cancelled := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
+	cancel := sync.OnceFunc(func() {
 		defer close(cancelled)
+		if o.tty && o.stdin {
+			giveUp() // as when a terminal is closed: the command hangs up later, unless somebody attaches
+			return
+		}
 		a.cancelAttached(execID, giveUp)
 	})
-	screens := screens{raw: raw, mode: termsafe.Live}
-	f := follower{tails: []*tail{{path: paths.GetStdoutLogPath(), out: screens.before(a.Out)}, {path: paths.GetStderrLogPath(), out: screens.before(a.Err)}}}
-	showErr := errors.Join(f.run(context.WithoutCancel(ctx), end.done), screens.close())
-	if showErr != nil {
-		a.cancelAttached(execID, giveUp)
-		<-end.done
+	screens := screens{raw: o.raw || o.tty, mode: termsafe.Live}
+	opts := client.AttachOptions{Stdout: &printer{w: screens.before(a.Out)}, Stderr: &printer{w: screens.before(a.Err)}, TakeOver: o.takeOver, FromNow: o.fromNow}
+	var lost int64
+	opts.OnGap = func(_ bool, _, count int64) { lost += count }
+	detach, err := a.attachInput(&opts, o)
+	if err != nil {
+		return err
 	}
+	defer detach.restore()
+	stop := context.AfterFunc(ctx, cancel)
+	end := &execEnd{done: closedChannel}
+	end.exec, end.err = a.conn().Attach(waitCtx, execID, opts)
+	var printErr *printError
+	if errors.As(end.err, &printErr) {
+		cancel()
+		end.exec, end.err = a.conn().WaitExec(waitCtx, execID)
+	}
+	showErr := screens.close()
 	if !stop() {
 		<-cancelled
 	}
+	detach.restore()
 	switch {
-	case errors.Is(showErr, syscall.EPIPE):
+	case errors.Is(end.err, client.ErrDetached):
+		a.notes.say("left exec " + execID + " running; \"agbox attach " + execID + "\" returns to it")
+		return nil
+	case printErr != nil && errors.Is(printErr, syscall.EPIPE):
 		return &exitError{code: exitBrokenOut}
+	case printErr != nil:
+		return &exitError{code: exitNotRun, err: fmt.Errorf("exec %s was cancelled: %w", execID, printErr)}
 	case showErr != nil:
-		return &exitError{code: exitNotRun, err: fmt.Errorf("exec %s was cancelled: %w", execID, showErr)}
+		return &exitError{code: exitNotRun, err: showErr}
 	}
-	return a.outcome(ctx, execID, end)
+	err = a.outcome(ctx, execID, end)
+	if lost > 0 && !isInterrupt(ctx) {
+		a.complain(fmt.Errorf("%d bytes of output of exec %s were lost", lost, execID))
+		return &exitError{code: exitNotRun}
+	}
+	return err
 }
+
+// printer marks the errors of its writer.
+type printer struct{ w io.Writer }
+
+// printError is the failure of a write of output to this program's own stdout or stderr.
+type printError struct{ err error }
+
+func (e *printError) Error() string { return e.err.Error() }
+func (e *printError) Unwrap() error { return e.err }
+
+// Write implements io.Writer.
+func (p *printer) Write(data []byte) (int, error) {
+	n, err := p.w.Write(data)
+	if err != nil {
+		err = &printError{err}
+	}
+	return n, err
+}
+
+var closedChannel = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
 // execEnd is the result of awaitExec. exec and err may be read once done is closed.
 type execEnd struct {

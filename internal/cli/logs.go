@@ -5,18 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/internal/cli/termsafe"
-	"github.com/agbox/agbox/internal/sandboxstate"
 )
 
 type logsOptions struct {
 	follow, stdout, stderr, raw, exitCode bool
+	tail                                  int
 	service                               serviceLogOptions
 }
 
@@ -54,6 +53,7 @@ On a terminal, escape sequences of the output are shown as text, unless --raw is
 		},
 	}
 	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "follow the output until the command ends")
+	cmd.Flags().IntVar(&o.tail, "tail", -1, "of a main process or a service: only the last lines, this many; -1 for all")
 	cmd.Flags().BoolVar(&o.stdout, "stdout", false, "only stdout")
 	cmd.Flags().BoolVar(&o.stderr, "stderr", false, "only stderr")
 	cmd.Flags().BoolVar(&o.exitCode, "exit-code", false, "with -f: exit as the command of the exec did, like \"agbox exec\"")
@@ -104,21 +104,61 @@ func (a *app) agentLogs(ctx context.Context, one *agboxv1.AgentHandle, o logsOpt
 
 // execLogs shows the output of one exec; with -f until it ends.
 func (a *app) execLogs(ctx context.Context, e *agboxv1.ExecStatus, o logsOptions) error {
-	running := e.GetState() == agboxv1.ExecState_EXEC_STATE_RUNNING
-	if err := logsGone(e, running); err != nil {
+	screens := screens{raw: o.raw, mode: termsafe.Plain}
+	out, errOut := o.chosen(screens.before(a.Out), screens.before(a.Err))
+	err := a.copyLogs(ctx, e, o.follow, out, errOut)
+	if o.follow && err == nil {
+		e, err = a.conn().GetExec(ctx, e.GetExecId())
+	}
+	if err = errors.Join(err, screens.close()); err != nil || !o.exitCode {
 		return err
-	}
-	end := ended()
-	if o.follow && running {
-		end = a.awaitExec(ctx, e.GetExecId())
-	}
-	if err := a.printLogs(ctx, e.GetStdoutLogPath(), e.GetStderrLogPath(), o, end); err != nil || !o.exitCode {
-		return err
-	}
-	if end.exec != nil {
-		e = end.exec
 	}
 	return execResult(e)
+}
+
+// chosen replaces the streams that the flags leave out by nil.
+func (o logsOptions) chosen(out, errOut io.Writer) (io.Writer, io.Writer) {
+	if o.stderr {
+		out = nil
+	}
+	if o.stdout {
+		errOut = nil
+	}
+	return out, errOut
+}
+
+// copyLogs copies the logs of an exec to the writers that are not nil, one after the other; with follow both as they grow.
+func (a *app) copyLogs(ctx context.Context, e *agboxv1.ExecStatus, follow bool, out, errOut io.Writer) error {
+	copying := make(chan error, 2)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	started := 0
+	for _, log := range []struct {
+		w      io.Writer
+		stderr bool
+	}{{out, false}, {errOut, true}} {
+		if log.w == nil {
+			continue
+		}
+		started++
+		run := func() {
+			_, err := a.conn().CopyExecLog(ctx, e.GetExecId(), log.stderr, 0, follow, log.w)
+			copying <- err
+		}
+		if follow {
+			go run()
+		} else {
+			run()
+		}
+	}
+	var err error
+	for range started {
+		if one := <-copying; one != nil && err == nil {
+			err = one
+			cancel()
+		}
+	}
+	return err
 }
 
 // mainLogs shows the output of the main process; with -f until the sandbox no longer runs.
@@ -137,57 +177,31 @@ func (a *app) mainLogs(ctx context.Context, id string, o logsOptions) error {
 	case sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_DELETED:
 		return fmt.Errorf("the logs of sandbox %s were removed with it", nameOrID(sb))
 	}
-	end := ended()
-	if o.follow && sandboxstate.IsUp(sb.GetState()) { // a frozen one may continue
-		end = a.awaitRest(ctx, sb)
+	req := &agboxv1.StreamLogsRequest{SandboxId: sb.GetSandboxId(), Follow: o.follow}
+	if o.tail >= 0 {
+		lines := uint32(o.tail)
+		req.TailLines = &lines
 	}
-	return a.printLogs(ctx, sb.GetStdoutLogPath(), sb.GetStderrLogPath(), o, end)
-}
-
-// mayRun reports whether containers of a sandbox may run.
-func mayRun(s agboxv1.SandboxState) bool {
-	return sandboxstate.IsUp(s) || s == agboxv1.SandboxState_SANDBOX_STATE_PENDING
-}
-
-// awaitRest waits in the background until the sandbox no longer runs, or ctx ends.
-func (a *app) awaitRest(ctx context.Context, sb *agboxv1.SandboxHandle) *execEnd {
-	return background(func() (*agboxv1.ExecStatus, error) {
-		for e, err := range a.conn().Events(ctx, sb.GetSandboxId(), client.EventOptions{From: sb.GetLastEventSequence(), Reconnect: true}) {
-			state := e.GetSandboxState()
-			if err != nil || state != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED && !mayRun(state) {
-				return nil, err
-			}
-		}
-		return nil, nil
-	})
-}
-
-// printLogs shows two logs until their writer ends.
-func (a *app) printLogs(ctx context.Context, stdout, stderr string, o logsOptions, end *execEnd) error {
-	f := follower{}
 	screens := screens{raw: o.raw, mode: termsafe.Plain}
-	add := func(path string, out io.Writer) {
-		f.tails = append(f.tails, &tail{path: path, out: screens.before(out)})
-	}
-	if !o.stderr {
-		add(stdout, a.Out)
-	}
-	if !o.stdout {
-		add(stderr, a.Err)
-	}
-	if err := errors.Join(f.run(ctx, end.done), screens.close()); err != nil {
-		return err
-	}
-	return end.err
+	out, errOut := o.chosen(screens.before(a.Out), screens.before(a.Err))
+	return errors.Join(a.printMain(ctx, req, out, errOut), screens.close())
 }
 
-// logsGone returns an error if the logs were removed with the sandbox or by a process in it; a command without output has empty logs.
-func logsGone(e *agboxv1.ExecStatus, running bool) error {
-	if running || e.GetStartedAt() == nil {
-		return nil
-	}
-	if _, err := os.Lstat(e.GetStdoutLogPath()); errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("the logs of exec %s were removed with sandbox %s, or by a process in it", e.GetExecId(), e.GetSandboxId())
+func (a *app) printMain(ctx context.Context, req *agboxv1.StreamLogsRequest, out, errOut io.Writer) error {
+	for chunk, err := range a.conn().Logs(ctx, req) {
+		if err != nil {
+			return err
+		}
+		w := out
+		if chunk.GetStream() == agboxv1.OutputStream_OUTPUT_STREAM_STDERR {
+			w = errOut
+		}
+		if w == nil {
+			continue
+		}
+		if _, err := w.Write(chunk.GetData()); err != nil {
+			return fmt.Errorf("print the logs: %w", err)
+		}
 	}
 	return nil
 }

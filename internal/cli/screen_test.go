@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -19,15 +18,13 @@ import (
 // TestLogsAreShownEscapedOnATerminalOnly prints a log that would set the clipboard and clear the screen.
 func TestLogsAreShownEscapedOnATerminalOnly(t *testing.T) {
 	const said = "\x1b[31mred\x1b[0m \x1b]52;c;cm0gLXJm\x07\x1b[2J\u009b2J over\rwritten\n"
-	log := filepath.Join(t.TempDir(), "log")
-	if err := os.WriteFile(log, []byte(said), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	show := func(out io.Writer, o logsOptions) {
 		t.Helper()
-		o.stdout = true
-		a := &app{Streams: Streams{Out: out, Err: io.Discard}}
-		if err := a.printLogs(t.Context(), log, log+".none", o, ended()); err != nil {
+		s := screens{raw: o.raw, mode: termsafe.Plain}
+		if _, err := s.before(out).Write([]byte(said)); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.close(); err != nil {
 			t.Fatal(err)
 		}
 	}

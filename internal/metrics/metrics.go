@@ -56,6 +56,8 @@ type Metrics struct {
 	queue        queueMetrics
 	clockJumps   *prometheus.CounterVec
 	clockWait    prometheus.Gauge
+	// channelDrops is by reason.
+	channelDrops *prometheus.CounterVec
 }
 
 // Sets are the fixed label sets, which the caller provides.
@@ -76,6 +78,8 @@ type Sets struct {
 	DrainPhases []string
 	// ClockJumps are the kinds of jumps of the host's clock.
 	ClockJumps []string
+	// ChannelDrops are the reasons for which connections of live channels are ended.
+	ChannelDrops []string
 	// AgentTriggers are the triggers of agents' state changes.
 	AgentTriggers []string
 }
@@ -131,6 +135,7 @@ func (f *factory) metrics() *Metrics {
 		agentChanges: f.counters("agboxd_agent_transitions_total", "State changes of agents by trigger.", "trigger"),
 		queue:        newQueueMetrics(f),
 		clockJumps:   f.counters("agboxd_clock_jumps_total", "Jumps of the wall clock, suspends of the host, and boots with an unsynchronised clock, by kind.", "kind"),
+		channelDrops: f.counters("agboxd_channel_dropped_total", "Connections to the sockets of live channels that were ended, by reason.", "reason"),
 		clockWait:    f.gauge("agboxd_deadlines_wait_until_timestamp_seconds", "Unix time until which a clock jump defers deadlines that stop or delete; 0: deadlines are not deferred."),
 	}
 }
@@ -146,6 +151,7 @@ func (m *Metrics) zero(sets Sets) {
 	each(m.drains, sets.DrainPhases)
 	each(m.agentChanges, sets.AgentTriggers)
 	each(m.clockJumps, sets.ClockJumps)
+	each(m.channelDrops, sets.ChannelDrops)
 	each(m.rebuilt, sets.RebuildSources)
 	for _, r := range []string{"ok", "error"} {
 		each(m.steps, sets.Steps, r)
@@ -305,6 +311,8 @@ func bit(b bool) float64 {
 
 // Live are the numbers that are read when they are scraped.
 type Live struct {
+	// Channels is the number of sandboxes whose live channel is connected.
+	Channels func() int
 	// OverQuota is the number of sandboxes over their quota.
 	OverQuota func() int
 	// UnreadableSecrets is the number of secrets whose files can't be read.
@@ -336,6 +344,7 @@ func (f *factory) export(l Live) {
 	f.scraped("agboxd_sandboxes_over_quota", "Sandboxes whose logs exceed artifacts.sandbox_max_bytes.", func() float64 { return float64(l.OverQuota()) })
 	f.scraped("agboxd_secrets_unreadable", "Secrets of sandboxes whose files can't be read; the sandboxes keep the last values.",
 		func() float64 { return float64(l.UnreadableSecrets()) })
+	f.scraped("agboxd_channels_connected", "Sandboxes whose live channel is connected.", func() float64 { return float64(l.Channels()) })
 	f.scraped("agboxd_sandboxes_vanished", "Sandboxes that vanished from the engine together; they are not reconciled until `agbox engine confirm`.",
 		func() float64 { return float64(l.Vanished()) })
 	f.scraped("agboxd_log_complete", "1 while the log from which a lost database is rebuilt is complete.", func() float64 { return bit(l.LogWhole()) })
@@ -418,3 +427,6 @@ func (f *factory) histogram(name, help string, buckets []float64) prometheus.His
 	opts := prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}
 	return register(f, prometheus.NewHistogram(opts), "histogram", name, help, nil)
 }
+
+// ChannelDropped counts a connection that was ended.
+func (m *Metrics) ChannelDropped(reason string) { m.channelDrops.WithLabelValues(reason).Inc() }

@@ -20,6 +20,7 @@ type Store interface {
 	sandboxStore
 	lifetimeStore
 	execStore
+	attachStore
 	eventStore
 	agentStore
 	agentHandleStore
@@ -51,6 +52,14 @@ type Deps struct {
 	MainLogs func(sandboxID string) (stdout, stderr string)
 	// ServiceLog brings the file with a service's output up to date. problem says why that was not possible.
 	ServiceLog func(ctx context.Context, sandboxID, service string) (path, problem string, err error)
+	// ServiceOutput returns the file that ServiceLog brings up to date, at most limit bytes of it. Errors: not found.
+	ServiceOutput func(sandboxID, service string, limit int64) ([]byte, error)
+	// Outputs reads the logs of execs.
+	Outputs Outputs
+	// Channels opens streams to the processes that serve sandboxes.
+	Channels Channels
+	// Writers knows the clients that write the standard input of execs.
+	Writers *Writers
 	// Status returns what the daemon is doing for a sandbox, or "". It must not block.
 	Status func(sandboxID string) string
 	// AgentStatus returns what the daemon is doing for an agent, or "". unverified: the daemon has not observed the agent since it

@@ -95,11 +95,12 @@ func (s *execs) execStatus(e store.Exec) *agboxv1.ExecStatus {
 	out := &agboxv1.ExecStatus{
 		ExecId: e.ID, SandboxId: e.SandboxID, State: agboxv1.ExecState_EXEC_STATE_RUNNING,
 		Command: e.Request.GetCommand(), Cwd: e.Request.GetCwd(), EnvOverrides: e.Request.GetEnvOverrides(),
-		User: e.Request.GetUser(), Timeout: e.Request.GetTimeout(),
+		User: e.Request.GetUser(), Timeout: e.Request.GetTimeout(), Stdin: e.Request.GetStdin(), Terminal: e.Request.GetTerminal() != nil,
 		LastEventSequence: e.Anchor, CreatedAt: nanoseconds(e.Desired.GetCreatedAt()),
 	}
 	out.StdoutLogPath, out.StderrLogPath = s.logs(e.SandboxID, e.ID)
 	if e.End == nil {
+		out.StdinDeadlineAt = nanoseconds(e.Desired.GetStdinDeadline())
 		return out
 	}
 	out.State, out.ExitCode, out.OomKilled = agboxv1.ExecState(e.End.GetState()), e.End.GetExitCode(), e.End.GetOomKilled()

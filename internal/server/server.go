@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -56,11 +57,22 @@ type (
 		*conversations
 		*agentFeeds
 	}
+	streamService struct {
+		agboxv1.UnsafeStreamServiceServer
+		*attaches
+		*execLogs
+		*sandboxLogs
+		unserved
+	}
 	adminService struct {
 		agboxv1.UnsafeAdminServiceServer
 		*admin
 	}
 )
+
+type unserved struct {
+	agboxv1.UnimplementedStreamServiceServer
+}
 
 // New returns a server that is not yet serving.
 func New(d Deps) *Server {
@@ -78,6 +90,8 @@ func New(d Deps) *Server {
 	h := &handles{
 		status: d.Status, ports: d.Ports, nameless: d.Nameless, startWarning: d.StartWarning, secretProblems: d.SecretProblems, mainLogs: d.MainLogs, rules: d.Rules, defaultTimeout: d.DefaultTimeout,
 	}
+	services := &serviceLogs{store: d.Store, update: d.ServiceLog}
+	exec := &execs{store: d.Store, logs: d.Logs}
 	ah := &agentHandles{store: d.Store, status: d.AgentStatus}
 	register := func(desc grpc.ServiceDesc, handlers any) {
 		s.grpc.RegisterService(s.gate.Limit(desc, s.refuse), handlers)
@@ -86,9 +100,9 @@ func New(d Deps) *Server {
 		specs:       &specs{handles: h, store: d.Store, engineRefuses: d.EngineRefuses, home: d.Home},
 		sandboxes:   &sandboxes{handles: h, store: d.Store, engine: d.Engine, version: d.Version},
 		lifetimes:   &lifetimes{handles: h, store: d.Store, explain: d.Explain, now: d.Now},
-		execs:       &execs{store: d.Store, logs: d.Logs},
+		execs:       exec,
 		events:      &events{lifecycle: s.lifecycle, store: d.Store},
-		serviceLogs: &serviceLogs{store: d.Store, update: d.ServiceLog},
+		serviceLogs: services,
 		volumes:     &volumes{list: d.Volumes, remove: d.RemoveVolume},
 		stats:       &stats{read: d.Stats, now: d.Now},
 	}))
@@ -97,6 +111,11 @@ func New(d Deps) *Server {
 		prompts:       &prompts{store: d.Store},
 		conversations: &conversations{lifecycle: s.lifecycle, store: d.Store, reading: make(chan struct{}, readers)},
 		agentFeeds:    &agentFeeds{lifecycle: s.lifecycle, handles: h, agentHandles: ah, store: d.Store},
+	}))
+	logs := &execLogs{lifecycle: s.lifecycle, store: d.Store, outputs: d.Outputs}
+	register(agboxv1.StreamService_ServiceDesc, agboxv1.StreamServiceServer(streamService{
+		attaches: &attaches{execLogs: logs, store: d.Store, channels: d.Channels, status: exec.execStatus, writers: d.Writers},
+		execLogs: logs, sandboxLogs: &sandboxLogs{execLogs: logs, services: services, read: d.ServiceOutput},
 	}))
 	register(agboxv1.AdminService_ServiceDesc, agboxv1.AdminServiceServer(adminService{admin: &admin{
 		lifecycle: s.lifecycle, agents: d.Store, confirmEngine: d.ConfirmEngine, collectGarbage: d.CollectGarbage, explain: d.Explain,
@@ -121,6 +140,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	go func() {
 		defer close(drained)
 		s.grpc.GracefulStop()
+		s.helpers.Wait()
 	}()
 	select {
 	case <-drained:
@@ -136,7 +156,11 @@ func (s *Server) Shutdown(ctx context.Context) error {
 type lifecycle struct {
 	stopping context.Context // done when Shutdown begins
 	stop     context.CancelFunc
+	helpers  sync.WaitGroup // goroutines of streams, which end with their streams
 }
+
+// goes runs f in a goroutine that Shutdown waits for. f must end when the stream of its call does.
+func (l *lifecycle) goes(f func()) { l.helpers.Go(f) }
 
 func newLifecycle() *lifecycle {
 	l := &lifecycle{}

@@ -31,8 +31,8 @@ func cannotRun(format string, a ...any) *startError {
 }
 
 // start starts a command in a new session with the given user, environment and descriptors, in the directory cwd; an empty cwd is that of
-// this process. It returns the process ID.
-func start(command []string, cwd string, who passwd.Identity, env []string, files [3]int) (int, *startError) {
+// this process. With terminal, the first descriptor is the controlling terminal. It returns the process ID.
+func start(command []string, cwd string, who passwd.Identity, env []string, files [3]int, terminal bool) (int, *startError) {
 	if why := checkCwd(cwd); why != nil {
 		return 0, why
 	}
@@ -40,7 +40,7 @@ func start(command []string, cwd string, who passwd.Identity, env []string, file
 		Dir:   cwd,
 		Env:   env,
 		Files: []uintptr{uintptr(files[0]), uintptr(files[1]), uintptr(files[2])},
-		Sys:   &syscall.SysProcAttr{Setsid: true},
+		Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: terminal},
 	}
 	if unix.Geteuid() == 0 {
 		attr.Sys.Credential = &syscall.Credential{Uid: who.UID, Gid: who.GID, Groups: who.Groups}

@@ -28,6 +28,7 @@ const entryTimeout = 30 * time.Second
 // It runs again at each start of the container.
 type entry struct {
 	pid      int       // process ID of its supervisor; 0: none runs
+	link     int       // init's end of its linkFd
 	listener int       // abstract socket to which hold connects; -1: nothing is awaited
 	held     int       // the connection of hold; -1: there is none
 	due      time.Time // the end of entryTimeout; zero: nothing is awaited
@@ -94,7 +95,7 @@ func (p *initProcess) startEntry() {
 		o := p.options
 		o.user, o.reports, o.dir = strconv.Itoa(os.Geteuid()), false, ""
 		o.command = append(slices.Clone(p.entrypoint), self, execjournal.HoldVerb, name)
-		p.entry.pid, err = p.starting.spawn(o.mainArgs(), p.score, p.stop)
+		p.entry.pid, p.entry.link, err = p.starting.spawn(o.mainArgs(), p.score, p.stop)
 	}
 	if err != nil {
 		p.entryFailed("could not be started: "+err.Error(), exitCannotRun)
@@ -117,7 +118,7 @@ func (p *initProcess) awaitEntry(now time.Time) {
 		p.entryFailed(fmt.Sprintf("has not executed its arguments within %s, and the spec has a command", entryTimeout), exitCannotRun)
 	default:
 		p.entry.settle()
-		p.mainPid, p.entry.pid, p.report.main = p.entry.pid, 0, true
+		p.mainPid, p.mainLink, p.entry.pid, p.report.main = p.entry.pid, p.entry.link, 0, true
 		p.proceed()
 	}
 }
@@ -127,6 +128,7 @@ func (p *initProcess) awaitEntry(now time.Time) {
 func (p *initProcess) entryEnded(ws unix.WaitStatus) {
 	p.awaitEntry(time.Time{}) // hold may have connected since
 	p.entry.pid = 0
+	p.closeLink(p.entry.link)
 	if p.entry.listener >= 0 {
 		code := exitCode(ws)
 		p.entryFailed(fmt.Sprintf("exited with code %d before it executed its arguments", code), cmp.Or(code, exitCannotRun))

@@ -23,9 +23,9 @@ const (
 // Descriptors that a supervisor inherits from init. The supervisor does not use the lock; it is released when init and the supervisor have
 // both closed it.
 const (
-	stopFd  = 3 // readable once the container stops
-	startFd = 4 // readable once init has raised the supervisor's score; the supervisor closes it when the start is over
-	lockFd  = 5
+	stopFd = 3 // readable once the container stops
+	linkFd = 4 // to init: one byte each way when init has raised the supervisor's score and when the start is over; then streams of the daemon
+	lockFd = 5
 )
 
 // errSettled ends a supervisor before it starts a command: there is nothing to run, and this is no error.
@@ -64,7 +64,7 @@ func stops() bool {
 // becomeSupervisor sets up the process.
 func becomeSupervisor() (*signals, error) {
 	unix.CloseOnExec(stopFd)
-	unix.CloseOnExec(startFd)
+	unix.CloseOnExec(linkFd)
 	sig, err := catch()
 	if err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func (s *supervisor) claim(logs int, id string, o options) error {
 			return err
 		}
 		s.streams = append(s.streams, &stream{
-			pipe: -1, log: fd, dir: logs, limit: s.request.LogLimitBytes,
+			pipe: -1, log: fd, dir: logs, limit: s.request.LogLimitBytes, final: -1, holds: s.request.Live,
 			mark: s.request.LogLimitAction == execjournal.LogLimitDrop,
 		})
 		if unknown != nil {
@@ -200,6 +200,7 @@ func (s *supervisor) neverRan(exitCode, signal int, why string) {
 // spawn opens the command's three descriptors and starts the command.
 func (s *supervisor) spawn(at Places, who passwd.Identity) *startError {
 	env := environment(os.Environ(), who, s.request.Env)
+	s.linked, s.live = true, s.request.Live
 	stdin, why := s.input(at, who)
 	if why != nil {
 		return why
@@ -208,6 +209,9 @@ func (s *supervisor) spawn(at Places, who passwd.Identity) *startError {
 	if s.in != nil {
 		env = withShim(env)
 	}
+	if s.request.Terminal != nil {
+		env = withTerm(env)
+	}
 	why = s.start(s.request.Command, s.request.Cwd, who, env, stdin)
 	s.in.observe()
 	return why
@@ -215,7 +219,22 @@ func (s *supervisor) spawn(at Places, who passwd.Identity) *startError {
 
 // input opens the command's standard input. If the request has an inbox, it also creates the outbox.
 func (s *supervisor) input(at Places, who passwd.Identity) (int, *startError) {
-	if !s.request.Inbox {
+	switch r := s.request; {
+	case r.Terminal != nil:
+		t, slave, err := openTerminal(who, cmp.Or(r.Terminal.Columns, 80), cmp.Or(r.Terminal.Rows, 24))
+		if err != nil {
+			return -1, cannotRun("%v", err)
+		}
+		s.typed = t
+		return slave, nil
+	case r.Stdin:
+		t, end, err := openTyped(who)
+		if err != nil {
+			return -1, cannotRun("%v", err)
+		}
+		s.typed = t
+		return end, nil
+	case !r.Inbox:
 		return openNull()
 	}
 	words, err := makeOutbox(at.Out, s.request.ExecID, s.request.OutboxLimitBytes)

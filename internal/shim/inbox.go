@@ -36,17 +36,18 @@ func (b *inbox) watch() bool {
 	return dirErr == nil || ctlErr == nil && errors.Is(dirErr, unix.ENOENT)
 }
 
-// fill is the observed state of an exec's inbox: which file it is, its size in bytes, and whether it is closed.
+// fill is the observed state of an exec's inbox: which file it is, its size in bytes, whether it is closed, and whether the terminal hangs up.
 type fill struct {
-	file   fileID
-	size   int64
-	closed bool
+	file           fileID
+	size           int64
+	closed, hangup bool
 }
 
 // filled observes the inbox of an exec.
 func (b *inbox) filled(id string) (f fill) {
 	f.file, f.size, _ = b.stat(execjournal.InboxName(id))
 	_, _, f.closed = b.stat(execjournal.ClosedName(id))
+	_, _, f.hangup = b.stat(execjournal.HangupName(id))
 	return f
 }
 

@@ -39,7 +39,9 @@ type initProcess struct {
 	score    oomScore // OOM score of PID 1
 	starting starting
 	reserve  reserve
+	channel  channelEnd
 	mainPid  int  // process ID of the main process's supervisor; 0: none
+	mainLink int  // link to it
 	released bool // before the release init starts no process of the sandbox
 	exitCode int
 	report   report
@@ -62,6 +64,7 @@ type child struct {
 	id      string
 	pid     int
 	lock    int
+	link    int // init's end of the supervisor's linkFd
 	request fileID
 	fed     fill // the inbox as last announced to the supervisor
 }
@@ -103,6 +106,7 @@ func runInit(at Places, o options) int {
 	if o.probe {
 		p.unable, p.run = inability(), rand.Text()
 	}
+	p.channel = newChannelEnd(p)
 	if !o.gated {
 		p.release()
 	}
@@ -156,8 +160,10 @@ func (p *initProcess) wait() {
 	}
 	begin := len(fds)
 	fds = p.starting.watch(fds)
-	end := len(fds)
+	entry := len(fds)
 	fds = p.entry.watch(fds)
+	control := len(fds)
+	fds = p.channel.watch(fds)
 	due := earlier(p.rescanAt, p.entry.due)
 	if len(p.dead) > 0 {
 		due = earlier(due, p.purgeAt())
@@ -166,8 +172,11 @@ func (p *initProcess) wait() {
 		return
 	}
 	p.sig.clear()
-	if p.starting.settle(fds[begin:end]) {
+	if p.starting.settle(fds[begin:entry]) {
 		p.startWaiting()
+	}
+	if control < len(fds) && fds[control].Revents != 0 {
+		p.channel.read()
 	}
 	if p.inbox.fd >= 0 && fds[begin-1].Revents != 0 {
 		names, overflow := p.inbox.read()

@@ -24,6 +24,12 @@ type job struct {
 	streams []*stream // stdout and stderr
 	in      *feeder   // nil without an inbox
 	words   *outbox   // nil without an inbox
+	typed   *typed    // nil without a standard input of clients or a terminal
+
+	linked, unlinked bool // clients reach this job over the link to init; init has died
+	att              attachments
+	live             bool      // readers get all output, also beyond the limit of the logs
+	liveUntil        time.Time // until when output beyond the limit waits for a reader; zero: there is one, or no such output
 
 	pid      int // process ID of the command; 0: it was not started
 	exited   bool
@@ -48,10 +54,17 @@ func (o options) become(user string) (passwd.Identity, error) {
 	return who, nil
 }
 
-// start opens the outputs of the command and starts it. It closes stdin.
+// start opens the outputs of the command and starts it. It closes stdin. A terminal is also its output.
 func (j *job) start(command []string, cwd string, who passwd.Identity, env []string, stdin int) (why *startError) {
 	defer unix.Close(stdin)
-	files := [3]int{stdin}
+	files := [3]int{stdin, stdin, stdin}
+	if j.typed != nil && j.typed.terminal {
+		if why := j.copyTerminal(who); why != nil {
+			return why
+		}
+		j.pid, why = start(command, cwd, who, env, files, true)
+		return why
+	}
 	for i, st := range j.streams {
 		end, err := st.open(who)
 		if err != nil {
@@ -60,8 +73,21 @@ func (j *job) start(command []string, cwd string, who passwd.Identity, env []str
 		defer unix.Close(end)
 		files[i+1] = end
 	}
-	j.pid, why = start(command, cwd, who, env, files)
+	j.pid, why = start(command, cwd, who, env, files, false)
 	return why
+}
+
+// copyTerminal makes the output of the terminal that of stdout.
+func (j *job) copyTerminal(who passwd.Identity) *startError {
+	out := j.streams[0]
+	err := shareLog(out.dir, out.log, who)
+	if err == nil {
+		out.pipe, err = unix.FcntlInt(uintptr(j.typed.fd), unix.F_DUPFD_CLOEXEC, 0)
+	}
+	if err != nil {
+		return cannotRun("%v", err)
+	}
+	return nil
 }
 
 // settle ends the start: it sets the OOM scores of the command, if one runs, and of this supervisor.
@@ -84,6 +110,9 @@ func (j *job) copied() []*stream {
 func (j *job) store(buf []byte) (done, lost bool) {
 	for _, st := range j.copied() {
 		stored := st.drain(buf)
+		if len(st.over) > 0 && !j.giveUp {
+			return false, false // its readers wake this loop
+		}
 		if err := st.sync(); err != nil {
 			stored = false
 		}
@@ -121,31 +150,42 @@ func (j *job) wait(due time.Time, buf []byte) {
 	if j.retryAt.IsZero() && slices.ContainsFunc(j.copied(), full) {
 		j.later()
 	}
-	fds := []unix.PollFd{{Fd: int32(j.sig.fd), Events: unix.POLLIN}, {Fd: stopFd, Events: unix.POLLIN}}
-	if j.stopping {
-		fds[1].Fd = -1 // it stays readable
+	list := []watched{{fd: j.sig.fd, events: unix.POLLIN, ready: func(int16) { j.sig.clear() }}}
+	if !j.stopping { // it stays readable
+		list = append(list, watched{fd: stopFd, events: unix.POLLIN, ready: func(int16) {}})
 	}
-	polled := []*stream{nil, nil}
 	for _, st := range j.copied() {
 		if st.readable() {
-			fds = append(fds, unix.PollFd{Fd: int32(st.pipe), Events: unix.POLLIN})
-			polled = append(polled, st)
+			list = append(list, watched{fd: st.pipe, events: unix.POLLIN, ready: func(int16) { st.pump(buf) }})
 		}
 	}
-	input, feeds := j.in.interest()
-	if feeds {
-		fds = append(fds, input)
+	if input, feeds := j.in.interest(); feeds {
+		list = append(list, watched{fd: int(input.Fd), events: input.Events, ready: j.in.feed})
 	}
-	if n, err := unix.Poll(fds, pollTimeout(earlier(j.retryAt, due))); n <= 0 || err != nil {
+	list = j.typed.watch(list)
+	list = j.watchAttached(list)
+	poll(list, pollTimeout(earlier(j.retryAt, due)))
+}
+
+// watched is a descriptor for poll(2) and what to do with its events.
+type watched struct {
+	fd     int
+	events int16
+	ready  func(revents int16)
+}
+
+// poll waits until a descriptor is ready, at most for a number of milliseconds, and handles all that are.
+func poll(list []watched, timeout int) {
+	fds := make([]unix.PollFd, len(list))
+	for i, w := range list {
+		fds[i] = unix.PollFd{Fd: int32(w.fd), Events: w.events}
+	}
+	if n, err := unix.Poll(fds, timeout); n <= 0 || err != nil {
 		return
 	}
-	j.sig.clear()
-	if last := fds[len(fds)-1]; feeds && last.Revents != 0 {
-		j.in.feed(last.Revents)
-	}
-	for i, st := range polled {
-		if st != nil && fds[i].Revents != 0 {
-			st.pump(buf)
+	for i, w := range list {
+		if fds[i].Revents != 0 {
+			w.ready(fds[i].Revents)
 		}
 	}
 }

@@ -73,7 +73,7 @@ func continueLog(logs int, name string, limit int64) (*stream, error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, err
 	}
-	return &stream{pipe: -1, log: fd, dir: logs, limit: limit, taken: min(st.Size, limit), mark: st.Size <= limit}, nil
+	return &stream{pipe: -1, log: fd, dir: logs, limit: limit, taken: min(st.Size, limit), mark: st.Size <= limit, final: -1}, nil
 }
 
 // launch opens the main process's three descriptors and starts it.
@@ -173,7 +173,7 @@ func (p *initProcess) proceed() {
 // and can identify the descendants of the main process.
 func (p *initProcess) startMain() {
 	p.warn = p.report.warn
-	pid, err := p.starting.spawn(p.mainArgs(), p.score, p.stop)
+	pid, link, err := p.starting.spawn(p.mainArgs(), p.score, p.stop)
 	if err != nil {
 		say("start the main process: %v", err)
 		p.report = report{due: p.reports, why: "the sandbox has no room for another process: " + err.Error()}
@@ -182,12 +182,13 @@ func (p *initProcess) startMain() {
 		p.drain()
 		return
 	}
-	p.mainPid = pid
+	p.mainPid, p.mainLink = pid, link
 }
 
 // mainEnded stores the main process's exit code as that of the container and drains.
 func (p *initProcess) mainEnded(ws unix.WaitStatus) {
 	p.mainPid = 0
+	p.closeLink(p.mainLink)
 	p.exitCode = exitCode(ws)
 	if ws.Signaled() {
 		say("the supervisor of the main process was killed by signal %d", ws.Signal())

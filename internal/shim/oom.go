@@ -163,14 +163,16 @@ func (s oomScore) settle(pid int) {
 	if pid > 0 {
 		s.set(pid, commandScore)
 	}
-	// init raises this supervisor's score as well, in case the kernel kills it before startingOOMScore. init writes to startFd when it has
+	// init raises this supervisor's score as well, in case the kernel kills it before startingOOMScore. init writes to linkFd when it has
 	// done so; without this wait its late write could undo the next line.
-	raised := []unix.PollFd{{Fd: startFd, Events: unix.POLLIN}}
+	raised := []unix.PollFd{{Fd: linkFd, Events: unix.POLLIN}}
 	if n, err := unix.Poll(raised, 1000); n == 0 || err != nil {
 		say("wait for init: %d, %v", n, err)
 	}
 	s.set(os.Getpid(), 0)
-	unix.Close(startFd)
+	var b [1]byte
+	_, _ = unix.Read(linkFd, b[:])
+	_, _ = unix.Write(linkFd, b[:]) // fails only if init has died
 }
 
 // raiseForked sets the score of children that the command forked before it had commandScore itself. Their later children inherit it.

@@ -35,7 +35,7 @@ func makeOutbox(out, id string, limit int64) (*outbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &outbox{agents: agents, id: id, stream: &stream{pipe: -1, dir: agents, limit: limit}}
+	b := &outbox{agents: agents, id: id, stream: &stream{pipe: -1, dir: agents, limit: limit, final: -1}}
 	fifo, words := execjournal.OutboxName(id), execjournal.WordsName(id)
 	for _, name := range []string{fifo, words} {
 		if err := unix.Unlinkat(agents, name, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -21,7 +21,7 @@ func (p *initProcess) reap() {
 			p.entryEnded(ws)
 			return
 		}
-		if p.reserve.ended(pid) {
+		if p.reserve.ended(pid) || p.channel.ended(pid) {
 			return
 		}
 		for _, c := range p.children {
@@ -37,6 +37,7 @@ func (p *initProcess) reap() {
 // it adds the supervisor to dead, and purge kills its process tree.
 func (p *initProcess) ended(c *child, ws unix.WaitStatus) {
 	delete(p.children, c.id)
+	p.closeLink(c.link)
 	switch {
 	case ws.Exited() && ws.ExitStatus() == settled:
 		unix.Close(c.lock)
@@ -49,6 +50,12 @@ func (p *initProcess) ended(c *child, ws unix.WaitStatus) {
 		p.dead = append(p.dead, c)
 		p.clean = 0
 	}
+}
+
+// closeLink closes the link to a supervisor that has ended.
+func (p *initProcess) closeLink(link int) {
+	p.starting.forget(link)
+	unix.Close(link)
 }
 
 func (p *initProcess) isDead(id string) bool {
@@ -65,6 +72,9 @@ func (p *initProcess) purge() {
 	living := map[int]bool{p.mainPid: true, p.reserve.pid: true, p.entry.pid: true}
 	for _, c := range p.children {
 		living[c.pid] = true
+	}
+	for _, w := range p.channel.workers {
+		living[w.pid] = true
 	}
 	if (tree{root: os.Getpid(), except: living}).kill() > 0 {
 		p.clean = 0

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agbox/agbox/internal/channel"
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
@@ -35,6 +36,10 @@ func (p *initProcess) consider(name string) {
 	}
 	if !p.released && !p.proves(name) {
 		return // release schedules a rescan of all files
+	}
+	if name == channel.SocketName {
+		p.channel.dial()
+		return
 	}
 	if name == execjournal.FullName {
 		for _, c := range p.children {
@@ -148,13 +153,14 @@ func (p *initProcess) spawn(id string, file fileID, lock int) {
 		return
 	}
 	argv := append(p.args("exec"), id)
-	pid, err := p.starting.spawn(argv, p.score, p.stop, uintptr(lock))
+	pid, link, err := p.starting.spawn(argv, p.score, p.stop, uintptr(lock))
 	if err != nil {
 		p.refuse(id, file, "the sandbox has no room for another process: "+err.Error())
 		unix.Close(lock)
 		return
 	}
-	p.children[id] = &child{id: id, pid: pid, lock: lock, request: file}
+	p.children[id] = &child{id: id, pid: pid, lock: lock, link: link, request: file}
+	p.channel.started(id, link)
 }
 
 // refuse records that an exec cannot be started. The caller holds its lock.
@@ -197,6 +203,7 @@ func (p *initProcess) prune(present map[string]bool) {
 	pruneMap(p.busy, present)
 	pruneMap(p.starting.since, present)
 	pruneMap(p.settled, present)
+	p.channel.prune()
 }
 
 func pruneMap[V any](byID map[string]V, present map[string]bool) {

@@ -18,10 +18,10 @@ const (
 	startPause    = 100 * time.Millisecond
 )
 
-// starting holds the supervisors whose command does not run yet, as init's ends of their startFd. Each hangs up when the command runs or
-// the supervisor dies.
+// starting holds the supervisors whose command does not run yet, as their links: init's ends of their linkFd. A supervisor writes one byte
+// once the command runs; the link hangs up if it dies before.
 type starting struct {
-	fds      []int
+	links    []int
 	since    map[string]time.Time // time of the first refusal of each exec that waits for memory, by its ID
 	admitted time.Time            // last admission
 }
@@ -30,8 +30,8 @@ type starting struct {
 // supervisor is starting, the next one needs free memory. Otherwise memory that the kernel can free suffices: commands may hold so little
 // that the kernel, after it has killed them all, could only kill PID 1.
 func (s *starting) admit(id string, live int, now time.Time) (ok, late bool) {
-	need := int64(len(s.fds)+1) * startRoom
-	if live == 0 || memoryFree() >= need || len(s.fds) == 0 && memoryAvailable(live) >= need {
+	need := int64(len(s.links)+1) * startRoom
+	if live == 0 || memoryFree() >= need || len(s.links) == 0 && memoryAvailable(live) >= need {
 		delete(s.since, id)
 		s.admitted = now // this is progress: the others wait startPatience again
 		return true, false
@@ -56,43 +56,58 @@ func (s *starting) waiting() []string {
 	return slices.SortedFunc(maps.Keys(s.since), func(a, b string) int { return s.since[a].Compare(s.since[b]) })
 }
 
-// spawn starts a supervisor, which inherits stop and, if given, lock.
-func (s *starting) spawn(argv []string, score oomScore, stop int, lock ...uintptr) (pid int, err error) {
+// spawn starts a supervisor, which inherits stop and, if given, lock. The caller owns its link.
+func (s *starting) spawn(argv []string, score oomScore, stop int, lock ...uintptr) (pid, link int, err error) {
+	pid, link, err = spawnLinked(argv, func(end uintptr) []uintptr {
+		return append([]uintptr{0, 2, 2, stopFd: uintptr(stop), linkFd: end}, lock...)
+	})
+	if err != nil {
+		return 0, -1, err
+	}
+	score.set(pid, startingScore)
+	_, _ = unix.Write(link, []byte{1}) // fails only if the supervisor has died
+	s.links = append(s.links, link)
+	return pid, link, nil
+}
+
+// spawnLinked starts a process of this program with one end of a socket pair, and returns the other end.
+func spawnLinked(argv []string, files func(end uintptr) []uintptr) (pid, link int, err error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
-		return 0, os.NewSyscallError("socketpair", err)
+		return 0, -1, os.NewSyscallError("socketpair", err)
 	}
-	pid, err = syscall.ForkExec("/proc/self/exe", argv, &syscall.ProcAttr{
-		Env:   os.Environ(),
-		Files: append([]uintptr{0, 2, 2, stopFd: uintptr(stop), startFd: uintptr(pair[1])}, lock...),
-	})
+	pid, err = syscall.ForkExec("/proc/self/exe", argv, &syscall.ProcAttr{Env: os.Environ(), Files: files(uintptr(pair[1]))})
 	unix.Close(pair[1])
 	if err != nil {
 		unix.Close(pair[0])
-		return 0, err
+		return 0, -1, err
 	}
-	score.set(pid, startingScore)
-	_, _ = unix.Write(pair[0], []byte{1}) // fails only if the supervisor has died
-	s.fds = append(s.fds, pair[0])
-	return pid, nil
+	return pid, pair[0], nil
 }
 
 // watch appends the descriptors for poll(2) to fds.
 func (s *starting) watch(fds []unix.PollFd) []unix.PollFd {
-	for _, fd := range s.fds {
-		fds = append(fds, unix.PollFd{Fd: int32(fd)}) // poll(2) always reports a hang-up
+	for _, link := range s.links {
+		fds = append(fds, unix.PollFd{Fd: int32(link), Events: unix.POLLIN}) // poll(2) always reports a hang-up
 	}
 	return fds
 }
 
-// settle removes the supervisors that hung up, and reports whether there were any.
+// settle removes the supervisors that have started or died, and reports whether there were any.
 func (s *starting) settle(polled []unix.PollFd) (settled bool) {
 	for _, p := range polled {
-		if p.Revents != 0 {
-			unix.Close(int(p.Fd))
-			s.fds = slices.DeleteFunc(s.fds, func(fd int) bool { return fd == int(p.Fd) })
-			settled = true
+		if p.Revents == 0 {
+			continue
 		}
+		var b [1]byte
+		_, _ = unix.Read(int(p.Fd), b[:])
+		s.forget(int(p.Fd))
+		settled = true
 	}
 	return settled
+}
+
+// forget removes a link that its owner closes.
+func (s *starting) forget(link int) {
+	s.links = slices.DeleteFunc(s.links, func(l int) bool { return l == link })
 }

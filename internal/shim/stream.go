@@ -27,6 +27,11 @@ type stream struct {
 	dropped int64  // bytes of output dropped after the limit
 	written int64  // bytes written to the log, including the marker
 	pending []byte // read, but not yet in the log
+	holds   bool   // output beyond the limit waits for readers on the live channel, and the command with it
+	over    []byte // such output, which not all of them were sent
+	overAt  int64  // offset of over in the output
+	relayed int64  // bytes beyond the limit that they were sent
+	final   int    // bytes that drain has yet to read; -1: no drain is under way
 	yields  bool   // pending waits until outputRoom bytes are free
 }
 
@@ -42,6 +47,9 @@ func (s *stream) open(who passwd.Identity) (int, error) {
 	s.pipe = p[0]
 	return p[1], nil
 }
+
+// beyond returns the number of bytes of output that are not in the log.
+func (s *stream) beyond() int64 { return s.dropped + s.relayed }
 
 // newPipe creates a pipe owned by who. The end with index ours is non-blocking; the other end, a separate open file description, stays
 // blocking.
@@ -62,7 +70,7 @@ func newPipe(who passwd.Identity, ours int) (p [2]int, err error) {
 }
 
 // readable reports whether poll(2) should wait for the pipe.
-func (s *stream) readable() bool { return s.pipe >= 0 && len(s.pending) == 0 }
+func (s *stream) readable() bool { return s.pipe >= 0 && len(s.pending) == 0 && len(s.over) == 0 }
 
 // pump reads once, at most len(buf) bytes, and stores them. It returns the number of bytes read; 0 if none are available.
 func (s *stream) pump(buf []byte) int {
@@ -79,7 +87,7 @@ func (s *stream) pump(buf []byte) int {
 	return n
 }
 
-// accept stores output and drops what exceeds the limit. pending must be empty.
+// accept stores output, and drops or holds what exceeds the limit. pending and over must be empty.
 func (s *stream) accept(data []byte) {
 	keep, end := data, ""
 	limit, bounded := s.limit, s.limit > 0
@@ -87,11 +95,15 @@ func (s *stream) accept(data []byte) {
 		limit, bounded = s.taken, true
 	}
 	if room := limit - s.taken; bounded && int64(len(data)) > room {
-		if s.mark && s.dropped == 0 {
+		if s.mark && s.beyond() == 0 {
 			end = execjournal.DroppedMarker(limit)
 		}
 		keep = data[:room]
-		s.dropped += int64(len(data) - len(keep))
+		if s.holds {
+			s.over, s.overAt = slices.Clone(data[room:]), s.taken+room+s.beyond()
+		} else {
+			s.dropped += int64(len(data) - len(keep))
+		}
 	}
 	s.taken += int64(len(keep))
 	s.pending = slices.Concat(s.store(keep), []byte(end)) // the caller reuses data
@@ -140,24 +152,29 @@ func (s *stream) store(data []byte) []byte {
 }
 
 // drain stores the bytes that the pipe holds at the time of the call, and no more: a child that outlives the command may write forever. It
-// returns false if the disk is full.
+// returns false if the disk is full, or if readers on the live channel have yet to be sent some; the next call continues.
 func (s *stream) drain(buf []byte) bool {
 	s.flush()
-	if !s.readable() {
-		return len(s.pending) == 0
+	if s.final < 0 && s.pipe >= 0 {
+		held, err := unix.IoctlGetInt(s.pipe, unix.TIOCINQ)
+		if err != nil {
+			held = 1 << 20 // default of fs.pipe-max-size
+		}
+		s.final = held
 	}
-	left, err := unix.IoctlGetInt(s.pipe, unix.TIOCINQ)
-	if err != nil {
-		left = 1 << 20 // default of fs.pipe-max-size
-	}
-	for left > 0 && s.readable() {
-		n := s.pump(buf[:min(len(buf), left)])
+	for s.final > 0 && s.readable() {
+		n := s.pump(buf[:min(len(buf), s.final)])
 		if n == 0 {
+			s.final = 0
 			break
 		}
-		left -= n
+		s.final -= n
 	}
-	return len(s.pending) == 0
+	if len(s.pending) > 0 || len(s.over) > 0 {
+		return false
+	}
+	s.final = -1
+	return true
 }
 
 // sync makes the log durable.

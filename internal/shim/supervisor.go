@@ -28,6 +28,7 @@ type supervisor struct {
 	endedAt  time.Time
 	alone    bool // no descendant is left, so none can appear
 	recorded bool // the end is in the journal
+	hungUp   bool // the terminal's session got HUP
 }
 
 // loop runs until the end is recorded and no process is left whose output could arrive.
@@ -41,6 +42,7 @@ func (s *supervisor) loop() {
 			s.kill.step(now)
 		}
 		s.retry(now)
+		s.relay(now)
 		if !s.recorded && s.endable() {
 			s.finish(buf)
 		}
@@ -56,13 +58,13 @@ func (s *supervisor) loop() {
 func (s *supervisor) due() time.Time {
 	switch {
 	case s.alone:
-		return time.Time{}
+		return s.liveUntil
 	case s.kill.why != notEnding:
 		return s.kill.due
 	case s.exited:
-		return time.Time{}
+		return s.liveUntil
 	}
-	return s.deadline
+	return earlier(s.deadline, s.liveUntil)
 }
 
 // reap reaps every child that has died. It runs before obey: a cancel that arrives together with the command's exit has no effect.
@@ -77,6 +79,9 @@ func (s *supervisor) reap() {
 		}
 		s.exited, s.status, s.endedAt = true, ws, time.Now()
 		s.in.hangUp() // children that outlive the command get no input
+		if s.typed != nil && !s.typed.terminal {
+			s.typed.hangUp()
+		}
 	})
 }
 
@@ -84,6 +89,7 @@ func (s *supervisor) reap() {
 func (s *supervisor) obey(now time.Time) {
 	if s.sig.consume(askedToEnd) {
 		s.in.observe()
+		s.obeyInput()
 		s.applyQuota()
 		if cancelled(s.ctl, s.request) {
 			s.end(byCancel, now)
@@ -101,6 +107,21 @@ func (s *supervisor) obey(now time.Time) {
 	}
 	if !s.deadline.IsZero() && !now.Before(s.deadline) {
 		s.end(byTimeout, now)
+	}
+}
+
+// obeyInput ends standard input, or hangs up the terminal, if agboxd has asked for it.
+func (s *supervisor) obeyInput() {
+	if s.typed == nil {
+		return
+	}
+	id := s.request.ExecID
+	if closed, err := execjournal.Exists(s.ctl, execjournal.ClosedName(id)); err == nil && closed {
+		s.typed.endAt(s.typed.next())
+	}
+	if hangup, err := execjournal.Exists(s.ctl, execjournal.HangupName(id)); err == nil && hangup && !s.hungUp {
+		s.hungUp = true
+		s.hangUpTerminal()
 	}
 }
 
@@ -153,13 +174,14 @@ func (s *supervisor) finish(buf []byte) {
 	j.LogLimit = j.LogLimit || s.over()
 	out, errOut := s.streams[0], s.streams[1]
 	j.StdoutBytes, j.StderrBytes = out.written, errOut.written
-	j.StdoutDroppedBytes, j.StderrDroppedBytes = out.dropped, errOut.dropped
+	j.StdoutDroppedBytes, j.StderrDroppedBytes = out.beyond(), errOut.beyond()
 	if err := s.rec.end(j); err != nil {
 		say("exec %s: record the end: %v", j.ExecID, err)
 		s.later()
 		return
 	}
 	s.recorded, s.retryAt = true, time.Time{}
+	s.endLive()
 }
 
 // result returns the journal's end, without the fields that finish fills in from the logs.
@@ -192,7 +214,7 @@ func (s *supervisor) idle() bool {
 	if s.stopping || s.alone && s.giveUp {
 		return true
 	}
-	return s.alone && !slices.ContainsFunc(s.streams, func(st *stream) bool { return st.pipe >= 0 || len(st.pending) > 0 })
+	return s.alone && !slices.ContainsFunc(s.streams, func(st *stream) bool { return st.pipe >= 0 || len(st.pending) > 0 || len(st.over) > 0 })
 }
 
 // lastWords stores what the outbox holds now and removes the outbox. It returns false while it has to wait for space on a full disk.

@@ -120,6 +120,14 @@ func withShim(env []string) []string {
 	return env
 }
 
+// withTerm adds TERM, unless it is set, as docker exec does for a terminal.
+func withTerm(env []string) []string {
+	if slices.ContainsFunc(env, func(pair string) bool { return strings.HasPrefix(pair, "TERM=") }) {
+		return env
+	}
+	return append(env, "TERM=xterm")
+}
+
 // engineHome reports whether HOME has a value that the engine sets for root, and thus is not the image's choice.
 func engineHome(home string) bool { return home == "" || home == "/" || home == "/root" }
 

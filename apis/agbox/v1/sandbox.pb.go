@@ -14,8 +14,8 @@
 //                         106 ports, 107 restarts, 108-109 log paths of the main process, 110-113 lifetimes,
 //                         114 rehydrated, 115 warnings, 116 default_memory_bytes, 129 security_profile
 //   ExecStatus            100 error_code, 101-103 times, 104-105 log paths, 106 oom_killed, 107-108 dropped bytes,
-//                         109 oom_kills, 150 user, 151 timeout
-//   CreateExecRequest     150 user, 151 timeout
+//                         109 oom_kills, 150 user, 151 timeout, 152 stdin, 153 terminal, 155 stdin_deadline_at
+//   CreateExecRequest     150 user, 151 timeout, 152 stdin, 153 terminal, 154 live_output
 //   PingResponse          100 engine_problem, 101 instance_id
 //   CreateSpec            100-113 runtime settings, 130-132 lifetimes, see there; reserved: up to 129 runtime settings,
 //                         up to 139 lifetimes, 140-149 network policy; 153 volumes, 154 secrets
@@ -2662,9 +2662,15 @@ type ExecStatus struct {
 	// As requested; empty: the sandbox's.
 	User string `protobuf:"bytes,150,opt,name=user,proto3" json:"user,omitempty"`
 	// As requested; absent: none.
-	Timeout       *durationpb.Duration `protobuf:"bytes,151,opt,name=timeout,proto3" json:"timeout,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Timeout *durationpb.Duration `protobuf:"bytes,151,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// As requested; absent: standard input is empty.
+	Stdin *StdinSpec `protobuf:"bytes,152,opt,name=stdin,proto3" json:"stdin,omitempty"`
+	// The exec has a terminal: all output is in the stdout log.
+	Terminal bool `protobuf:"varint,153,opt,name=terminal,proto3" json:"terminal,omitempty"`
+	// When the policy in stdin applies because its last writer is gone; absent: a writer is attached, or the policy is keep.
+	StdinDeadlineAt *timestamppb.Timestamp `protobuf:"bytes,155,opt,name=stdin_deadline_at,json=stdinDeadlineAt,proto3" json:"stdin_deadline_at,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ExecStatus) Reset() {
@@ -2844,6 +2850,137 @@ func (x *ExecStatus) GetTimeout() *durationpb.Duration {
 	return nil
 }
 
+func (x *ExecStatus) GetStdin() *StdinSpec {
+	if x != nil {
+		return x.Stdin
+	}
+	return nil
+}
+
+func (x *ExecStatus) GetTerminal() bool {
+	if x != nil {
+		return x.Terminal
+	}
+	return false
+}
+
+func (x *ExecStatus) GetStdinDeadlineAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StdinDeadlineAt
+	}
+	return nil
+}
+
+// StdinSpec gives an exec a standard input that AttachExec writes to, and says what follows when its last writer is gone.
+type StdinSpec struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "keep" (default): it stays open. "eof": it is closed after grace. "hangup": after grace the processes of the terminal's session get
+	// SIGHUP; needs a terminal.
+	WhenGone string `protobuf:"bytes,1,opt,name=when_gone,json=whenGone,proto3" json:"when_gone,omitempty"`
+	// 0 to 10 years; absent: 60 s for eof, 10 min for hangup. Kept over restarts of the daemon, and counts while it is away.
+	Grace         *durationpb.Duration `protobuf:"bytes,2,opt,name=grace,proto3" json:"grace,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StdinSpec) Reset() {
+	*x = StdinSpec{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StdinSpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StdinSpec) ProtoMessage() {}
+
+func (x *StdinSpec) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StdinSpec.ProtoReflect.Descriptor instead.
+func (*StdinSpec) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *StdinSpec) GetWhenGone() string {
+	if x != nil {
+		return x.WhenGone
+	}
+	return ""
+}
+
+func (x *StdinSpec) GetGrace() *durationpb.Duration {
+	if x != nil {
+		return x.Grace
+	}
+	return nil
+}
+
+// TerminalSpec gives an exec a pseudo-terminal.
+type TerminalSpec struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 65535 each; 0 is 80 and 24.
+	Columns       uint32 `protobuf:"varint,1,opt,name=columns,proto3" json:"columns,omitempty"`
+	Rows          uint32 `protobuf:"varint,2,opt,name=rows,proto3" json:"rows,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TerminalSpec) Reset() {
+	*x = TerminalSpec{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TerminalSpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TerminalSpec) ProtoMessage() {}
+
+func (x *TerminalSpec) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TerminalSpec.ProtoReflect.Descriptor instead.
+func (*TerminalSpec) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *TerminalSpec) GetColumns() uint32 {
+	if x != nil {
+		return x.Columns
+	}
+	return 0
+}
+
+func (x *TerminalSpec) GetRows() uint32 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
 type CreateSandboxRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Merged over config_yaml: set scalars and lists replace, maps merge per key.
@@ -2864,7 +3001,7 @@ type CreateSandboxRequest struct {
 
 func (x *CreateSandboxRequest) Reset() {
 	*x = CreateSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2876,7 +3013,7 @@ func (x *CreateSandboxRequest) String() string {
 func (*CreateSandboxRequest) ProtoMessage() {}
 
 func (x *CreateSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2889,7 +3026,7 @@ func (x *CreateSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSandboxRequest.ProtoReflect.Descriptor instead.
 func (*CreateSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{25}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CreateSandboxRequest) GetCreateSpec() *CreateSpec {
@@ -2943,7 +3080,7 @@ type CreateSandboxResponse struct {
 
 func (x *CreateSandboxResponse) Reset() {
 	*x = CreateSandboxResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2955,7 +3092,7 @@ func (x *CreateSandboxResponse) String() string {
 func (*CreateSandboxResponse) ProtoMessage() {}
 
 func (x *CreateSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2968,7 +3105,7 @@ func (x *CreateSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSandboxResponse.ProtoReflect.Descriptor instead.
 func (*CreateSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{26}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CreateSandboxResponse) GetSandbox() *SandboxHandle {
@@ -2987,7 +3124,7 @@ type GetSandboxRequest struct {
 
 func (x *GetSandboxRequest) Reset() {
 	*x = GetSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2999,7 +3136,7 @@ func (x *GetSandboxRequest) String() string {
 func (*GetSandboxRequest) ProtoMessage() {}
 
 func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3012,7 +3149,7 @@ func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxRequest.ProtoReflect.Descriptor instead.
 func (*GetSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{27}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GetSandboxRequest) GetSandboxId() string {
@@ -3031,7 +3168,7 @@ type GetSandboxResponse struct {
 
 func (x *GetSandboxResponse) Reset() {
 	*x = GetSandboxResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3043,7 +3180,7 @@ func (x *GetSandboxResponse) String() string {
 func (*GetSandboxResponse) ProtoMessage() {}
 
 func (x *GetSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3056,7 +3193,7 @@ func (x *GetSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxResponse.ProtoReflect.Descriptor instead.
 func (*GetSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{28}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GetSandboxResponse) GetSandbox() *SandboxHandle {
@@ -3077,7 +3214,7 @@ type ListSandboxesRequest struct {
 
 func (x *ListSandboxesRequest) Reset() {
 	*x = ListSandboxesRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3089,7 +3226,7 @@ func (x *ListSandboxesRequest) String() string {
 func (*ListSandboxesRequest) ProtoMessage() {}
 
 func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3102,7 +3239,7 @@ func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*ListSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{29}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListSandboxesRequest) GetIncludeDeleted() bool {
@@ -3128,7 +3265,7 @@ type ListSandboxesResponse struct {
 
 func (x *ListSandboxesResponse) Reset() {
 	*x = ListSandboxesResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3140,7 +3277,7 @@ func (x *ListSandboxesResponse) String() string {
 func (*ListSandboxesResponse) ProtoMessage() {}
 
 func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3153,7 +3290,7 @@ func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*ListSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{30}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListSandboxesResponse) GetSandboxes() []*SandboxHandle {
@@ -3178,7 +3315,7 @@ type UpdateSandboxRequest struct {
 
 func (x *UpdateSandboxRequest) Reset() {
 	*x = UpdateSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3190,7 +3327,7 @@ func (x *UpdateSandboxRequest) String() string {
 func (*UpdateSandboxRequest) ProtoMessage() {}
 
 func (x *UpdateSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3203,7 +3340,7 @@ func (x *UpdateSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSandboxRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{31}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *UpdateSandboxRequest) GetSandboxId() string {
@@ -3246,7 +3383,7 @@ type UpdateSandboxResponse struct {
 
 func (x *UpdateSandboxResponse) Reset() {
 	*x = UpdateSandboxResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3258,7 +3395,7 @@ func (x *UpdateSandboxResponse) String() string {
 func (*UpdateSandboxResponse) ProtoMessage() {}
 
 func (x *UpdateSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3271,7 +3408,7 @@ func (x *UpdateSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSandboxResponse.ProtoReflect.Descriptor instead.
 func (*UpdateSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{32}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *UpdateSandboxResponse) GetSandbox() *SandboxHandle {
@@ -3300,7 +3437,7 @@ type ResumeSandboxRequest struct {
 
 func (x *ResumeSandboxRequest) Reset() {
 	*x = ResumeSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3312,7 +3449,7 @@ func (x *ResumeSandboxRequest) String() string {
 func (*ResumeSandboxRequest) ProtoMessage() {}
 
 func (x *ResumeSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3325,7 +3462,7 @@ func (x *ResumeSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeSandboxRequest.ProtoReflect.Descriptor instead.
 func (*ResumeSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{33}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ResumeSandboxRequest) GetSandboxId() string {
@@ -3351,7 +3488,7 @@ type StopSandboxRequest struct {
 
 func (x *StopSandboxRequest) Reset() {
 	*x = StopSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3363,7 +3500,7 @@ func (x *StopSandboxRequest) String() string {
 func (*StopSandboxRequest) ProtoMessage() {}
 
 func (x *StopSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3376,7 +3513,7 @@ func (x *StopSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopSandboxRequest.ProtoReflect.Descriptor instead.
 func (*StopSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{34}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *StopSandboxRequest) GetSandboxId() string {
@@ -3395,7 +3532,7 @@ type PauseSandboxRequest struct {
 
 func (x *PauseSandboxRequest) Reset() {
 	*x = PauseSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[35]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3407,7 +3544,7 @@ func (x *PauseSandboxRequest) String() string {
 func (*PauseSandboxRequest) ProtoMessage() {}
 
 func (x *PauseSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[35]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3420,7 +3557,7 @@ func (x *PauseSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseSandboxRequest.ProtoReflect.Descriptor instead.
 func (*PauseSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{35}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PauseSandboxRequest) GetSandboxId() string {
@@ -3448,7 +3585,7 @@ type SetSandboxTimeoutRequest struct {
 
 func (x *SetSandboxTimeoutRequest) Reset() {
 	*x = SetSandboxTimeoutRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[36]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3460,7 +3597,7 @@ func (x *SetSandboxTimeoutRequest) String() string {
 func (*SetSandboxTimeoutRequest) ProtoMessage() {}
 
 func (x *SetSandboxTimeoutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[36]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3473,7 +3610,7 @@ func (x *SetSandboxTimeoutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSandboxTimeoutRequest.ProtoReflect.Descriptor instead.
 func (*SetSandboxTimeoutRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{36}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SetSandboxTimeoutRequest) GetSandboxId() string {
@@ -3545,7 +3682,7 @@ type SetSandboxTimeoutResponse struct {
 
 func (x *SetSandboxTimeoutResponse) Reset() {
 	*x = SetSandboxTimeoutResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[37]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3557,7 +3694,7 @@ func (x *SetSandboxTimeoutResponse) String() string {
 func (*SetSandboxTimeoutResponse) ProtoMessage() {}
 
 func (x *SetSandboxTimeoutResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[37]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3570,7 +3707,7 @@ func (x *SetSandboxTimeoutResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSandboxTimeoutResponse.ProtoReflect.Descriptor instead.
 func (*SetSandboxTimeoutResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{37}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SetSandboxTimeoutResponse) GetDeadlineAt() *timestamppb.Timestamp {
@@ -3602,7 +3739,7 @@ type DeleteSandboxRequest struct {
 
 func (x *DeleteSandboxRequest) Reset() {
 	*x = DeleteSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[38]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3614,7 +3751,7 @@ func (x *DeleteSandboxRequest) String() string {
 func (*DeleteSandboxRequest) ProtoMessage() {}
 
 func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[38]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3627,7 +3764,7 @@ func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{38}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *DeleteSandboxRequest) GetSandboxId() string {
@@ -3661,7 +3798,7 @@ type GetStatsRequest struct {
 
 func (x *GetStatsRequest) Reset() {
 	*x = GetStatsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3673,7 +3810,7 @@ func (x *GetStatsRequest) String() string {
 func (*GetStatsRequest) ProtoMessage() {}
 
 func (x *GetStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3686,7 +3823,7 @@ func (x *GetStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsRequest.ProtoReflect.Descriptor instead.
 func (*GetStatsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{39}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GetStatsRequest) GetSandboxIds() []string {
@@ -3708,7 +3845,7 @@ type GetStatsResponse struct {
 
 func (x *GetStatsResponse) Reset() {
 	*x = GetStatsResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3720,7 +3857,7 @@ func (x *GetStatsResponse) String() string {
 func (*GetStatsResponse) ProtoMessage() {}
 
 func (x *GetStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3733,7 +3870,7 @@ func (x *GetStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsResponse.ProtoReflect.Descriptor instead.
 func (*GetStatsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{40}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GetStatsResponse) GetSandboxes() []*SandboxStats {
@@ -3766,7 +3903,7 @@ type SandboxStats struct {
 
 func (x *SandboxStats) Reset() {
 	*x = SandboxStats{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3778,7 +3915,7 @@ func (x *SandboxStats) String() string {
 func (*SandboxStats) ProtoMessage() {}
 
 func (x *SandboxStats) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3791,7 +3928,7 @@ func (x *SandboxStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxStats.ProtoReflect.Descriptor instead.
 func (*SandboxStats) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{41}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SandboxStats) GetSandboxId() string {
@@ -3846,7 +3983,7 @@ type ContainerStats struct {
 
 func (x *ContainerStats) Reset() {
 	*x = ContainerStats{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3858,7 +3995,7 @@ func (x *ContainerStats) String() string {
 func (*ContainerStats) ProtoMessage() {}
 
 func (x *ContainerStats) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3871,7 +4008,7 @@ func (x *ContainerStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerStats.ProtoReflect.Descriptor instead.
 func (*ContainerStats) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{42}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ContainerStats) GetServiceName() string {
@@ -3940,7 +4077,7 @@ type ListVolumesRequest struct {
 
 func (x *ListVolumesRequest) Reset() {
 	*x = ListVolumesRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3952,7 +4089,7 @@ func (x *ListVolumesRequest) String() string {
 func (*ListVolumesRequest) ProtoMessage() {}
 
 func (x *ListVolumesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3965,7 +4102,7 @@ func (x *ListVolumesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVolumesRequest.ProtoReflect.Descriptor instead.
 func (*ListVolumesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{43}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListVolumesRequest) GetSandboxName() string {
@@ -3984,7 +4121,7 @@ type ListVolumesResponse struct {
 
 func (x *ListVolumesResponse) Reset() {
 	*x = ListVolumesResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[44]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3996,7 +4133,7 @@ func (x *ListVolumesResponse) String() string {
 func (*ListVolumesResponse) ProtoMessage() {}
 
 func (x *ListVolumesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[44]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4009,7 +4146,7 @@ func (x *ListVolumesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVolumesResponse.ProtoReflect.Descriptor instead.
 func (*ListVolumesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{44}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListVolumesResponse) GetVolumes() []*Volume {
@@ -4037,7 +4174,7 @@ type Volume struct {
 
 func (x *Volume) Reset() {
 	*x = Volume{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[45]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4049,7 +4186,7 @@ func (x *Volume) String() string {
 func (*Volume) ProtoMessage() {}
 
 func (x *Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[45]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4062,7 +4199,7 @@ func (x *Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volume.ProtoReflect.Descriptor instead.
 func (*Volume) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{45}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Volume) GetName() string {
@@ -4111,7 +4248,7 @@ type RemoveVolumeRequest struct {
 
 func (x *RemoveVolumeRequest) Reset() {
 	*x = RemoveVolumeRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4123,7 +4260,7 @@ func (x *RemoveVolumeRequest) String() string {
 func (*RemoveVolumeRequest) ProtoMessage() {}
 
 func (x *RemoveVolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4136,7 +4273,7 @@ func (x *RemoveVolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveVolumeRequest.ProtoReflect.Descriptor instead.
 func (*RemoveVolumeRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{46}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *RemoveVolumeRequest) GetSandboxName() string {
@@ -4161,7 +4298,7 @@ type RemoveVolumeResponse struct {
 
 func (x *RemoveVolumeResponse) Reset() {
 	*x = RemoveVolumeResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4173,7 +4310,7 @@ func (x *RemoveVolumeResponse) String() string {
 func (*RemoveVolumeResponse) ProtoMessage() {}
 
 func (x *RemoveVolumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4186,7 +4323,7 @@ func (x *RemoveVolumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveVolumeResponse.ProtoReflect.Descriptor instead.
 func (*RemoveVolumeResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{47}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{49}
 }
 
 type DeleteSandboxesRequest struct {
@@ -4199,7 +4336,7 @@ type DeleteSandboxesRequest struct {
 
 func (x *DeleteSandboxesRequest) Reset() {
 	*x = DeleteSandboxesRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4211,7 +4348,7 @@ func (x *DeleteSandboxesRequest) String() string {
 func (*DeleteSandboxesRequest) ProtoMessage() {}
 
 func (x *DeleteSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4224,7 +4361,7 @@ func (x *DeleteSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{48}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *DeleteSandboxesRequest) GetLabelSelector() map[string]string {
@@ -4244,7 +4381,7 @@ type DeleteSandboxesResponse struct {
 
 func (x *DeleteSandboxesResponse) Reset() {
 	*x = DeleteSandboxesResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4256,7 +4393,7 @@ func (x *DeleteSandboxesResponse) String() string {
 func (*DeleteSandboxesResponse) ProtoMessage() {}
 
 func (x *DeleteSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4269,7 +4406,7 @@ func (x *DeleteSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{49}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *DeleteSandboxesResponse) GetDeletedSandboxIds() []string {
@@ -4295,7 +4432,7 @@ type AcceptedResponse struct {
 
 func (x *AcceptedResponse) Reset() {
 	*x = AcceptedResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4307,7 +4444,7 @@ func (x *AcceptedResponse) String() string {
 func (*AcceptedResponse) ProtoMessage() {}
 
 func (x *AcceptedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4320,7 +4457,7 @@ func (x *AcceptedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptedResponse.ProtoReflect.Descriptor instead.
 func (*AcceptedResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{50}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *AcceptedResponse) GetAccepted() bool {
@@ -4343,7 +4480,7 @@ type SubscribeSandboxEventsRequest struct {
 
 func (x *SubscribeSandboxEventsRequest) Reset() {
 	*x = SubscribeSandboxEventsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4355,7 +4492,7 @@ func (x *SubscribeSandboxEventsRequest) String() string {
 func (*SubscribeSandboxEventsRequest) ProtoMessage() {}
 
 func (x *SubscribeSandboxEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4368,7 +4505,7 @@ func (x *SubscribeSandboxEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscribeSandboxEventsRequest.ProtoReflect.Descriptor instead.
 func (*SubscribeSandboxEventsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{51}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *SubscribeSandboxEventsRequest) GetSandboxId() string {
@@ -4406,14 +4543,21 @@ type CreateExecRequest struct {
 	User string `protobuf:"bytes,150,opt,name=user,proto3" json:"user,omitempty"`
 	// End the command, as a cancel does, this long after its start: EXEC_FAILED with EXEC_TIMEOUT. 1 ms to 10 years; absent: never. The
 	// shim in the container enforces it, so it also holds while the daemon is away. Time during which the sandbox is PAUSED counts.
-	Timeout       *durationpb.Duration `protobuf:"bytes,151,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	Timeout *durationpb.Duration `protobuf:"bytes,151,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// Absent: standard input is empty.
+	Stdin *StdinSpec `protobuf:"bytes,152,opt,name=stdin,proto3" json:"stdin,omitempty"`
+	// Absent: stdout and stderr are pipes.
+	Terminal *TerminalSpec `protobuf:"bytes,153,opt,name=terminal,proto3" json:"terminal,omitempty"`
+	// A reader that is attached with AttachExec gets all output, also beyond the limit of the logs, which then neither drops output of that
+	// reader nor ends the command: the command is slowed to the pace of the slowest such reader. Without a reader for 60 s the limit applies.
+	LiveOutput    bool `protobuf:"varint,154,opt,name=live_output,json=liveOutput,proto3" json:"live_output,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateExecRequest) Reset() {
 	*x = CreateExecRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4425,7 +4569,7 @@ func (x *CreateExecRequest) String() string {
 func (*CreateExecRequest) ProtoMessage() {}
 
 func (x *CreateExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4438,7 +4582,7 @@ func (x *CreateExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateExecRequest.ProtoReflect.Descriptor instead.
 func (*CreateExecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{52}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *CreateExecRequest) GetSandboxId() string {
@@ -4490,6 +4634,27 @@ func (x *CreateExecRequest) GetTimeout() *durationpb.Duration {
 	return nil
 }
 
+func (x *CreateExecRequest) GetStdin() *StdinSpec {
+	if x != nil {
+		return x.Stdin
+	}
+	return nil
+}
+
+func (x *CreateExecRequest) GetTerminal() *TerminalSpec {
+	if x != nil {
+		return x.Terminal
+	}
+	return nil
+}
+
+func (x *CreateExecRequest) GetLiveOutput() bool {
+	if x != nil {
+		return x.LiveOutput
+	}
+	return false
+}
+
 type CreateExecResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	ExecId string                 `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
@@ -4502,7 +4667,7 @@ type CreateExecResponse struct {
 
 func (x *CreateExecResponse) Reset() {
 	*x = CreateExecResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4514,7 +4679,7 @@ func (x *CreateExecResponse) String() string {
 func (*CreateExecResponse) ProtoMessage() {}
 
 func (x *CreateExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4527,7 +4692,7 @@ func (x *CreateExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateExecResponse.ProtoReflect.Descriptor instead.
 func (*CreateExecResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{53}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *CreateExecResponse) GetExecId() string {
@@ -4560,7 +4725,7 @@ type CancelExecRequest struct {
 
 func (x *CancelExecRequest) Reset() {
 	*x = CancelExecRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4572,7 +4737,7 @@ func (x *CancelExecRequest) String() string {
 func (*CancelExecRequest) ProtoMessage() {}
 
 func (x *CancelExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4585,7 +4750,7 @@ func (x *CancelExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelExecRequest.ProtoReflect.Descriptor instead.
 func (*CancelExecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{54}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *CancelExecRequest) GetExecId() string {
@@ -4604,7 +4769,7 @@ type GetExecRequest struct {
 
 func (x *GetExecRequest) Reset() {
 	*x = GetExecRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[55]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4616,7 +4781,7 @@ func (x *GetExecRequest) String() string {
 func (*GetExecRequest) ProtoMessage() {}
 
 func (x *GetExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[55]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4629,7 +4794,7 @@ func (x *GetExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetExecRequest.ProtoReflect.Descriptor instead.
 func (*GetExecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{55}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *GetExecRequest) GetExecId() string {
@@ -4648,7 +4813,7 @@ type GetExecResponse struct {
 
 func (x *GetExecResponse) Reset() {
 	*x = GetExecResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[56]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4660,7 +4825,7 @@ func (x *GetExecResponse) String() string {
 func (*GetExecResponse) ProtoMessage() {}
 
 func (x *GetExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[56]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4673,7 +4838,7 @@ func (x *GetExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetExecResponse.ProtoReflect.Descriptor instead.
 func (*GetExecResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{56}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *GetExecResponse) GetExec() *ExecStatus {
@@ -4693,7 +4858,7 @@ type ListActiveExecsRequest struct {
 
 func (x *ListActiveExecsRequest) Reset() {
 	*x = ListActiveExecsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[57]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4705,7 +4870,7 @@ func (x *ListActiveExecsRequest) String() string {
 func (*ListActiveExecsRequest) ProtoMessage() {}
 
 func (x *ListActiveExecsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[57]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4718,7 +4883,7 @@ func (x *ListActiveExecsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActiveExecsRequest.ProtoReflect.Descriptor instead.
 func (*ListActiveExecsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{57}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ListActiveExecsRequest) GetSandboxId() string {
@@ -4737,7 +4902,7 @@ type ListActiveExecsResponse struct {
 
 func (x *ListActiveExecsResponse) Reset() {
 	*x = ListActiveExecsResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[58]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4749,7 +4914,7 @@ func (x *ListActiveExecsResponse) String() string {
 func (*ListActiveExecsResponse) ProtoMessage() {}
 
 func (x *ListActiveExecsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[58]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4762,7 +4927,7 @@ func (x *ListActiveExecsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActiveExecsResponse.ProtoReflect.Descriptor instead.
 func (*ListActiveExecsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{58}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ListActiveExecsResponse) GetExecs() []*ExecStatus {
@@ -4786,7 +4951,7 @@ type ListExecsRequest struct {
 
 func (x *ListExecsRequest) Reset() {
 	*x = ListExecsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[59]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4798,7 +4963,7 @@ func (x *ListExecsRequest) String() string {
 func (*ListExecsRequest) ProtoMessage() {}
 
 func (x *ListExecsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[59]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4811,7 +4976,7 @@ func (x *ListExecsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecsRequest.ProtoReflect.Descriptor instead.
 func (*ListExecsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{59}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ListExecsRequest) GetSandboxId() string {
@@ -4847,7 +5012,7 @@ type ListExecsResponse struct {
 
 func (x *ListExecsResponse) Reset() {
 	*x = ListExecsResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[60]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4859,7 +5024,7 @@ func (x *ListExecsResponse) String() string {
 func (*ListExecsResponse) ProtoMessage() {}
 
 func (x *ListExecsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[60]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4872,7 +5037,7 @@ func (x *ListExecsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecsResponse.ProtoReflect.Descriptor instead.
 func (*ListExecsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{60}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ListExecsResponse) GetExecs() []*ExecStatus {
@@ -4899,7 +5064,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[61]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4911,7 +5076,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[61]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4924,7 +5089,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{61}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *BackupRequest) GetWithLogs() bool {
@@ -4943,7 +5108,7 @@ type BackupChunk struct {
 
 func (x *BackupChunk) Reset() {
 	*x = BackupChunk{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[62]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4955,7 +5120,7 @@ func (x *BackupChunk) String() string {
 func (*BackupChunk) ProtoMessage() {}
 
 func (x *BackupChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[62]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4968,7 +5133,7 @@ func (x *BackupChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupChunk.ProtoReflect.Descriptor instead.
 func (*BackupChunk) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{62}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *BackupChunk) GetData() []byte {
@@ -4989,7 +5154,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[63]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5001,7 +5166,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[63]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5014,7 +5179,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{63}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ExplainRequest) GetSandboxId() string {
@@ -5066,7 +5231,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[64]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5078,7 +5243,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[64]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5091,7 +5256,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{64}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ExplainResponse) GetDesired() string {
@@ -5212,7 +5377,7 @@ type ExplainDeadline struct {
 
 func (x *ExplainDeadline) Reset() {
 	*x = ExplainDeadline{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[65]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5224,7 +5389,7 @@ func (x *ExplainDeadline) String() string {
 func (*ExplainDeadline) ProtoMessage() {}
 
 func (x *ExplainDeadline) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[65]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5237,7 +5402,7 @@ func (x *ExplainDeadline) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainDeadline.ProtoReflect.Descriptor instead.
 func (*ExplainDeadline) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{65}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ExplainDeadline) GetKind() string {
@@ -5274,7 +5439,7 @@ type CollectGarbageRequest struct {
 
 func (x *CollectGarbageRequest) Reset() {
 	*x = CollectGarbageRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[66]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5286,7 +5451,7 @@ func (x *CollectGarbageRequest) String() string {
 func (*CollectGarbageRequest) ProtoMessage() {}
 
 func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[66]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5299,7 +5464,7 @@ func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageRequest.ProtoReflect.Descriptor instead.
 func (*CollectGarbageRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{66}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *CollectGarbageRequest) GetDryRun() bool {
@@ -5325,7 +5490,7 @@ type CollectGarbageResponse struct {
 
 func (x *CollectGarbageResponse) Reset() {
 	*x = CollectGarbageResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[67]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5337,7 +5502,7 @@ func (x *CollectGarbageResponse) String() string {
 func (*CollectGarbageResponse) ProtoMessage() {}
 
 func (x *CollectGarbageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[67]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5350,7 +5515,7 @@ func (x *CollectGarbageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageResponse.ProtoReflect.Descriptor instead.
 func (*CollectGarbageResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{67}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *CollectGarbageResponse) GetItems() []*GarbageItem {
@@ -5382,7 +5547,7 @@ type GarbageItem struct {
 
 func (x *GarbageItem) Reset() {
 	*x = GarbageItem{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[68]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5394,7 +5559,7 @@ func (x *GarbageItem) String() string {
 func (*GarbageItem) ProtoMessage() {}
 
 func (x *GarbageItem) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[68]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5407,7 +5572,7 @@ func (x *GarbageItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GarbageItem.ProtoReflect.Descriptor instead.
 func (*GarbageItem) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{68}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *GarbageItem) GetKind() string {
@@ -5474,7 +5639,7 @@ type ConfirmEngineRequest struct {
 
 func (x *ConfirmEngineRequest) Reset() {
 	*x = ConfirmEngineRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[69]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5486,7 +5651,7 @@ func (x *ConfirmEngineRequest) String() string {
 func (*ConfirmEngineRequest) ProtoMessage() {}
 
 func (x *ConfirmEngineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[69]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5499,7 +5664,7 @@ func (x *ConfirmEngineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmEngineRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmEngineRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{69}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{71}
 }
 
 type ConfirmEngineResponse struct {
@@ -5518,7 +5683,7 @@ type ConfirmEngineResponse struct {
 
 func (x *ConfirmEngineResponse) Reset() {
 	*x = ConfirmEngineResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[70]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5530,7 +5695,7 @@ func (x *ConfirmEngineResponse) String() string {
 func (*ConfirmEngineResponse) ProtoMessage() {}
 
 func (x *ConfirmEngineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[70]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5543,7 +5708,7 @@ func (x *ConfirmEngineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmEngineResponse.ProtoReflect.Descriptor instead.
 func (*ConfirmEngineResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{70}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ConfirmEngineResponse) GetEngineId() string {
@@ -5812,7 +5977,7 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
 	"rehydrated\x18g \x01(\v2\x1b.agbox.v1.RehydratedDetailsH\x00R\n" +
 	"rehydratedB\t\n" +
-	"\adetails\"\x93\a\n" +
+	"\adetails\"\xa5\b\n" +
 	"\n" +
 	"ExecStatus\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12\x1d\n" +
@@ -5840,10 +6005,19 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x14stderr_dropped_bytes\x18l \x01(\x03R\x12stderrDroppedBytes\x12\x1b\n" +
 	"\toom_kills\x18m \x01(\x03R\boomKills\x12\x13\n" +
 	"\x04user\x18\x96\x01 \x01(\tR\x04user\x124\n" +
-	"\atimeout\x18\x97\x01 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x1a?\n" +
+	"\atimeout\x18\x97\x01 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12*\n" +
+	"\x05stdin\x18\x98\x01 \x01(\v2\x13.agbox.v1.StdinSpecR\x05stdin\x12\x1b\n" +
+	"\bterminal\x18\x99\x01 \x01(\bR\bterminal\x12G\n" +
+	"\x11stdin_deadline_at\x18\x9b\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x0fstdinDeadlineAt\x1a?\n" +
 	"\x11EnvOverridesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd6\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Y\n" +
+	"\tStdinSpec\x12\x1b\n" +
+	"\twhen_gone\x18\x01 \x01(\tR\bwhenGone\x12/\n" +
+	"\x05grace\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05grace\"<\n" +
+	"\fTerminalSpec\x12\x18\n" +
+	"\acolumns\x18\x01 \x01(\rR\acolumns\x12\x12\n" +
+	"\x04rows\x18\x02 \x01(\rR\x04rows\"\xd6\x01\n" +
 	"\x14CreateSandboxRequest\x125\n" +
 	"\vcreate_spec\x18\x01 \x01(\v2\x14.agbox.v1.CreateSpecR\n" +
 	"createSpec\x12\x1d\n" +
@@ -5965,7 +6139,7 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12#\n" +
 	"\rfrom_sequence\x18\x02 \x01(\x04R\ffromSequence\x128\n" +
-	"\x18include_current_snapshot\x18\x03 \x01(\bR\x16includeCurrentSnapshot\"\xd7\x02\n" +
+	"\x18include_current_snapshot\x18\x03 \x01(\bR\x16includeCurrentSnapshot\"\xda\x03\n" +
 	"\x11CreateExecRequest\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x18\n" +
@@ -5974,7 +6148,11 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\renv_overrides\x18\x04 \x03(\v2-.agbox.v1.CreateExecRequest.EnvOverridesEntryR\fenvOverrides\x12\x17\n" +
 	"\aexec_id\x18\x05 \x01(\tR\x06execId\x12\x13\n" +
 	"\x04user\x18\x96\x01 \x01(\tR\x04user\x124\n" +
-	"\atimeout\x18\x97\x01 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x1a?\n" +
+	"\atimeout\x18\x97\x01 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12*\n" +
+	"\x05stdin\x18\x98\x01 \x01(\v2\x13.agbox.v1.StdinSpecR\x05stdin\x123\n" +
+	"\bterminal\x18\x99\x01 \x01(\v2\x16.agbox.v1.TerminalSpecR\bterminal\x12 \n" +
+	"\vlive_output\x18\x9a\x01 \x01(\bR\n" +
+	"liveOutput\x1a?\n" +
 	"\x11EnvOverridesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"}\n" +
@@ -6142,7 +6320,7 @@ func file_agbox_v1_sandbox_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 79)
+var file_agbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 81)
 var file_agbox_v1_sandbox_proto_goTypes = []any{
 	(SandboxState)(0),                     // 0: agbox.v1.SandboxState
 	(ExecState)(0),                        // 1: agbox.v1.ExecState
@@ -6172,75 +6350,77 @@ var file_agbox_v1_sandbox_proto_goTypes = []any{
 	(*RehydratedDetails)(nil),             // 25: agbox.v1.RehydratedDetails
 	(*SandboxEvent)(nil),                  // 26: agbox.v1.SandboxEvent
 	(*ExecStatus)(nil),                    // 27: agbox.v1.ExecStatus
-	(*CreateSandboxRequest)(nil),          // 28: agbox.v1.CreateSandboxRequest
-	(*CreateSandboxResponse)(nil),         // 29: agbox.v1.CreateSandboxResponse
-	(*GetSandboxRequest)(nil),             // 30: agbox.v1.GetSandboxRequest
-	(*GetSandboxResponse)(nil),            // 31: agbox.v1.GetSandboxResponse
-	(*ListSandboxesRequest)(nil),          // 32: agbox.v1.ListSandboxesRequest
-	(*ListSandboxesResponse)(nil),         // 33: agbox.v1.ListSandboxesResponse
-	(*UpdateSandboxRequest)(nil),          // 34: agbox.v1.UpdateSandboxRequest
-	(*UpdateSandboxResponse)(nil),         // 35: agbox.v1.UpdateSandboxResponse
-	(*ResumeSandboxRequest)(nil),          // 36: agbox.v1.ResumeSandboxRequest
-	(*StopSandboxRequest)(nil),            // 37: agbox.v1.StopSandboxRequest
-	(*PauseSandboxRequest)(nil),           // 38: agbox.v1.PauseSandboxRequest
-	(*SetSandboxTimeoutRequest)(nil),      // 39: agbox.v1.SetSandboxTimeoutRequest
-	(*SetSandboxTimeoutResponse)(nil),     // 40: agbox.v1.SetSandboxTimeoutResponse
-	(*DeleteSandboxRequest)(nil),          // 41: agbox.v1.DeleteSandboxRequest
-	(*GetStatsRequest)(nil),               // 42: agbox.v1.GetStatsRequest
-	(*GetStatsResponse)(nil),              // 43: agbox.v1.GetStatsResponse
-	(*SandboxStats)(nil),                  // 44: agbox.v1.SandboxStats
-	(*ContainerStats)(nil),                // 45: agbox.v1.ContainerStats
-	(*ListVolumesRequest)(nil),            // 46: agbox.v1.ListVolumesRequest
-	(*ListVolumesResponse)(nil),           // 47: agbox.v1.ListVolumesResponse
-	(*Volume)(nil),                        // 48: agbox.v1.Volume
-	(*RemoveVolumeRequest)(nil),           // 49: agbox.v1.RemoveVolumeRequest
-	(*RemoveVolumeResponse)(nil),          // 50: agbox.v1.RemoveVolumeResponse
-	(*DeleteSandboxesRequest)(nil),        // 51: agbox.v1.DeleteSandboxesRequest
-	(*DeleteSandboxesResponse)(nil),       // 52: agbox.v1.DeleteSandboxesResponse
-	(*AcceptedResponse)(nil),              // 53: agbox.v1.AcceptedResponse
-	(*SubscribeSandboxEventsRequest)(nil), // 54: agbox.v1.SubscribeSandboxEventsRequest
-	(*CreateExecRequest)(nil),             // 55: agbox.v1.CreateExecRequest
-	(*CreateExecResponse)(nil),            // 56: agbox.v1.CreateExecResponse
-	(*CancelExecRequest)(nil),             // 57: agbox.v1.CancelExecRequest
-	(*GetExecRequest)(nil),                // 58: agbox.v1.GetExecRequest
-	(*GetExecResponse)(nil),               // 59: agbox.v1.GetExecResponse
-	(*ListActiveExecsRequest)(nil),        // 60: agbox.v1.ListActiveExecsRequest
-	(*ListActiveExecsResponse)(nil),       // 61: agbox.v1.ListActiveExecsResponse
-	(*ListExecsRequest)(nil),              // 62: agbox.v1.ListExecsRequest
-	(*ListExecsResponse)(nil),             // 63: agbox.v1.ListExecsResponse
-	(*BackupRequest)(nil),                 // 64: agbox.v1.BackupRequest
-	(*BackupChunk)(nil),                   // 65: agbox.v1.BackupChunk
-	(*ExplainRequest)(nil),                // 66: agbox.v1.ExplainRequest
-	(*ExplainResponse)(nil),               // 67: agbox.v1.ExplainResponse
-	(*ExplainDeadline)(nil),               // 68: agbox.v1.ExplainDeadline
-	(*CollectGarbageRequest)(nil),         // 69: agbox.v1.CollectGarbageRequest
-	(*CollectGarbageResponse)(nil),        // 70: agbox.v1.CollectGarbageResponse
-	(*GarbageItem)(nil),                   // 71: agbox.v1.GarbageItem
-	(*ConfirmEngineRequest)(nil),          // 72: agbox.v1.ConfirmEngineRequest
-	(*ConfirmEngineResponse)(nil),         // 73: agbox.v1.ConfirmEngineResponse
-	nil,                                   // 74: agbox.v1.ServiceSpec.EnvsEntry
-	nil,                                   // 75: agbox.v1.CreateSpec.LabelsEntry
-	nil,                                   // 76: agbox.v1.CreateSpec.EnvsEntry
-	nil,                                   // 77: agbox.v1.SandboxHandle.LabelsEntry
-	nil,                                   // 78: agbox.v1.ExecStatus.EnvOverridesEntry
-	nil,                                   // 79: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 80: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 81: agbox.v1.CreateExecRequest.EnvOverridesEntry
-	(*durationpb.Duration)(nil),           // 82: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),         // 83: google.protobuf.Timestamp
-	(*DrainRequest)(nil),                  // 84: agbox.v1.DrainRequest
-	(*UndrainRequest)(nil),                // 85: agbox.v1.UndrainRequest
-	(*GetDrainStatusRequest)(nil),         // 86: agbox.v1.GetDrainStatusRequest
-	(*DrainResponse)(nil),                 // 87: agbox.v1.DrainResponse
-	(*UndrainResponse)(nil),               // 88: agbox.v1.UndrainResponse
-	(*GetDrainStatusResponse)(nil),        // 89: agbox.v1.GetDrainStatusResponse
+	(*StdinSpec)(nil),                     // 28: agbox.v1.StdinSpec
+	(*TerminalSpec)(nil),                  // 29: agbox.v1.TerminalSpec
+	(*CreateSandboxRequest)(nil),          // 30: agbox.v1.CreateSandboxRequest
+	(*CreateSandboxResponse)(nil),         // 31: agbox.v1.CreateSandboxResponse
+	(*GetSandboxRequest)(nil),             // 32: agbox.v1.GetSandboxRequest
+	(*GetSandboxResponse)(nil),            // 33: agbox.v1.GetSandboxResponse
+	(*ListSandboxesRequest)(nil),          // 34: agbox.v1.ListSandboxesRequest
+	(*ListSandboxesResponse)(nil),         // 35: agbox.v1.ListSandboxesResponse
+	(*UpdateSandboxRequest)(nil),          // 36: agbox.v1.UpdateSandboxRequest
+	(*UpdateSandboxResponse)(nil),         // 37: agbox.v1.UpdateSandboxResponse
+	(*ResumeSandboxRequest)(nil),          // 38: agbox.v1.ResumeSandboxRequest
+	(*StopSandboxRequest)(nil),            // 39: agbox.v1.StopSandboxRequest
+	(*PauseSandboxRequest)(nil),           // 40: agbox.v1.PauseSandboxRequest
+	(*SetSandboxTimeoutRequest)(nil),      // 41: agbox.v1.SetSandboxTimeoutRequest
+	(*SetSandboxTimeoutResponse)(nil),     // 42: agbox.v1.SetSandboxTimeoutResponse
+	(*DeleteSandboxRequest)(nil),          // 43: agbox.v1.DeleteSandboxRequest
+	(*GetStatsRequest)(nil),               // 44: agbox.v1.GetStatsRequest
+	(*GetStatsResponse)(nil),              // 45: agbox.v1.GetStatsResponse
+	(*SandboxStats)(nil),                  // 46: agbox.v1.SandboxStats
+	(*ContainerStats)(nil),                // 47: agbox.v1.ContainerStats
+	(*ListVolumesRequest)(nil),            // 48: agbox.v1.ListVolumesRequest
+	(*ListVolumesResponse)(nil),           // 49: agbox.v1.ListVolumesResponse
+	(*Volume)(nil),                        // 50: agbox.v1.Volume
+	(*RemoveVolumeRequest)(nil),           // 51: agbox.v1.RemoveVolumeRequest
+	(*RemoveVolumeResponse)(nil),          // 52: agbox.v1.RemoveVolumeResponse
+	(*DeleteSandboxesRequest)(nil),        // 53: agbox.v1.DeleteSandboxesRequest
+	(*DeleteSandboxesResponse)(nil),       // 54: agbox.v1.DeleteSandboxesResponse
+	(*AcceptedResponse)(nil),              // 55: agbox.v1.AcceptedResponse
+	(*SubscribeSandboxEventsRequest)(nil), // 56: agbox.v1.SubscribeSandboxEventsRequest
+	(*CreateExecRequest)(nil),             // 57: agbox.v1.CreateExecRequest
+	(*CreateExecResponse)(nil),            // 58: agbox.v1.CreateExecResponse
+	(*CancelExecRequest)(nil),             // 59: agbox.v1.CancelExecRequest
+	(*GetExecRequest)(nil),                // 60: agbox.v1.GetExecRequest
+	(*GetExecResponse)(nil),               // 61: agbox.v1.GetExecResponse
+	(*ListActiveExecsRequest)(nil),        // 62: agbox.v1.ListActiveExecsRequest
+	(*ListActiveExecsResponse)(nil),       // 63: agbox.v1.ListActiveExecsResponse
+	(*ListExecsRequest)(nil),              // 64: agbox.v1.ListExecsRequest
+	(*ListExecsResponse)(nil),             // 65: agbox.v1.ListExecsResponse
+	(*BackupRequest)(nil),                 // 66: agbox.v1.BackupRequest
+	(*BackupChunk)(nil),                   // 67: agbox.v1.BackupChunk
+	(*ExplainRequest)(nil),                // 68: agbox.v1.ExplainRequest
+	(*ExplainResponse)(nil),               // 69: agbox.v1.ExplainResponse
+	(*ExplainDeadline)(nil),               // 70: agbox.v1.ExplainDeadline
+	(*CollectGarbageRequest)(nil),         // 71: agbox.v1.CollectGarbageRequest
+	(*CollectGarbageResponse)(nil),        // 72: agbox.v1.CollectGarbageResponse
+	(*GarbageItem)(nil),                   // 73: agbox.v1.GarbageItem
+	(*ConfirmEngineRequest)(nil),          // 74: agbox.v1.ConfirmEngineRequest
+	(*ConfirmEngineResponse)(nil),         // 75: agbox.v1.ConfirmEngineResponse
+	nil,                                   // 76: agbox.v1.ServiceSpec.EnvsEntry
+	nil,                                   // 77: agbox.v1.CreateSpec.LabelsEntry
+	nil,                                   // 78: agbox.v1.CreateSpec.EnvsEntry
+	nil,                                   // 79: agbox.v1.SandboxHandle.LabelsEntry
+	nil,                                   // 80: agbox.v1.ExecStatus.EnvOverridesEntry
+	nil,                                   // 81: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 82: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 83: agbox.v1.CreateExecRequest.EnvOverridesEntry
+	(*durationpb.Duration)(nil),           // 84: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),         // 85: google.protobuf.Timestamp
+	(*DrainRequest)(nil),                  // 86: agbox.v1.DrainRequest
+	(*UndrainRequest)(nil),                // 87: agbox.v1.UndrainRequest
+	(*GetDrainStatusRequest)(nil),         // 88: agbox.v1.GetDrainStatusRequest
+	(*DrainResponse)(nil),                 // 89: agbox.v1.DrainResponse
+	(*UndrainResponse)(nil),               // 90: agbox.v1.UndrainResponse
+	(*GetDrainStatusResponse)(nil),        // 91: agbox.v1.GetDrainStatusResponse
 }
 var file_agbox_v1_sandbox_proto_depIdxs = []int32{
-	82,  // 0: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
-	82,  // 1: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
-	82,  // 2: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
-	82,  // 3: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
-	74,  // 4: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
+	84,  // 0: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
+	84,  // 1: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
+	84,  // 2: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
+	84,  // 3: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
+	76,  // 4: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
 	9,   // 5: agbox.v1.ServiceSpec.healthcheck:type_name -> agbox.v1.HealthcheckConfig
 	11,  // 6: agbox.v1.ServiceSpec.ports:type_name -> agbox.v1.PortSpec
 	7,   // 7: agbox.v1.ServiceSpec.volumes:type_name -> agbox.v1.VolumeSpec
@@ -6249,34 +6429,34 @@ var file_agbox_v1_sandbox_proto_depIdxs = []int32{
 	6,   // 10: agbox.v1.CreateSpec.copies:type_name -> agbox.v1.CopySpec
 	10,  // 11: agbox.v1.CreateSpec.required_services:type_name -> agbox.v1.ServiceSpec
 	10,  // 12: agbox.v1.CreateSpec.optional_services:type_name -> agbox.v1.ServiceSpec
-	75,  // 13: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
-	76,  // 14: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
-	82,  // 15: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
+	77,  // 13: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
+	78,  // 14: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
+	84,  // 15: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
 	11,  // 16: agbox.v1.CreateSpec.ports:type_name -> agbox.v1.PortSpec
 	13,  // 17: agbox.v1.CreateSpec.security:type_name -> agbox.v1.SecuritySpec
-	82,  // 18: agbox.v1.CreateSpec.timeout:type_name -> google.protobuf.Duration
+	84,  // 18: agbox.v1.CreateSpec.timeout:type_name -> google.protobuf.Duration
 	7,   // 19: agbox.v1.CreateSpec.volumes:type_name -> agbox.v1.VolumeSpec
 	8,   // 20: agbox.v1.CreateSpec.secrets:type_name -> agbox.v1.SecretSpec
 	0,   // 21: agbox.v1.SandboxHandle.state:type_name -> agbox.v1.SandboxState
 	10,  // 22: agbox.v1.SandboxHandle.required_services:type_name -> agbox.v1.ServiceSpec
 	10,  // 23: agbox.v1.SandboxHandle.optional_services:type_name -> agbox.v1.ServiceSpec
-	77,  // 24: agbox.v1.SandboxHandle.labels:type_name -> agbox.v1.SandboxHandle.LabelsEntry
-	83,  // 25: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
-	83,  // 26: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
+	79,  // 24: agbox.v1.SandboxHandle.labels:type_name -> agbox.v1.SandboxHandle.LabelsEntry
+	85,  // 25: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
+	85,  // 26: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
 	12,  // 27: agbox.v1.SandboxHandle.spec:type_name -> agbox.v1.CreateSpec
 	17,  // 28: agbox.v1.SandboxHandle.services:type_name -> agbox.v1.ServiceStatus
 	18,  // 29: agbox.v1.SandboxHandle.ports:type_name -> agbox.v1.PublishedPort
-	83,  // 30: agbox.v1.SandboxHandle.deadline_at:type_name -> google.protobuf.Timestamp
-	82,  // 31: agbox.v1.SandboxHandle.timeout:type_name -> google.protobuf.Duration
-	83,  // 32: agbox.v1.SandboxHandle.demoted_at:type_name -> google.protobuf.Timestamp
+	85,  // 30: agbox.v1.SandboxHandle.deadline_at:type_name -> google.protobuf.Timestamp
+	84,  // 31: agbox.v1.SandboxHandle.timeout:type_name -> google.protobuf.Duration
+	85,  // 32: agbox.v1.SandboxHandle.demoted_at:type_name -> google.protobuf.Timestamp
 	25,  // 33: agbox.v1.SandboxHandle.rehydrated:type_name -> agbox.v1.RehydratedDetails
 	1,   // 34: agbox.v1.ExecEventDetails.exec_state:type_name -> agbox.v1.ExecState
-	83,  // 35: agbox.v1.TimeoutDetails.deadline_at:type_name -> google.protobuf.Timestamp
-	83,  // 36: agbox.v1.RehydratedDetails.rehydrated_at:type_name -> google.protobuf.Timestamp
-	83,  // 37: agbox.v1.RehydratedDetails.state_changed_at:type_name -> google.protobuf.Timestamp
-	83,  // 38: agbox.v1.RehydratedDetails.idle_since:type_name -> google.protobuf.Timestamp
+	85,  // 35: agbox.v1.TimeoutDetails.deadline_at:type_name -> google.protobuf.Timestamp
+	85,  // 36: agbox.v1.RehydratedDetails.rehydrated_at:type_name -> google.protobuf.Timestamp
+	85,  // 37: agbox.v1.RehydratedDetails.state_changed_at:type_name -> google.protobuf.Timestamp
+	85,  // 38: agbox.v1.RehydratedDetails.idle_since:type_name -> google.protobuf.Timestamp
 	2,   // 39: agbox.v1.SandboxEvent.event_type:type_name -> agbox.v1.EventType
-	83,  // 40: agbox.v1.SandboxEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	85,  // 40: agbox.v1.SandboxEvent.occurred_at:type_name -> google.protobuf.Timestamp
 	0,   // 41: agbox.v1.SandboxEvent.sandbox_state:type_name -> agbox.v1.SandboxState
 	19,  // 42: agbox.v1.SandboxEvent.sandbox_phase:type_name -> agbox.v1.SandboxPhaseDetails
 	20,  // 43: agbox.v1.SandboxEvent.exec:type_name -> agbox.v1.ExecEventDetails
@@ -6286,101 +6466,106 @@ var file_agbox_v1_sandbox_proto_depIdxs = []int32{
 	24,  // 47: agbox.v1.SandboxEvent.timeout_set:type_name -> agbox.v1.TimeoutDetails
 	25,  // 48: agbox.v1.SandboxEvent.rehydrated:type_name -> agbox.v1.RehydratedDetails
 	1,   // 49: agbox.v1.ExecStatus.state:type_name -> agbox.v1.ExecState
-	78,  // 50: agbox.v1.ExecStatus.env_overrides:type_name -> agbox.v1.ExecStatus.EnvOverridesEntry
-	83,  // 51: agbox.v1.ExecStatus.created_at:type_name -> google.protobuf.Timestamp
-	83,  // 52: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
-	83,  // 53: agbox.v1.ExecStatus.ended_at:type_name -> google.protobuf.Timestamp
-	82,  // 54: agbox.v1.ExecStatus.timeout:type_name -> google.protobuf.Duration
-	12,  // 55: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
-	14,  // 56: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	14,  // 57: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	79,  // 58: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	14,  // 59: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
-	12,  // 60: agbox.v1.UpdateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
-	14,  // 61: agbox.v1.UpdateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	82,  // 62: agbox.v1.SetSandboxTimeoutRequest.timeout:type_name -> google.protobuf.Duration
-	83,  // 63: agbox.v1.SetSandboxTimeoutRequest.deadline_at:type_name -> google.protobuf.Timestamp
-	83,  // 64: agbox.v1.SetSandboxTimeoutResponse.deadline_at:type_name -> google.protobuf.Timestamp
-	44,  // 65: agbox.v1.GetStatsResponse.sandboxes:type_name -> agbox.v1.SandboxStats
-	83,  // 66: agbox.v1.GetStatsResponse.read_at:type_name -> google.protobuf.Timestamp
-	0,   // 67: agbox.v1.SandboxStats.state:type_name -> agbox.v1.SandboxState
-	45,  // 68: agbox.v1.SandboxStats.containers:type_name -> agbox.v1.ContainerStats
-	82,  // 69: agbox.v1.ContainerStats.cpu_time:type_name -> google.protobuf.Duration
-	48,  // 70: agbox.v1.ListVolumesResponse.volumes:type_name -> agbox.v1.Volume
-	83,  // 71: agbox.v1.Volume.created_at:type_name -> google.protobuf.Timestamp
-	80,  // 72: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	81,  // 73: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
-	82,  // 74: agbox.v1.CreateExecRequest.timeout:type_name -> google.protobuf.Duration
-	27,  // 75: agbox.v1.GetExecResponse.exec:type_name -> agbox.v1.ExecStatus
-	27,  // 76: agbox.v1.ListActiveExecsResponse.execs:type_name -> agbox.v1.ExecStatus
-	27,  // 77: agbox.v1.ListExecsResponse.execs:type_name -> agbox.v1.ExecStatus
-	0,   // 78: agbox.v1.ExplainResponse.state:type_name -> agbox.v1.SandboxState
-	83,  // 79: agbox.v1.ExplainResponse.retry_at:type_name -> google.protobuf.Timestamp
-	68,  // 80: agbox.v1.ExplainResponse.deadlines:type_name -> agbox.v1.ExplainDeadline
-	83,  // 81: agbox.v1.ExplainResponse.engine_problem_since:type_name -> google.protobuf.Timestamp
-	83,  // 82: agbox.v1.ExplainDeadline.at:type_name -> google.protobuf.Timestamp
-	71,  // 83: agbox.v1.CollectGarbageResponse.items:type_name -> agbox.v1.GarbageItem
-	3,   // 84: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
-	28,  // 85: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
-	30,  // 86: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
-	32,  // 87: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
-	36,  // 88: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
-	37,  // 89: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
-	38,  // 90: agbox.v1.SandboxService.PauseSandbox:input_type -> agbox.v1.PauseSandboxRequest
-	39,  // 91: agbox.v1.SandboxService.SetSandboxTimeout:input_type -> agbox.v1.SetSandboxTimeoutRequest
-	34,  // 92: agbox.v1.SandboxService.UpdateSandbox:input_type -> agbox.v1.UpdateSandboxRequest
-	41,  // 93: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
-	51,  // 94: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
-	54,  // 95: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
-	55,  // 96: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
-	57,  // 97: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
-	58,  // 98: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
-	60,  // 99: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
-	62,  // 100: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
-	15,  // 101: agbox.v1.SandboxService.GetServiceLog:input_type -> agbox.v1.GetServiceLogRequest
-	46,  // 102: agbox.v1.SandboxService.ListVolumes:input_type -> agbox.v1.ListVolumesRequest
-	42,  // 103: agbox.v1.SandboxService.GetStats:input_type -> agbox.v1.GetStatsRequest
-	49,  // 104: agbox.v1.SandboxService.RemoveVolume:input_type -> agbox.v1.RemoveVolumeRequest
-	72,  // 105: agbox.v1.AdminService.ConfirmEngine:input_type -> agbox.v1.ConfirmEngineRequest
-	64,  // 106: agbox.v1.AdminService.Backup:input_type -> agbox.v1.BackupRequest
-	66,  // 107: agbox.v1.AdminService.Explain:input_type -> agbox.v1.ExplainRequest
-	69,  // 108: agbox.v1.AdminService.CollectGarbage:input_type -> agbox.v1.CollectGarbageRequest
-	84,  // 109: agbox.v1.AdminService.Drain:input_type -> agbox.v1.DrainRequest
-	85,  // 110: agbox.v1.AdminService.Undrain:input_type -> agbox.v1.UndrainRequest
-	86,  // 111: agbox.v1.AdminService.GetDrainStatus:input_type -> agbox.v1.GetDrainStatusRequest
-	4,   // 112: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
-	29,  // 113: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
-	31,  // 114: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
-	33,  // 115: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
-	53,  // 116: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
-	53,  // 117: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
-	53,  // 118: agbox.v1.SandboxService.PauseSandbox:output_type -> agbox.v1.AcceptedResponse
-	40,  // 119: agbox.v1.SandboxService.SetSandboxTimeout:output_type -> agbox.v1.SetSandboxTimeoutResponse
-	35,  // 120: agbox.v1.SandboxService.UpdateSandbox:output_type -> agbox.v1.UpdateSandboxResponse
-	53,  // 121: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
-	52,  // 122: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
-	26,  // 123: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
-	56,  // 124: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
-	53,  // 125: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
-	59,  // 126: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
-	61,  // 127: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
-	63,  // 128: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
-	16,  // 129: agbox.v1.SandboxService.GetServiceLog:output_type -> agbox.v1.GetServiceLogResponse
-	47,  // 130: agbox.v1.SandboxService.ListVolumes:output_type -> agbox.v1.ListVolumesResponse
-	43,  // 131: agbox.v1.SandboxService.GetStats:output_type -> agbox.v1.GetStatsResponse
-	50,  // 132: agbox.v1.SandboxService.RemoveVolume:output_type -> agbox.v1.RemoveVolumeResponse
-	73,  // 133: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
-	65,  // 134: agbox.v1.AdminService.Backup:output_type -> agbox.v1.BackupChunk
-	67,  // 135: agbox.v1.AdminService.Explain:output_type -> agbox.v1.ExplainResponse
-	70,  // 136: agbox.v1.AdminService.CollectGarbage:output_type -> agbox.v1.CollectGarbageResponse
-	87,  // 137: agbox.v1.AdminService.Drain:output_type -> agbox.v1.DrainResponse
-	88,  // 138: agbox.v1.AdminService.Undrain:output_type -> agbox.v1.UndrainResponse
-	89,  // 139: agbox.v1.AdminService.GetDrainStatus:output_type -> agbox.v1.GetDrainStatusResponse
-	112, // [112:140] is the sub-list for method output_type
-	84,  // [84:112] is the sub-list for method input_type
-	84,  // [84:84] is the sub-list for extension type_name
-	84,  // [84:84] is the sub-list for extension extendee
-	0,   // [0:84] is the sub-list for field type_name
+	80,  // 50: agbox.v1.ExecStatus.env_overrides:type_name -> agbox.v1.ExecStatus.EnvOverridesEntry
+	85,  // 51: agbox.v1.ExecStatus.created_at:type_name -> google.protobuf.Timestamp
+	85,  // 52: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
+	85,  // 53: agbox.v1.ExecStatus.ended_at:type_name -> google.protobuf.Timestamp
+	84,  // 54: agbox.v1.ExecStatus.timeout:type_name -> google.protobuf.Duration
+	28,  // 55: agbox.v1.ExecStatus.stdin:type_name -> agbox.v1.StdinSpec
+	85,  // 56: agbox.v1.ExecStatus.stdin_deadline_at:type_name -> google.protobuf.Timestamp
+	84,  // 57: agbox.v1.StdinSpec.grace:type_name -> google.protobuf.Duration
+	12,  // 58: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
+	14,  // 59: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	14,  // 60: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	81,  // 61: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	14,  // 62: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
+	12,  // 63: agbox.v1.UpdateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
+	14,  // 64: agbox.v1.UpdateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	84,  // 65: agbox.v1.SetSandboxTimeoutRequest.timeout:type_name -> google.protobuf.Duration
+	85,  // 66: agbox.v1.SetSandboxTimeoutRequest.deadline_at:type_name -> google.protobuf.Timestamp
+	85,  // 67: agbox.v1.SetSandboxTimeoutResponse.deadline_at:type_name -> google.protobuf.Timestamp
+	46,  // 68: agbox.v1.GetStatsResponse.sandboxes:type_name -> agbox.v1.SandboxStats
+	85,  // 69: agbox.v1.GetStatsResponse.read_at:type_name -> google.protobuf.Timestamp
+	0,   // 70: agbox.v1.SandboxStats.state:type_name -> agbox.v1.SandboxState
+	47,  // 71: agbox.v1.SandboxStats.containers:type_name -> agbox.v1.ContainerStats
+	84,  // 72: agbox.v1.ContainerStats.cpu_time:type_name -> google.protobuf.Duration
+	50,  // 73: agbox.v1.ListVolumesResponse.volumes:type_name -> agbox.v1.Volume
+	85,  // 74: agbox.v1.Volume.created_at:type_name -> google.protobuf.Timestamp
+	82,  // 75: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	83,  // 76: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
+	84,  // 77: agbox.v1.CreateExecRequest.timeout:type_name -> google.protobuf.Duration
+	28,  // 78: agbox.v1.CreateExecRequest.stdin:type_name -> agbox.v1.StdinSpec
+	29,  // 79: agbox.v1.CreateExecRequest.terminal:type_name -> agbox.v1.TerminalSpec
+	27,  // 80: agbox.v1.GetExecResponse.exec:type_name -> agbox.v1.ExecStatus
+	27,  // 81: agbox.v1.ListActiveExecsResponse.execs:type_name -> agbox.v1.ExecStatus
+	27,  // 82: agbox.v1.ListExecsResponse.execs:type_name -> agbox.v1.ExecStatus
+	0,   // 83: agbox.v1.ExplainResponse.state:type_name -> agbox.v1.SandboxState
+	85,  // 84: agbox.v1.ExplainResponse.retry_at:type_name -> google.protobuf.Timestamp
+	70,  // 85: agbox.v1.ExplainResponse.deadlines:type_name -> agbox.v1.ExplainDeadline
+	85,  // 86: agbox.v1.ExplainResponse.engine_problem_since:type_name -> google.protobuf.Timestamp
+	85,  // 87: agbox.v1.ExplainDeadline.at:type_name -> google.protobuf.Timestamp
+	73,  // 88: agbox.v1.CollectGarbageResponse.items:type_name -> agbox.v1.GarbageItem
+	3,   // 89: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
+	30,  // 90: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
+	32,  // 91: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
+	34,  // 92: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
+	38,  // 93: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
+	39,  // 94: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
+	40,  // 95: agbox.v1.SandboxService.PauseSandbox:input_type -> agbox.v1.PauseSandboxRequest
+	41,  // 96: agbox.v1.SandboxService.SetSandboxTimeout:input_type -> agbox.v1.SetSandboxTimeoutRequest
+	36,  // 97: agbox.v1.SandboxService.UpdateSandbox:input_type -> agbox.v1.UpdateSandboxRequest
+	43,  // 98: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
+	53,  // 99: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
+	56,  // 100: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
+	57,  // 101: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
+	59,  // 102: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
+	60,  // 103: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
+	62,  // 104: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
+	64,  // 105: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
+	15,  // 106: agbox.v1.SandboxService.GetServiceLog:input_type -> agbox.v1.GetServiceLogRequest
+	48,  // 107: agbox.v1.SandboxService.ListVolumes:input_type -> agbox.v1.ListVolumesRequest
+	44,  // 108: agbox.v1.SandboxService.GetStats:input_type -> agbox.v1.GetStatsRequest
+	51,  // 109: agbox.v1.SandboxService.RemoveVolume:input_type -> agbox.v1.RemoveVolumeRequest
+	74,  // 110: agbox.v1.AdminService.ConfirmEngine:input_type -> agbox.v1.ConfirmEngineRequest
+	66,  // 111: agbox.v1.AdminService.Backup:input_type -> agbox.v1.BackupRequest
+	68,  // 112: agbox.v1.AdminService.Explain:input_type -> agbox.v1.ExplainRequest
+	71,  // 113: agbox.v1.AdminService.CollectGarbage:input_type -> agbox.v1.CollectGarbageRequest
+	86,  // 114: agbox.v1.AdminService.Drain:input_type -> agbox.v1.DrainRequest
+	87,  // 115: agbox.v1.AdminService.Undrain:input_type -> agbox.v1.UndrainRequest
+	88,  // 116: agbox.v1.AdminService.GetDrainStatus:input_type -> agbox.v1.GetDrainStatusRequest
+	4,   // 117: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
+	31,  // 118: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
+	33,  // 119: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
+	35,  // 120: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
+	55,  // 121: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
+	55,  // 122: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
+	55,  // 123: agbox.v1.SandboxService.PauseSandbox:output_type -> agbox.v1.AcceptedResponse
+	42,  // 124: agbox.v1.SandboxService.SetSandboxTimeout:output_type -> agbox.v1.SetSandboxTimeoutResponse
+	37,  // 125: agbox.v1.SandboxService.UpdateSandbox:output_type -> agbox.v1.UpdateSandboxResponse
+	55,  // 126: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
+	54,  // 127: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
+	26,  // 128: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
+	58,  // 129: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
+	55,  // 130: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
+	61,  // 131: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
+	63,  // 132: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
+	65,  // 133: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
+	16,  // 134: agbox.v1.SandboxService.GetServiceLog:output_type -> agbox.v1.GetServiceLogResponse
+	49,  // 135: agbox.v1.SandboxService.ListVolumes:output_type -> agbox.v1.ListVolumesResponse
+	45,  // 136: agbox.v1.SandboxService.GetStats:output_type -> agbox.v1.GetStatsResponse
+	52,  // 137: agbox.v1.SandboxService.RemoveVolume:output_type -> agbox.v1.RemoveVolumeResponse
+	75,  // 138: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
+	67,  // 139: agbox.v1.AdminService.Backup:output_type -> agbox.v1.BackupChunk
+	69,  // 140: agbox.v1.AdminService.Explain:output_type -> agbox.v1.ExplainResponse
+	72,  // 141: agbox.v1.AdminService.CollectGarbage:output_type -> agbox.v1.CollectGarbageResponse
+	89,  // 142: agbox.v1.AdminService.Drain:output_type -> agbox.v1.DrainResponse
+	90,  // 143: agbox.v1.AdminService.Undrain:output_type -> agbox.v1.UndrainResponse
+	91,  // 144: agbox.v1.AdminService.GetDrainStatus:output_type -> agbox.v1.GetDrainStatusResponse
+	117, // [117:145] is the sub-list for method output_type
+	89,  // [89:117] is the sub-list for method input_type
+	89,  // [89:89] is the sub-list for extension type_name
+	89,  // [89:89] is the sub-list for extension extendee
+	0,   // [0:89] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_sandbox_proto_init() }
@@ -6398,18 +6583,18 @@ func file_agbox_v1_sandbox_proto_init() {
 		(*SandboxEvent_TimeoutSet)(nil),
 		(*SandboxEvent_Rehydrated)(nil),
 	}
-	file_agbox_v1_sandbox_proto_msgTypes[36].OneofWrappers = []any{
+	file_agbox_v1_sandbox_proto_msgTypes[38].OneofWrappers = []any{
 		(*SetSandboxTimeoutRequest_Timeout)(nil),
 		(*SetSandboxTimeoutRequest_DeadlineAt)(nil),
 	}
-	file_agbox_v1_sandbox_proto_msgTypes[57].OneofWrappers = []any{}
+	file_agbox_v1_sandbox_proto_msgTypes[59].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_sandbox_proto_rawDesc), len(file_agbox_v1_sandbox_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   79,
+			NumMessages:   81,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -14,8 +14,8 @@
 //                         106 ports, 107 restarts, 108-109 log paths of the main process, 110-113 lifetimes,
 //                         114 rehydrated, 115 warnings, 116 default_memory_bytes, 129 security_profile
 //   ExecStatus            100 error_code, 101-103 times, 104-105 log paths, 106 oom_killed, 107-108 dropped bytes,
-//                         109 oom_kills, 150 user, 151 timeout
-//   CreateExecRequest     150 user, 151 timeout
+//                         109 oom_kills, 150 user, 151 timeout, 152 stdin, 153 terminal, 155 stdin_deadline_at
+//   CreateExecRequest     150 user, 151 timeout, 152 stdin, 153 terminal, 154 live_output
 //   PingResponse          100 engine_problem, 101 instance_id
 //   CreateSpec            100-113 runtime settings, 130-132 lifetimes, see there; reserved: up to 129 runtime settings,
 //                         up to 139 lifetimes, 140-149 network policy; 153 volumes, 154 secrets

@@ -258,7 +258,9 @@ type AttachExecStart struct {
 	Stdin    bool `protobuf:"varint,5,opt,name=stdin,proto3" json:"stdin,omitempty"`
 	TakeOver bool `protobuf:"varint,6,opt,name=take_over,json=takeOver,proto3" json:"take_over,omitempty"`
 	// Initial size of the terminal; ignored for an exec without one.
-	Size          *TerminalSize `protobuf:"bytes,7,opt,name=size,proto3" json:"size,omitempty"`
+	Size *TerminalSize `protobuf:"bytes,7,opt,name=size,proto3" json:"size,omitempty"`
+	// Send only output that is printed from now on; the offsets are ignored.
+	FromNow       bool `protobuf:"varint,8,opt,name=from_now,json=fromNow,proto3" json:"from_now,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -340,6 +342,13 @@ func (x *AttachExecStart) GetSize() *TerminalSize {
 		return x.Size
 	}
 	return nil
+}
+
+func (x *AttachExecStart) GetFromNow() bool {
+	if x != nil {
+		return x.FromNow
+	}
+	return false
 }
 
 type StdinChunk struct {
@@ -542,8 +551,11 @@ type AttachExecAttached struct {
 	StdinOffset int64 `protobuf:"varint,1,opt,name=stdin_offset,json=stdinOffset,proto3" json:"stdin_offset,omitempty"`
 	StdinWindow int64 `protobuf:"varint,2,opt,name=stdin_window,json=stdinWindow,proto3" json:"stdin_window,omitempty"`
 	// Standard input has ended already, or the exec has none.
-	StdinClosed   bool `protobuf:"varint,3,opt,name=stdin_closed,json=stdinClosed,proto3" json:"stdin_closed,omitempty"`
-	Terminal      bool `protobuf:"varint,4,opt,name=terminal,proto3" json:"terminal,omitempty"`
+	StdinClosed bool `protobuf:"varint,3,opt,name=stdin_closed,json=stdinClosed,proto3" json:"stdin_closed,omitempty"`
+	Terminal    bool `protobuf:"varint,4,opt,name=terminal,proto3" json:"terminal,omitempty"`
+	// Offsets at which output starts.
+	StdoutOffset  int64 `protobuf:"varint,5,opt,name=stdout_offset,json=stdoutOffset,proto3" json:"stdout_offset,omitempty"`
+	StderrOffset  int64 `protobuf:"varint,6,opt,name=stderr_offset,json=stderrOffset,proto3" json:"stderr_offset,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -604,6 +616,20 @@ func (x *AttachExecAttached) GetTerminal() bool {
 		return x.Terminal
 	}
 	return false
+}
+
+func (x *AttachExecAttached) GetStdoutOffset() int64 {
+	if x != nil {
+		return x.StdoutOffset
+	}
+	return 0
+}
+
+func (x *AttachExecAttached) GetStderrOffset() int64 {
+	if x != nil {
+		return x.StderrOffset
+	}
+	return 0
 }
 
 type StdinAck struct {
@@ -873,11 +899,15 @@ type StreamLogsRequest struct {
 	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
 	// Empty: the main process.
 	ServiceName string `protobuf:"bytes,2,opt,name=service_name,json=serviceName,proto3" json:"service_name,omitempty"`
-	// Only the last lines; 0: all. For the main process per stream.
-	TailLines uint32 `protobuf:"varint,3,opt,name=tail_lines,json=tailLines,proto3" json:"tail_lines,omitempty"`
-	// Only of a service: lines printed since then, and a time in each chunk.
-	Since         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
-	Follow        bool                   `protobuf:"varint,5,opt,name=follow,proto3" json:"follow,omitempty"`
+	// Only the last lines; absent: all. Of the main process, of each stream.
+	TailLines *uint32 `protobuf:"varint,3,opt,name=tail_lines,json=tailLines,proto3,oneof" json:"tail_lines,omitempty"`
+	// Only of a service: records since then.
+	Since *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
+	// Until the sandbox no longer runs.
+	Follow bool `protobuf:"varint,5,opt,name=follow,proto3" json:"follow,omitempty"`
+	// Only of the main process: where its output starts; tail_lines is ignored if one is not 0.
+	StdoutOffset  int64 `protobuf:"varint,6,opt,name=stdout_offset,json=stdoutOffset,proto3" json:"stdout_offset,omitempty"`
+	StderrOffset  int64 `protobuf:"varint,7,opt,name=stderr_offset,json=stderrOffset,proto3" json:"stderr_offset,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -927,8 +957,8 @@ func (x *StreamLogsRequest) GetServiceName() string {
 }
 
 func (x *StreamLogsRequest) GetTailLines() uint32 {
-	if x != nil {
-		return x.TailLines
+	if x != nil && x.TailLines != nil {
+		return *x.TailLines
 	}
 	return 0
 }
@@ -947,15 +977,31 @@ func (x *StreamLogsRequest) GetFollow() bool {
 	return false
 }
 
-// LogChunk is a piece of the output of a main process or a service.
+func (x *StreamLogsRequest) GetStdoutOffset() int64 {
+	if x != nil {
+		return x.StdoutOffset
+	}
+	return 0
+}
+
+func (x *StreamLogsRequest) GetStderrOffset() int64 {
+	if x != nil {
+		return x.StderrOffset
+	}
+	return 0
+}
+
+// LogChunk is a piece of the output of a main process, or one line of a service or a part of it.
 type LogChunk struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Stream OutputStream           `protobuf:"varint,1,opt,name=stream,proto3,enum=agbox.v1.OutputStream" json:"stream,omitempty"`
 	Data   []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
-	// Of a service: when the engine read the line that data is.
+	// Of a service: when the engine read it.
 	Time *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=time,proto3" json:"time,omitempty"`
-	// Why the newest output of a service may be missing, in one sentence.
-	Problem       string `protobuf:"bytes,4,opt,name=problem,proto3" json:"problem,omitempty"`
+	// Of a service, in a chunk without data: why its newest output may be missing, in one sentence.
+	Problem string `protobuf:"bytes,4,opt,name=problem,proto3" json:"problem,omitempty"`
+	// Of the main process: position of data in the stream.
+	Offset        int64 `protobuf:"varint,5,opt,name=offset,proto3" json:"offset,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1016,6 +1062,13 @@ func (x *LogChunk) GetProblem() string {
 		return x.Problem
 	}
 	return ""
+}
+
+func (x *LogChunk) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
 }
 
 type TunnelOpen struct {
@@ -1315,7 +1368,7 @@ const file_agbox_v1_stream_proto_rawDesc = "" +
 	"\x05count\x18\x03 \x01(\x03R\x05count\"<\n" +
 	"\fTerminalSize\x12\x18\n" +
 	"\acolumns\x18\x01 \x01(\rR\acolumns\x12\x12\n" +
-	"\x04rows\x18\x02 \x01(\rR\x04rows\"\xf0\x01\n" +
+	"\x04rows\x18\x02 \x01(\rR\x04rows\"\x8b\x02\n" +
 	"\x0fAttachExecStart\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12#\n" +
 	"\rstdout_offset\x18\x02 \x01(\x03R\fstdoutOffset\x12#\n" +
@@ -1323,7 +1376,8 @@ const file_agbox_v1_stream_proto_rawDesc = "" +
 	"\tno_output\x18\x04 \x01(\bR\bnoOutput\x12\x14\n" +
 	"\x05stdin\x18\x05 \x01(\bR\x05stdin\x12\x1b\n" +
 	"\ttake_over\x18\x06 \x01(\bR\btakeOver\x12*\n" +
-	"\x04size\x18\a \x01(\v2\x16.agbox.v1.TerminalSizeR\x04size\"N\n" +
+	"\x04size\x18\a \x01(\v2\x16.agbox.v1.TerminalSizeR\x04size\x12\x19\n" +
+	"\bfrom_now\x18\b \x01(\bR\afromNow\"N\n" +
 	"\n" +
 	"StdinChunk\x12\x16\n" +
 	"\x06offset\x18\x01 \x01(\x03R\x06offset\x12\x12\n" +
@@ -1335,12 +1389,14 @@ const file_agbox_v1_stream_proto_rawDesc = "" +
 	"\x06resize\x18\x03 \x01(\v2\x16.agbox.v1.TerminalSizeH\x00R\x06resize\x12\x18\n" +
 	"\x06signal\x18\x04 \x01(\rH\x00R\x06signal\x12\x18\n" +
 	"\x06detach\x18\x05 \x01(\bH\x00R\x06detachB\t\n" +
-	"\arequest\"\x99\x01\n" +
+	"\arequest\"\xe3\x01\n" +
 	"\x12AttachExecAttached\x12!\n" +
 	"\fstdin_offset\x18\x01 \x01(\x03R\vstdinOffset\x12!\n" +
 	"\fstdin_window\x18\x02 \x01(\x03R\vstdinWindow\x12!\n" +
 	"\fstdin_closed\x18\x03 \x01(\bR\vstdinClosed\x12\x1a\n" +
-	"\bterminal\x18\x04 \x01(\bR\bterminal\"Y\n" +
+	"\bterminal\x18\x04 \x01(\bR\bterminal\x12#\n" +
+	"\rstdout_offset\x18\x05 \x01(\x03R\fstdoutOffset\x12#\n" +
+	"\rstderr_offset\x18\x06 \x01(\x03R\fstderrOffset\"Y\n" +
 	"\bStdinAck\x12\x16\n" +
 	"\x06offset\x18\x01 \x01(\x03R\x06offset\x12\x16\n" +
 	"\x06closed\x18\x02 \x01(\bR\x06closed\x12\x1d\n" +
@@ -1358,20 +1414,24 @@ const file_agbox_v1_stream_proto_rawDesc = "" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12.\n" +
 	"\x06stream\x18\x02 \x01(\x0e2\x16.agbox.v1.OutputStreamR\x06stream\x12\x16\n" +
 	"\x06offset\x18\x03 \x01(\x03R\x06offset\x12\x16\n" +
-	"\x06follow\x18\x04 \x01(\bR\x06follow\"\xbe\x01\n" +
+	"\x06follow\x18\x04 \x01(\bR\x06follow\"\x9c\x02\n" +
 	"\x11StreamLogsRequest\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12!\n" +
-	"\fservice_name\x18\x02 \x01(\tR\vserviceName\x12\x1d\n" +
+	"\fservice_name\x18\x02 \x01(\tR\vserviceName\x12\"\n" +
 	"\n" +
-	"tail_lines\x18\x03 \x01(\rR\ttailLines\x120\n" +
+	"tail_lines\x18\x03 \x01(\rH\x00R\ttailLines\x88\x01\x01\x120\n" +
 	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x16\n" +
-	"\x06follow\x18\x05 \x01(\bR\x06follow\"\x98\x01\n" +
+	"\x06follow\x18\x05 \x01(\bR\x06follow\x12#\n" +
+	"\rstdout_offset\x18\x06 \x01(\x03R\fstdoutOffset\x12#\n" +
+	"\rstderr_offset\x18\a \x01(\x03R\fstderrOffsetB\r\n" +
+	"\v_tail_lines\"\xb0\x01\n" +
 	"\bLogChunk\x12.\n" +
 	"\x06stream\x18\x01 \x01(\x0e2\x16.agbox.v1.OutputStreamR\x06stream\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12.\n" +
 	"\x04time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x18\n" +
-	"\aproblem\x18\x04 \x01(\tR\aproblem\"~\n" +
+	"\aproblem\x18\x04 \x01(\tR\aproblem\x12\x16\n" +
+	"\x06offset\x18\x05 \x01(\x03R\x06offset\"~\n" +
 	"\n" +
 	"TunnelOpen\x12\x1d\n" +
 	"\n" +
@@ -1488,6 +1548,7 @@ func file_agbox_v1_stream_proto_init() {
 		(*AttachExecResponse_StdinAck)(nil),
 		(*AttachExecResponse_End)(nil),
 	}
+	file_agbox_v1_stream_proto_msgTypes[10].OneofWrappers = []any{}
 	file_agbox_v1_stream_proto_msgTypes[12].OneofWrappers = []any{
 		(*TunnelOpen_Port)(nil),
 		(*TunnelOpen_UnixPath)(nil),

@@ -17,8 +17,8 @@ CreateSpec: 100 command repeated string, 101 user string, 102 working_dir string
 SandboxHandle: 100 name string, 101 status_message string, 102 spec CreateSpec, 103 desired_state string, 104 active_execs uint32, 105 services repeated ServiceStatus, 106 ports repeated PublishedPort, 107 restarts uint32, 108 stdout_log_path string, 109 stderr_log_path string, 110 deadline_at Timestamp, 111 timeout Duration, 112 on_timeout string, 113 demoted_at Timestamp, 114 rehydrated RehydratedDetails, 115 warnings repeated string, 116 default_memory_bytes int64, 129 security_profile string
 SandboxPhaseDetails: 150 exit_code int32, 151 oom_killed bool, 152 end_message string
 SandboxEvent: 100 image_pull oneof details ImagePullDetails, 101 spec_change oneof details SpecChangeDetails, 102 timeout_set oneof details TimeoutDetails, 103 rehydrated oneof details RehydratedDetails
-ExecStatus: 100 error_code string, 101 created_at Timestamp, 102 started_at Timestamp, 103 ended_at Timestamp, 104 stdout_log_path string, 105 stderr_log_path string, 106 oom_killed bool, 107 stdout_dropped_bytes int64, 108 stderr_dropped_bytes int64, 109 oom_kills int64, 150 user string, 151 timeout Duration
-CreateExecRequest: 150 user string, 151 timeout Duration
+ExecStatus: 100 error_code string, 101 created_at Timestamp, 102 started_at Timestamp, 103 ended_at Timestamp, 104 stdout_log_path string, 105 stderr_log_path string, 106 oom_killed bool, 107 stdout_dropped_bytes int64, 108 stderr_dropped_bytes int64, 109 oom_kills int64, 150 user string, 151 timeout Duration, 152 stdin StdinSpec, 153 terminal bool, 155 stdin_deadline_at Timestamp
+CreateExecRequest: 150 user string, 151 timeout Duration, 152 stdin StdinSpec, 153 terminal TerminalSpec, 154 live_output bool
 CreateSandboxRequest: 100 name string, 101 dry_run bool, 102 replaces string
 ResumeSandboxRequest: 100 recover bool
 DeleteSandboxRequest: 100 keep_agents bool, 153 volumes bool
@@ -27,6 +27,8 @@ DeleteSandboxRequest: 100 keep_agents bool, 153 volumes bool
 const wireOwn = `
 SecuritySpec: 1 profile string
 SpecChangeDetails: 1 fields repeated string
+StdinSpec: 1 when_gone string, 2 grace Duration
+TerminalSpec: 1 columns uint32, 2 rows uint32
 TimeoutDetails: 1 deadline_at Timestamp
 RehydratedDetails: 1 defaulted repeated string, 2 rehydrated_at Timestamp, 3 state_changed_at Timestamp, 4 error_code string, 5 error_message string, 6 idle_since Timestamp, 7 preparing bool
 ListExecsRequest: 1 sandbox_id string, 2 exec_id_prefix string, 3 page_token string

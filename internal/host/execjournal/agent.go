@@ -14,7 +14,8 @@ import (
 //
 //	<runRoot>/<16 hex>/ctl/exec/           /run/agbox/ctl/exec/         (ro)
 //	├──<exec_id>.inbox                                                  daemon; the content of standard input, append-only
-//	└──<exec_id>.inbox.closed                                           daemon; empty: the inbox is complete, standard input ends with it
+//	├──<exec_id>.inbox.closed                                           daemon; empty: the inbox is complete, standard input ends with it
+//	└──<exec_id>.hangup                                                 daemon; empty: the terminal's session gets HUP, once
 //	<runRoot>/<16 hex>/out/agents/         /run/agbox/out/agents/       (rw)
 //	├──<exec_id>.ndjson                                                 shim: a FIFO that any process in the container may write lines to
 //	└──<exec_id>.words                                                  shim: the lines read from the FIFO, up to Request.OutboxLimitBytes
@@ -32,6 +33,7 @@ const ExecIDEnv = "AGBOX_EXEC_ID"
 const (
 	inboxSuffix  = ".inbox"
 	closedSuffix = ".inbox.closed"
+	hangupSuffix = ".hangup"
 	outboxSuffix = ".ndjson"
 	wordsSuffix  = ".words"
 )
@@ -42,15 +44,18 @@ func InboxName(execID string) string { return execID + inboxSuffix }
 // ClosedName is the file in ctl/exec that marks the inbox as complete.
 func ClosedName(execID string) string { return execID + closedSuffix }
 
+// HangupName is the file in ctl/exec that asks for HUP to the session of an exec's terminal.
+func HangupName(execID string) string { return execID + hangupSuffix }
+
 // OutboxName is the file in out/agents that programs write to.
 func OutboxName(execID string) string { return execID + outboxSuffix }
 
 // WordsName is the file in out/agents with the lines that the shim read from the outbox.
 func WordsName(execID string) string { return execID + wordsSuffix }
 
-// InboxID returns the exec that a file of ctl/exec is the inbox or closed marker of.
+// InboxID returns the exec that a file of ctl/exec is the inbox, the closed marker or the hang-up of.
 func InboxID(name string) (execID string, ok bool) {
-	return ownerOf(name, closedSuffix, inboxSuffix)
+	return ownerOf(name, closedSuffix, inboxSuffix, hangupSuffix)
 }
 
 // AppendInbox writes data at offset to the inbox of an exec, where offset must be the inbox's end, and returns the new size.
@@ -143,4 +148,9 @@ func (d *Dir) InboxSize(sandboxID, execID string) (int64, error) {
 // before Prepare; unavailable.
 func (d *Dir) CloseInbox(sandboxID, execID string) error {
 	return d.put(sandboxID, execID, "closed", ClosedName(execID), nil)
+}
+
+// HangUp sends HUP to the session of an exec's terminal, once. Idempotent. Errors: as for Start.
+func (d *Dir) HangUp(sandboxID, execID string) error {
+	return d.put(sandboxID, execID, "hangup", HangupName(execID), nil)
 }

@@ -143,7 +143,9 @@ func TestOnlyAnInboxAndATimeoutNeedAHigherVersion(t *testing.T) {
 		"inbox in version 1":   {Version: 1, Inbox: true},
 		"timeout in version 2": {Version: 2, TimeoutMillis: 1},
 		"negative timeout":     {Version: 3, TimeoutMillis: -1},
-		"version 4":            {Version: 4},
+		"stdin in version 3":   {Version: 3, Stdin: true},
+		"stdin and an inbox":   {Version: 4, Stdin: true, Inbox: true},
+		"version 5":            {Version: 5},
 	} {
 		r.ExecID, r.Nonce, r.Command = "e1", testNonce, []string{"true"}
 		data, err := Encode(r)

@@ -61,7 +61,7 @@ func DecodeRequest(data []byte, execID string) (Request, error) {
 	if r.ExecID != execID || !ValidNonce(r.Nonce) {
 		return Request{}, fmt.Errorf("%w: request has another exec ID or no valid nonce", ErrMalformed)
 	}
-	if r.Version < 1 || r.Version > TimeoutVersion {
+	if r.Version < 1 || r.Version > StdinVersion {
 		return r, unsupported(r.Version)
 	}
 	if why := r.problem(); why != "" {
@@ -76,7 +76,7 @@ func DecodeCancel(data []byte) (Cancel, error) {
 	if err := json.Unmarshal(data, &c); err != nil {
 		return Cancel{}, fmt.Errorf("%w: cancel is not JSON of the right types", ErrMalformed)
 	}
-	if c.Version < 1 || c.Version > TimeoutVersion || !ValidNonce(c.Nonce) {
+	if c.Version < 1 || c.Version > StdinVersion || !ValidNonce(c.Nonce) {
 		return Cancel{}, fmt.Errorf("%w: cancel has no known version or no valid nonce", ErrMalformed)
 	}
 	return c, nil
@@ -115,8 +115,10 @@ func (r Request) problem() string {
 		return "cancel_grace_ms is not within 0 and one hour"
 	case r.TimeoutMillis < 0:
 		return "timeout_ms is negative"
+	case r.Inbox && (r.Stdin || r.Terminal != nil):
+		return "an exec has an inbox, or a standard input or a terminal, not both"
 	case r.Version < r.version():
-		return "an inbox or a timeout needs a higher version"
+		return "an inbox, a timeout, a standard input or a terminal needs a higher version"
 	}
 	for k, v := range r.Env {
 		if k == "" || strings.Contains(k, "=") || unclean(k) || unclean(v) {

@@ -37,6 +37,8 @@ type Dir struct {
 	agentMu      sync.Mutex
 	agents       map[execKey]bool // execs whose output is to be watched
 	agentWatcher *inotify         // nil while WatchAgents does not run
+
+	followers followers
 }
 
 // New returns the Dir with logs below outputRoot and requests below runRoot, both absolute paths. It does no I/O. Keep runRoot

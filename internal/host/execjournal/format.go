@@ -14,6 +14,9 @@ const InboxVersion = 2
 // TimeoutVersion is the version of a Request with a timeout, which a shim of InboxVersion would ignore.
 const TimeoutVersion = 3
 
+// StdinVersion is the version of a Request with a standard input or a terminal, which a shim of TimeoutVersion would ignore.
+const StdinVersion = 4
+
 // Where the directories are mounted in every primary container.
 const (
 	ContainerShim = "/run/agbox/bin/agbox-shim"
@@ -82,12 +85,27 @@ type Request struct {
 	TimeoutMillis int64 `json:"timeout_ms,omitempty"`
 	// Inbox: standard input is the exec's inbox, to which the daemon appends, instead of empty; and there is an outbox.
 	Inbox bool `json:"inbox,omitempty"`
+	// Stdin: clients write standard input through the live channel. It ends with the closed marker of the inbox, too.
+	Stdin bool `json:"stdin,omitempty"`
+	// Terminal gives the command a terminal; all its output is in the log of stdout.
+	Terminal *Terminal `json:"terminal,omitempty"`
+	// Live: a reader on the live channel gets all output, also beyond the log limit. Older shims ignore it.
+	Live bool `json:"live,omitempty"`
 	// OutboxLimitBytes bounds the outbox; 0 means no limit. The excess is dropped, regardless of LogLimitAction.
 	OutboxLimitBytes int64 `json:"outbox_limit_bytes,omitempty"`
 }
 
-// version is the lowest version that supports all fields of r.
+// Terminal is the initial size of a terminal; 0 is 80 columns and 24 rows.
+type Terminal struct {
+	Columns uint32 `json:"columns,omitempty"`
+	Rows    uint32 `json:"rows,omitempty"`
+}
+
+// version is the lowest version that supports all fields of r but Live.
 func (r Request) version() int {
+	if r.Stdin || r.Terminal != nil {
+		return StdinVersion
+	}
 	if r.TimeoutMillis != 0 {
 		return TimeoutVersion
 	}

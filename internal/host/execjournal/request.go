@@ -90,8 +90,9 @@ func (d *Dir) Forget(sandboxID, execID string) error {
 	if err := checkIDs(sandboxID, execID); err != nil {
 		return err
 	}
-	return d.unlink(sandboxID, RequestName(execID), CancelName(execID), InboxName(execID), ClosedName(execID),
-		TempName(execID, "json"), TempName(execID, "cancel"), TempName(execID, "closed"))
+	return d.unlink(sandboxID, RequestName(execID), CancelName(execID), InboxName(execID), ClosedName(execID), HangupName(execID),
+		TempName(execID, "json"), TempName(execID, "cancel"), TempName(execID, "closed"),
+		TempName(execID, "hangup"))
 }
 
 // unlink removes files of ctl/exec; missing ones are ignored.
@@ -125,6 +126,9 @@ func (d *Dir) put(sandboxID, execID, what, name string, data []byte) error {
 		return nil
 	})
 }
+
+// ExecDir returns the host path of the directory of requests, ctl/exec. It need not exist.
+func (d *Dir) ExecDir(sandboxID string) string { return d.execDir(sandboxID) }
 
 func (d *Dir) execDir(sandboxID string) string {
 	return filepath.Join(d.Paths(sandboxID).Ctl, ExecDir)

@@ -91,8 +91,10 @@ func (d *fakeDaemon) start() {
 		resync = time.Second
 	}
 	execs := execjournal.New(filepath.Join(d.dir, "logs"), filepath.Join(d.dir, "s"))
+	channels, files := d.host.Channels(execs, st.LiveIDs())
+	var writers server.Writers
 	ctl := controller.New(controller.Config{
-		Store: st, Engine: d.engine, Execs: execs, WatchExecs: execs.Watch, WatchAgents: execs.WatchAgents, BootID: "boot",
+		Store: st, Engine: d.engine, Execs: files, HasWriter: writers.Has, WatchExecs: execs.Watch, WatchAgents: execs.WatchAgents, BootID: "boot",
 		Host:           sandbox.Host{ShimDir: "/shim", HostUID: cmp.Or(os.Getuid(), 1000), HostGID: cmp.Or(os.Getgid(), 1000)},
 		ResyncInterval: resync, Workers: 8,
 		Settings: controller.Settings{
@@ -103,7 +105,8 @@ func (d *fakeDaemon) start() {
 		},
 		Logger: slog.New(slog.DiscardHandler), Metrics: metrics.New(prometheus.NewRegistry(), metrics.Sets{}),
 	})
-	server := server.New(server.Deps{
+	api := server.New(server.Deps{
+		ServiceOutput: execs.ServiceLog, Outputs: execs, Channels: channels, Writers: &writers,
 		Store: st, Logs: execs.LogPaths, Status: ctl.Status, Engine: ctl.EngineProblem, ConfirmEngine: ctl.ConfirmEngine,
 		Ports: ctl.Ports, EngineRefuses: ctl.EngineRefuses, AgentStatus: ctl.AgentStatus, MainLogs: execs.MainLogPaths, Explain: ctl.Explain,
 		Stats: ctl.Stats, Volumes: ctl.Volumes, RemoveVolume: ctl.RemoveVolume,
@@ -115,15 +118,21 @@ func (d *fakeDaemon) start() {
 	var wg sync.WaitGroup
 	wg.Go(func() { ctl.Run(ctx) })
 	wg.Go(func() {
-		if err := server.Serve(l); err != nil {
+		if err := execs.WatchOutput(ctx); err != nil {
+			d.t.Errorf("watch output: %v", err)
+		}
+	})
+	wg.Go(func() {
+		if err := api.Serve(l); err != nil {
 			d.t.Errorf("serve: %v", err)
 		}
 	})
 	d.stop = func(shutdown context.Context) {
-		if err := server.Shutdown(shutdown); err != nil && shutdown.Err() == nil {
+		if err := api.Shutdown(shutdown); err != nil && shutdown.Err() == nil {
 			d.t.Errorf("shutdown: %v", err)
 		}
 		cancel()
+		channels.Close()
 		wg.Wait()
 		if err := st.Close(); err != nil {
 			d.t.Errorf("close: %v", err)

@@ -1796,8 +1796,12 @@ type ExecDesired struct {
 	StartedSequence uint64 `protobuf:"varint,3,opt,name=started_sequence,json=startedSequence,proto3" json:"started_sequence,omitempty"`
 	// Unix nanoseconds of the accepted cancel; 0: none. A stop or delete of the sandbox cancels without this.
 	CancelRequestedAt int64 `protobuf:"varint,4,opt,name=cancel_requested_at,json=cancelRequestedAt,proto3" json:"cancel_requested_at,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Of an exec whose standard input does not stay open without a writer: a writer is attached, and otherwise Unix nanoseconds of when the
+	// policy applies. Both are 0 if a writer has left on purpose.
+	StdinAttached bool  `protobuf:"varint,5,opt,name=stdin_attached,json=stdinAttached,proto3" json:"stdin_attached,omitempty"`
+	StdinDeadline int64 `protobuf:"varint,6,opt,name=stdin_deadline,json=stdinDeadline,proto3" json:"stdin_deadline,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExecDesired) Reset() {
@@ -1854,6 +1858,20 @@ func (x *ExecDesired) GetStartedSequence() uint64 {
 func (x *ExecDesired) GetCancelRequestedAt() int64 {
 	if x != nil {
 		return x.CancelRequestedAt
+	}
+	return 0
+}
+
+func (x *ExecDesired) GetStdinAttached() bool {
+	if x != nil {
+		return x.StdinAttached
+	}
+	return false
+}
+
+func (x *ExecDesired) GetStdinDeadline() int64 {
+	if x != nil {
+		return x.StdinDeadline
 	}
 	return 0
 }
@@ -2374,13 +2392,15 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"(\n" +
 	"\aExecRef\x12\x1d\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"\x9d\x01\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"\xeb\x01\n" +
 	"\vExecDesired\x12\x14\n" +
 	"\x05nonce\x18\x01 \x01(\tR\x05nonce\x12\x1d\n" +
 	"\n" +
 	"created_at\x18\x02 \x01(\x03R\tcreatedAt\x12)\n" +
 	"\x10started_sequence\x18\x03 \x01(\x04R\x0fstartedSequence\x12.\n" +
-	"\x13cancel_requested_at\x18\x04 \x01(\x03R\x11cancelRequestedAt\"\x9d\x03\n" +
+	"\x13cancel_requested_at\x18\x04 \x01(\x03R\x11cancelRequestedAt\x12%\n" +
+	"\x0estdin_attached\x18\x05 \x01(\bR\rstdinAttached\x12%\n" +
+	"\x0estdin_deadline\x18\x06 \x01(\x03R\rstdinDeadline\"\x9d\x03\n" +
 	"\aExecEnd\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\x05R\x05state\x12\x1b\n" +
 	"\texit_code\x18\x02 \x01(\x05R\bexitCode\x12\x1d\n" +

@@ -57,10 +57,53 @@ func Exec(req *agboxv1.CreateExecRequest) (errs Errors) {
 	if d := req.GetTimeout(); d != nil {
 		errs.addIf(!lasts(d, time.Millisecond, maxTimeout), "timeout", "must be 1 ms to 10 years; leave it out for none")
 	}
+	checkStdin(&errs, req)
 	if req.GetExecId() != "" {
 		errs = append(errs, ExecID(req.GetExecId())...)
 	}
 	return errs
+}
+
+// Values of StdinSpec.when_gone.
+const (
+	StdinKeep   = "keep"
+	StdinEOF    = "eof"
+	StdinHangup = "hangup"
+)
+
+func checkStdin(errs *Errors, req *agboxv1.CreateExecRequest) {
+	in, terminal := req.GetStdin(), req.GetTerminal()
+	switch policy := in.GetWhenGone(); policy {
+	case "", StdinKeep:
+		errs.addIf(in.GetGrace() != nil, "stdin.grace", `is for "eof" and "hangup"`)
+	case StdinEOF:
+		errs.addIf(terminal != nil, "stdin.when_gone", `must be "keep" or "hangup" for an exec with a terminal`)
+	case StdinHangup:
+		errs.addIf(terminal == nil, "stdin.when_gone", `"hangup" needs a terminal`)
+	default:
+		errs.add("stdin.when_gone", `must be "keep", "eof" or "hangup", not %q`, policy)
+	}
+	if d := in.GetGrace(); d != nil {
+		errs.addIf(!lasts(d, 0, maxTimeout), "stdin.grace", "must be 0 to 10 years")
+	}
+	errs.addIf(terminal.GetColumns() > 65535, "terminal.columns", "must be 0 to 65535")
+	errs.addIf(terminal.GetRows() > 65535, "terminal.rows", "must be 0 to 65535")
+}
+
+// StdinGrace returns how long an exec's standard input stays open without a writer. ends is false if it stays open.
+func StdinGrace(in *agboxv1.StdinSpec) (grace time.Duration, ends bool) {
+	switch in.GetWhenGone() {
+	case StdinEOF:
+		grace = time.Minute
+	case StdinHangup:
+		grace = 10 * time.Minute
+	default:
+		return 0, false
+	}
+	if d := in.GetGrace(); d != nil {
+		grace = d.AsDuration()
+	}
+	return grace, true
 }
 
 func checkCommand(errs *Errors, field string, command []string) {

@@ -27,7 +27,7 @@ const placesEnv = "AGBOX_FAKEHOST_PLACES"
 // RunShim runs the shim and exits, if a Host started this process for that. Call it first in TestMain.
 func RunShim() {
 	at, ok := os.LookupEnv(placesEnv)
-	if !ok || len(os.Args) < 2 || !slices.Contains([]string{"init", "main", "exec", "reserve", execjournal.ProofVerb, execjournal.HoldVerb}, os.Args[1]) {
+	if !ok || len(os.Args) < 2 || !slices.Contains([]string{"init", "main", "exec", "reserve", "serve", execjournal.ProofVerb, execjournal.HoldVerb}, os.Args[1]) {
 		return
 	}
 	dirs := strings.Split(at, ":")

@@ -1,0 +1,312 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
+
+	"github.com/agbox/agbox/internal/channel"
+)
+
+// end is the daemon's end of one sandbox's channel.
+type end struct {
+	h         *Hub
+	sandboxID string
+	l         *net.UnixListener
+	inode     uint64
+	greeting  chan struct{} // a slot for each connection whose Hello is awaited
+	lookups   *rate.Limiter // of the main process, by connections of unknown processes
+
+	mu      sync.Mutex
+	closed  bool
+	known   process // the main process as it was looked up last
+	control *control
+	arrived chan struct{} // closed when control is set
+	waiting map[string]chan answer
+	streams int
+}
+
+// control is the control connection of one run of PID 1.
+type control struct {
+	conn net.Conn
+	mu   sync.Mutex // of writes
+}
+
+// answer is what became of an Open.
+type answer struct {
+	conn net.Conn
+	err  error
+}
+
+func newEnd(h *Hub, sandboxID string, l *net.UnixListener) *end {
+	e := &end{
+		h: h, sandboxID: sandboxID, l: l, greeting: make(chan struct{}, maxGreeting), lookups: rate.NewLimiter(rate.Every(200*time.Millisecond), 5),
+		arrived: make(chan struct{}), waiting: map[string]chan answer{},
+	}
+	e.inode = inodeOf(filepath.Join(h.o.Dir(sandboxID), channel.SocketName))
+	return e
+}
+
+// tempName is the name of the socket until it listens. PID 1 dials as soon as it sees the final name.
+const tempName = "." + channel.SocketName + ".tmp"
+
+// listen replaces the socket in dir. The path of a socket address is short, so the directory is named by its descriptor.
+func listen(dir string) (*net.UnixListener, error) {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("open", err)
+	}
+	d := os.NewFile(uintptr(fd), dir)
+	defer d.Close()
+	if err := unix.Unlinkat(fd, tempName, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, os.NewSyscallError("unlink", err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join("/proc/self/fd", itoa(fd), tempName), Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	l.SetUnlinkOnClose(false) // the directory may be another by then
+	err = os.NewSyscallError("chmod", unix.Fchmodat(fd, tempName, 0o600, 0))
+	if err == nil {
+		err = os.NewSyscallError("rename", unix.Renameat(fd, tempName, fd, channel.SocketName))
+	}
+	if err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func (e *end) socketExists(dir string) bool {
+	ino := inodeOf(filepath.Join(dir, channel.SocketName))
+	return ino != 0 && ino == e.inode
+}
+
+// inodeOf returns the inode number of a file; 0 if there is none.
+func inodeOf(path string) uint64 {
+	var st unix.Stat_t
+	if unix.Lstat(path, &st) != nil {
+		return 0
+	}
+	return st.Ino
+}
+
+// close ends the listener and the control connection.
+func (e *end) close() {
+	e.l.Close()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.closed = true
+	e.disconnect()
+}
+
+// disconnect closes the control connection and fails what waits for it. e.mu is held.
+func (e *end) disconnect() {
+	if e.control != nil {
+		e.control.conn.Close()
+		e.control = nil
+		e.arrived = make(chan struct{})
+	}
+	for token, c := range e.waiting {
+		c <- answer{err: &Unavailable{SandboxID: e.sandboxID, why: errGone.Error()}}
+		delete(e.waiting, token)
+	}
+}
+
+// accept accepts connections until the listener is closed.
+func (e *end) accept() {
+	for {
+		conn, err := e.l.AcceptUnix()
+		if err != nil {
+			if e.h.ctx.Err() != nil || e.isClosed() {
+				return
+			}
+			// Out of descriptors: the sandbox has its bound, so others hold them.
+			timer := time.NewTimer(100 * time.Millisecond)
+			select {
+			case <-timer.C:
+			case <-e.h.ctx.Done():
+			}
+			timer.Stop()
+			continue
+		}
+		select {
+		case e.greeting <- struct{}{}:
+			e.h.wg.Go(func() { e.greet(conn) })
+		default:
+			e.drop(conn, DropFlood)
+		}
+	}
+}
+
+func (e *end) isClosed() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.closed
+}
+
+func (e *end) drop(conn net.Conn, reason string) {
+	conn.Close()
+	e.h.o.Dropped(reason)
+}
+
+// greet checks the peer of a connection and reads its Hello.
+func (e *end) greet(conn *net.UnixConn) {
+	done := sync.OnceFunc(func() { <-e.greeting })
+	defer done()
+	ctx, cancel := context.WithTimeout(e.h.ctx, helloTimeout)
+	defer cancel()
+	if !e.trusts(ctx, conn) {
+		e.drop(conn, DropPeer)
+		return
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(helloTimeout))
+	stop := context.AfterFunc(e.h.ctx, func() { conn.Close() })
+	r := channel.NewReader(conn)
+	hello, err := r.Read()
+	if !stop() {
+		return
+	}
+	if err != nil || hello.Kind != channel.Hello || hello.Number != channel.Version {
+		e.drop(conn, DropHello)
+		return
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	if hello.Text != "" {
+		if !e.deliver(hello.Text, answer{conn: &stream{UnixConn: conn, end: e}}) {
+			e.drop(conn, DropToken)
+		}
+		return
+	}
+	done()
+	e.run(&control{conn: conn}, r)
+}
+
+// run makes c the control connection, and reads it until it breaks.
+func (e *end) run(c *control, r *channel.Reader) {
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		c.conn.Close()
+		return
+	}
+	e.disconnect() // PID 1 has one; an older one is broken
+	e.control = c
+	close(e.arrived)
+	e.mu.Unlock()
+	for {
+		f, err := r.Read()
+		if err == nil && f.Kind == channel.Refuse {
+			e.deliver(f.Text, answer{err: &Refused{Reason: f.User, Message: string(f.Data)}})
+			continue
+		}
+		if err == nil {
+			e.h.o.Dropped(DropProtocol)
+		}
+		break
+	}
+	c.conn.Close()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.control == c {
+		e.disconnect()
+	}
+}
+
+// deliver hands an answer to the Open with that token, and reports whether it still waits.
+func (e *end) deliver(token string, a answer) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c, ok := e.waiting[token]
+	if !ok {
+		return false
+	}
+	delete(e.waiting, token)
+	if a.conn != nil {
+		e.streams++
+	}
+	c <- a // has room for one
+	return true
+}
+
+// awaitControl returns the control connection, once there is one.
+func (e *end) awaitControl(ctx context.Context) (*control, error) {
+	ctx, cancel := context.WithTimeout(ctx, controlWait)
+	defer cancel()
+	for {
+		e.mu.Lock()
+		c, arrived := e.control, e.arrived
+		e.mu.Unlock()
+		if c != nil {
+			return c, nil
+		}
+		select {
+		case <-arrived:
+		case <-ctx.Done():
+			return nil, &Unavailable{SandboxID: e.sandboxID, why: "its main process has not connected; containers of older releases and runtimes that hide their processes do not"}
+		}
+	}
+}
+
+// expect registers a token. forget must be called; it closes a connection that nobody has taken.
+func (e *end) expect(c *control, token string) (answers <-chan answer, forget func(), err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.control != c {
+		return nil, nil, &Unavailable{SandboxID: e.sandboxID, why: errGone.Error()}
+	}
+	if e.streams+len(e.waiting) >= maxStreams {
+		return nil, nil, errTooMany
+	}
+	ch := make(chan answer, 1)
+	e.waiting[token] = ch
+	return ch, func() {
+		e.mu.Lock()
+		delete(e.waiting, token)
+		e.mu.Unlock()
+		select {
+		case a := <-ch:
+			if a.conn != nil {
+				a.conn.Close()
+			}
+		default:
+		}
+	}, nil
+}
+
+// send writes a frame to PID 1. A PID 1 that does not read, such as a frozen one, fails the send and loses its connection.
+func (c *control) send(f channel.Frame) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_ = c.conn.SetWriteDeadline(time.Now().Add(helloTimeout))
+	err := channel.Write(c.conn, f)
+	if err != nil {
+		c.conn.Close()
+	}
+	return err
+}
+
+// stream is a connection that an Open has returned.
+type stream struct {
+	*net.UnixConn
+	end    *end
+	closed sync.Once
+}
+
+// Close implements net.Conn.
+func (s *stream) Close() error {
+	s.closed.Do(func() {
+		s.end.mu.Lock()
+		defer s.end.mu.Unlock()
+		s.end.streams--
+	})
+	return s.UnixConn.Close()
+}
