@@ -65,7 +65,7 @@ func runAudit(cmd *cobra.Command, o auditOptions) error {
 		return err
 	}
 	site := audit.Site{
-		RunRoot: runRoot(paths), LogRoot: cfg.Artifacts.ExecOutputRoot, TxLog: store.LogDir(paths.Database),
+		RunRoot: siteOf(cfg, paths).RunRoot(), LogRoot: cfg.Artifacts.ExecOutputRoot, TxLog: store.LogDir(paths.Database),
 		Engine: cmp.Or(cfg.Docker.Host, os.Getenv("DOCKER_HOST")), Ledger: o.ledger,
 	}
 	r, err := auditRecords(cmd.Context(), site, paths, audit.Options{Patience: o.patience})

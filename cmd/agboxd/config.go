@@ -89,7 +89,7 @@ func checkRoots(cfg config.Config, paths config.Paths) error {
 	var errs []error
 	for _, root := range []struct{ name, path string }{
 		{"the data directory", resolve(paths.DataDir)}, // it may be a link to a larger disk
-		{"the directory of sandboxes' files", runRoot(paths)},
+		{"the directory of sandboxes' files", siteOf(cfg, paths).RunRoot()},
 		{"artifacts.exec_output_root", cfg.Artifacts.ExecOutputRoot},
 	} {
 		if err := execjournal.CheckRoot(root.path); err != nil {

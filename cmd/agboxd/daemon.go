@@ -58,6 +58,10 @@ import (
 
 type options struct{ configFile, shim string }
 
+// rebuildPatience is the longest time that agboxd does not serve because the engine cannot be listed. After it, agboxd serves the records it
+// has and answers UNAVAILABLE for those it cannot know.
+const rebuildPatience = 10 * time.Second
+
 // memoryLimit is the Go memory limit, in bytes, near which the garbage collector runs more often. agboxd uses about 30 MiB, and requests at
 // most 256 MiB more (internal/server); this leaves 98 MiB for garbage. The promise is 512 MiB for the whole process: the limit is soft and
 // excludes the program itself. On a busy machine the process was measured at 30 MiB above it.
@@ -131,13 +135,13 @@ type daemon struct {
 	identity atomic.Pointer[mtls.Identity] // of tls
 	files    descriptors
 	backups  *backup.Maker
-	rebuild  *rebuilder
+	rebuild  *recovery.Rebuilder
 	disk     *diskspace.Watcher
 	parked   chan struct{}                 // closed at the end of a drain with exit
 	drained  chan struct{}                 // has a value after the end of a drain
 	current  atomic.Pointer[config.Config] // cfg with the reloadable keys after the last reload
 	coverDir string
-	dataDir  string
+	site     recovery.Site
 	places   places
 	patience time.Duration // rebuildPatience
 }
@@ -173,7 +177,7 @@ func assemble(ctx context.Context, cfg config.Config, paths config.Paths, o opti
 	}
 	d := &daemon{cfg: cfg, log: log, registry: prometheus.NewRegistry(), patience: rebuildPatience, files: limitedDescriptors(log)}
 	d.current.Store(&cfg)
-	d.dataDir, d.coverDir, d.places = paths.DataDir, coverDir, newPlaces(cfg, paths, o.configFile)
+	d.site, d.coverDir, d.places = siteOf(cfg, paths), coverDir, newPlaces(cfg, paths, o.configFile)
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	d.metrics = metrics.New(d.registry, metricSets())
 	d.metrics.Build(version)
@@ -196,11 +200,11 @@ func (d *daemon) openStore(ctx context.Context, paths config.Paths) (*store.Stor
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
-	s, recovered, err := openRecords(ctx, store.Options{
-		Path: paths.Database, Now: d.clock.Now, Logger: d.log, Observe: d.metrics.Commit, CheckProgram: []string{self, "check-store"},
+	s, recovered, err := d.site.Open(ctx, store.Options{
+		Now: d.clock.Now, Logger: d.log, Observe: d.metrics.Commit, CheckProgram: []string{self, backup.CheckVerb},
 		EventHistoryLimit: d.cfg.Runtime.EventHistoryLimit, NoRoom: d.disk.NoRoom, LogFailed: d.metrics.LogFailed,
 		ReserveBytes: d.disk.ReserveBytes(), MakeRoom: d.disk.MakeRoom,
-	}, paths, d.cfg.Artifacts.ExecOutputRoot, d.log)
+	}, d.log)
 	if err != nil {
 		return nil, &exitError{exitStore, err}
 	}
@@ -227,7 +231,7 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	if err != nil {
 		return &exitError{exitUsage, err}
 	}
-	d.execs = execjournal.New(d.cfg.Artifacts.ExecOutputRoot, runRoot(paths))
+	d.execs = d.site.Execs()
 	secrets, err := hostfiles.NewDirWatch() // it lives as long as the process
 	if err != nil {
 		d.log.Warn("new contents of secrets are found at intervals only", "err", err)
@@ -262,11 +266,11 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 		ResyncInterval: r.ResyncInterval, Workers: r.Workers, Settings: settings(d.cfg), Logger: d.log, Metrics: m,
 	})
 	d.disk.OnReturn(d.ctl.RoomReturned)
-	d.rebuild = &rebuilder{
-		store: d.store, gather: d.gatherer, engine: d.ctl.EngineProblem, same: d.ctl.SameEngine, log: d.log,
-		recorded: func(source recovery.Source, n int) { m.Rehydrated(string(source), n) }, skipped: m.RehydrateSkipped,
+	d.rebuild = &recovery.Rebuilder{
+		Store: d.store, Gather: d.gatherer, Engine: d.ctl.EngineProblem, SameEngine: d.ctl.SameEngine, Logger: d.log,
+		Recorded: func(source recovery.Source, n int) { m.Rehydrated(string(source), n) }, Skipped: m.RehydrateSkipped,
 	}
-	if err := d.rebuild.fromLog(ctx); err != nil {
+	if err := d.rebuild.FromLog(ctx); err != nil {
 		return err
 	}
 	d.backups = d.newMaker(paths)
@@ -277,7 +281,7 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 		Store: d.store, Logs: d.execs.LogPaths, MainLogs: d.execs.MainLogPaths, ServiceLog: d.ctl.ServiceLog, Nameless: d.execs.Nameless, StartWarning: d.execs.StartWarning, Status: d.ctl.Status, Engine: d.ctl.EngineProblem,
 		Drainer: d.ctl, DrainWait: func() time.Duration { return d.current.Load().Drain.Wait }, AgentStatus: d.ctl.AgentStatus, NoRoom: d.disk.NoRoom,
 		Rules: d.rulesNow, SecretProblems: d.ctl.SecretProblems,
-		Rebuilding: d.rebuild.sentence, DefaultTimeout: func() time.Duration { return d.current.Load().Runtime.Timeout },
+		Rebuilding: d.rebuild.Sentence, DefaultTimeout: func() time.Duration { return d.current.Load().Runtime.Timeout },
 		Ports: d.ctl.Ports, EngineRefuses: d.ctl.EngineRefuses, ConfirmEngine: d.ctl.ConfirmEngine, Version: version, Home: manifest.Home(), Logger: d.log, Now: d.clock.Now,
 		Observe: func(method string, code codes.Code, took time.Duration) { m.RPC(method, code.String(), took) },
 	})
@@ -411,7 +415,7 @@ func (d *daemon) finishRebuild(ctx context.Context) {
 	if !d.store.RebuildPending() {
 		return
 	}
-	d.rebuild.finish(ctx)
+	d.rebuild.Finish(ctx)
 	d.ctl.ResyncRebuilt()
 }
 
@@ -434,7 +438,7 @@ func (d *daemon) removeRecordFiles(ctx context.Context) {
 		return
 	case <-d.store.LogReady():
 	}
-	if err := removeRecordFiles(d.dataDir); err != nil {
+	if err := d.site.RemoveRecordFiles(); err != nil {
 		d.log.Warn("files of an earlier version can't be removed; the next start tries again", "err", err)
 	}
 }
@@ -527,7 +531,7 @@ func (d *daemon) checks() []check {
 		store.warning = fmt.Sprintf("%d damaged records are set aside; see the log", len(damaged))
 	}
 	checks := []check{
-		store, d.diskCheck(), {name: "records", problem: d.rebuild.sentence()}, d.files.check(), watches(d.execs.Unwatched()),
+		store, d.diskCheck(), {name: "records", problem: d.rebuild.Sentence()}, d.files.check(), watches(d.execs.Unwatched()),
 		{name: "clock", warning: d.ctl.ClockWarning()},
 		{name: "engine", problem: d.ctl.EngineProblem(), warning: d.ctl.EngineWarning()},
 		{name: "sandboxes", warning: d.ctl.Vanished()},

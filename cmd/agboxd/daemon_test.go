@@ -19,28 +19,41 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/config"
+	"github.com/agbox/agbox/internal/recovery/recoverytest"
 )
+
+// site is where a daemon of these tests runs.
+type site struct {
+	*recoverytest.Site
+	paths config.Paths
+}
+
+func newSite(t testing.TB) *site {
+	t.Helper()
+	s := recoverytest.New(t)
+	return &site{Site: s, paths: config.Paths{DataDir: s.DataDir, Database: s.Database}}
+}
 
 // assembled returns a daemon with an unavailable engine and no patience, and a connection to it. None of its loops runs yet.
 func (s *site) assembled(change ...func(*config.Config)) (*daemon, *grpc.ClientConn) {
 	s.Helper()
 	run, err := os.MkdirTemp("", "agboxd") // a socket's path is short
-	s.must(err)
+	s.Must(err)
 	s.Cleanup(func() { os.RemoveAll(run) })
 	s.paths.Socket, s.paths.RunDir, s.paths.ConfigFile = filepath.Join(run, "s"), run, filepath.Join(run, "config", "config.toml")
 	cfg, _, err := config.Load("", s.paths)
-	s.must(err)
-	cfg.Docker.Host, cfg.HTTP.Listen, cfg.Artifacts.ExecOutputRoot = "unix://"+run+"/nowhere", config.HTTPOff, s.logs
+	s.Must(err)
+	cfg.Docker.Host, cfg.HTTP.Listen, cfg.Artifacts.ExecOutputRoot = "unix://"+run+"/nowhere", config.HTTPOff, s.LogRoot
 	for _, fn := range change {
 		fn(&cfg)
 	}
 	shim := filepath.Join(run, shimName)
-	s.must(os.WriteFile(shim, []byte("shim"), 0o755))
-	d, err := assemble(s.Context(), cfg, s.paths, options{shim: shim}, s.log)
-	s.must(err)
+	s.Must(os.WriteFile(shim, []byte("shim"), 0o755))
+	d, err := assemble(s.Context(), cfg, s.paths, options{shim: shim}, s.Logger)
+	s.Must(err)
 	d.patience = 0
 	conn, err := grpc.NewClient("unix://"+s.paths.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	s.must(err)
+	s.Must(err)
 	return d, conn
 }
 
@@ -51,16 +64,16 @@ func (s *site) serving(change ...func(*config.Config)) (*daemon, agboxv1.Sandbox
 	ctx, cancel := context.WithCancel(s.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- d.run(ctx, nil) }()
-	s.Cleanup(func() { cancel(); s.must(errors.Join(conn.Close(), <-ended)) })
+	s.Cleanup(func() { cancel(); s.Must(errors.Join(conn.Close(), <-ended)) })
 	return d, agboxv1.NewSandboxServiceClient(agboxv1.Declare(conn))
 }
 
 // TestUnknownObjectsAreUnavailableDuringARebuild: known objects are served meanwhile.
 func TestUnknownObjectsAreUnavailableDuringARebuild(t *testing.T) {
 	s := newSite(t)
-	s.live()
-	s.cutLog()
-	s.must(os.Remove(s.paths.Database))
+	s.Live()
+	s.CutLog()
+	s.Must(os.Remove(s.Database))
 	d, c := s.serving()
 	ctx := t.Context()
 	calls := map[string]func() error{
@@ -92,9 +105,9 @@ func TestUnknownObjectsAreUnavailableDuringARebuild(t *testing.T) {
 		"one found": codes.Unavailable, // only the engine has its state
 	})
 	hidden, err := d.store.Unproven(ctx)
-	s.must(err)
+	s.Must(err)
 	_, err = d.store.RecordRebuilt(ctx, hidden)
-	s.must(err)
+	s.Must(err)
 	want("when some are recorded", map[string]codes.Code{"a create": codes.Unavailable, "one not found": codes.Unavailable, "one found": codes.OK})
 	if body := readyz(d); !strings.Contains(body, "[-]records: the database was lost") {
 		t.Errorf("readyz says %q", body)
@@ -144,7 +157,7 @@ func TestTheDaemonServesAfterItsPatience(t *testing.T) {
 		"the daemon is to end": {stopped: true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			d := &daemon{log: s.log, patience: rebuildPatience}
+			d := &daemon{log: s.Logger, patience: rebuildPatience}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			done := make(chan struct{})

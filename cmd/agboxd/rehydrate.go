@@ -4,19 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"time"
 
-	"github.com/containerd/errdefs"
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/config"
 	"github.com/agbox/agbox/dockerx"
-	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/internal/recovery"
-	"github.com/agbox/agbox/store"
 )
 
 func rehydrateCommand() *cobra.Command {
@@ -50,11 +44,12 @@ func showRehydration(cmd *cobra.Command, configFile string) error {
 	}
 	defer func() { _ = engine.Close() }()
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	known, found, err := previewLog(paths, log)
+	site := siteOf(cfg, paths)
+	known, found, err := site.Preview(log)
 	if err != nil {
 		return err
 	}
-	instance, _, err := tracesOf(paths, cfg.Artifacts.ExecOutputRoot)
+	instance, _, err := site.Traces()
 	if err != nil {
 		return err
 	}
@@ -63,7 +58,7 @@ func showRehydration(cmd *cobra.Command, configFile string) error {
 		return err
 	}
 	g := recovery.Gatherer{
-		Engine: engine, Files: execjournal.New(cfg.Artifacts.ExecOutputRoot, runRoot(paths)), Log: log,
+		Engine: engine, Files: site.Execs(), Log: log,
 		Instance: instance, Settings: rehydrateSettings(cfg, info),
 	}
 	in, err := g.Gather(cmd.Context(), known)
@@ -76,50 +71,14 @@ func showRehydration(cmd *cobra.Command, configFile string) error {
 	return recovery.Plan(in, time.Now()).WriteText(cmd.OutOrStdout())
 }
 
-// previewLog replays the log to a temporary file and returns its live sandboxes and a line that summarizes it.
-func previewLog(paths config.Paths, log *slog.Logger) (known []recovery.Known, line string, err error) {
-	dir, err := os.MkdirTemp("", "agboxd-rehydrate-*")
-	if err != nil {
-		return nil, "", fmt.Errorf("make a temporary directory: %w", err)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	found, list, err := store.Preview(store.Options{Path: paths.Database, Logger: log}, filepath.Join(dir, "ids.db"))
-	if errdefs.IsNotFound(err) {
-		return nil, "log: none usable; records are derived from labels and inspections", nil
-	}
-	if err != nil {
-		return nil, "", err
-	}
-	for _, r := range list {
-		known = append(known, recovery.Known{Record: r.Record, Execs: r.Execs, Torn: found.Missing != ""})
-	}
-	state := "complete: every record is recovered"
-	if found.Missing != "" {
-		state = "incomplete, so live sandboxes are derived from the engine: " + found.Missing
-	}
-	return known, fmt.Sprintf("log: %d sandboxes, %d agents; %s", found.Sandboxes, found.Agents, state), nil
-}
-
 // rehydrateSettings returns all settings except the engine run.
 func rehydrateSettings(cfg config.Config, engine dockerx.Info) recovery.Settings {
 	return recovery.Settings{
-		Timeout: cfg.Runtime.Timeout, PidsLimit: int64(cfg.Runtime.PidsLimit), LifeSince: lifeSince(bootTime(time.Now()), engine),
+		Timeout: cfg.Runtime.Timeout, PidsLimit: int64(cfg.Runtime.PidsLimit), LifeSince: recovery.LifeSince(engine, time.Now()),
 	}
 }
 
-// lifeSince returns the boot time of the host, or the later start time of an engine without live restore, whose containers end with it.
-func lifeSince(boot time.Time, engine dockerx.Info) time.Time {
-	if !engine.LiveRestore && engine.StartedAt.After(boot) {
-		return engine.StartedAt
-	}
-	return boot
-}
-
-// bootTime returns when the host booted, including time asleep; zero if the kernel does not report it.
-func bootTime(now time.Time) time.Time {
-	var up unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
-		return time.Time{}
-	}
-	return now.Add(-time.Duration(up.Nano()))
+// siteOf returns the files that the records of a daemon are recovered from.
+func siteOf(cfg config.Config, paths config.Paths) recovery.Site {
+	return recovery.Site{DataDir: paths.DataDir, Database: paths.Database, LogRoot: cfg.Artifacts.ExecOutputRoot}
 }

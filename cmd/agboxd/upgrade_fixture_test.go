@@ -23,12 +23,12 @@ func fixture(t testing.TB, name string) (*site, upgrade.Answers) {
 	t.Helper()
 	s := newSite(t)
 	from := filepath.Join("testdata", "upgrade", name)
-	s.must(os.Remove(s.paths.DataDir))
-	s.must(upgrade.Unpack(from+".tar.gz", s.paths.DataDir))
+	s.Must(os.Remove(s.DataDir))
+	s.Must(upgrade.Unpack(from+".tar.gz", s.DataDir))
 	text, err := os.ReadFile(from + ".json")
-	s.must(err)
+	s.Must(err)
 	var was upgrade.Answers
-	s.must(json.Unmarshal(text, &was))
+	s.Must(json.Unmarshal(text, &was))
 	return s, was
 }
 
@@ -40,22 +40,22 @@ func (s *site) answers() upgrade.Answers {
 	d.removeRecordFiles(s.Context())
 	served := make(chan error, 1)
 	go func() { served <- d.api.Serve(d.socket) }()
-	is, err := upgrade.Ask(s.Context(), conn, s.paths.DataDir)
-	s.must(errors.Join(err, conn.Close()))
+	is, err := upgrade.Ask(s.Context(), conn, s.DataDir)
+	s.Must(errors.Join(err, conn.Close()))
 	d.shutdownAPI()
-	s.must(errors.Join(<-served, d.store.Close(), d.engine.Close()))
+	s.Must(errors.Join(<-served, d.store.Close(), d.engine.Close()))
 	return is
 }
 
 // files lists the data directory with modes, except the log's segments, which are new after each start.
 func (s *site) files() (list []string) {
 	s.Helper()
-	s.must(filepath.WalkDir(s.paths.DataDir, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || strings.HasPrefix(path, store.LogDir(s.paths.Database)+"/") {
+	s.Must(filepath.WalkDir(s.DataDir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || strings.HasPrefix(path, store.LogDir(s.Database)+"/") {
 			return err
 		}
 		info, err := e.Info()
-		list = append(list, info.Mode().String()+" "+strings.TrimPrefix(path, s.paths.DataDir))
+		list = append(list, info.Mode().String()+" "+strings.TrimPrefix(path, s.DataDir))
 		return err
 	}))
 	return list
@@ -88,49 +88,46 @@ func TestAnUpgradeKeepsAllAnswers(t *testing.T) {
 			if again := s.files(); !slices.Equal(again, files) {
 				t.Errorf("the second start has changed the files\n%s\nto\n%s", strings.Join(files, "\n"), strings.Join(again, "\n"))
 			}
-			s.must(os.Remove(s.paths.Database))
+			s.Must(os.Remove(s.Database))
 			s.wantSame("without the database", was)
-			s.must(os.Truncate(s.paths.Database, 5000))
+			s.Must(os.Truncate(s.Database, 5000))
 			s.wantSame("with a damaged database", was)
 		})
 	}
 }
 
 // recordFiles returns the record files that the version before the log left beside the database.
-func (s *site) recordFiles() (list []string) {
+func (s *site) recordFiles() []string {
 	s.Helper()
-	for _, pattern := range recordFiles {
-		paths, err := filepath.Glob(filepath.Join(s.paths.DataDir, pattern))
-		s.must(err)
-		list = append(list, paths...)
-	}
-	return list
+	paths, err := s.RecordFiles()
+	s.Must(err)
+	return paths
 }
 
 // TestALostDatabaseThatOnlyAnEarlierVersionCanRebuildIsLeftToIt: its record files are the newest copy, and the only one with its agents.
 func TestALostDatabaseThatOnlyAnEarlierVersionCanRebuildIsLeftToIt(t *testing.T) {
 	losses := map[string]func(s *site){
-		"missing": func(s *site) { s.must(os.Remove(s.paths.Database)) },
-		"empty":   func(s *site) { s.must(os.Truncate(s.paths.Database, 0)) },
-		"damaged": func(s *site) { s.must(os.Truncate(s.paths.Database, 5000)) },
+		"missing": func(s *site) { s.Must(os.Remove(s.Database)) },
+		"empty":   func(s *site) { s.Must(os.Truncate(s.Database, 0)) },
+		"damaged": func(s *site) { s.Must(os.Truncate(s.Database, 5000)) },
 		"missing, and a kill stopped the first snapshot": func(s *site) {
-			dir := store.LogDir(s.paths.Database)
-			s.must(os.Mkdir(dir, 0o700))
-			s.must(os.WriteFile(filepath.Join(dir, "segment-00000001"), nil, 0o600))
-			s.must(os.WriteFile(filepath.Join(dir, "snapshot-00000001.tmp"), []byte("half"), 0o600))
-			s.must(os.Remove(s.paths.Database))
+			dir := store.LogDir(s.Database)
+			s.Must(os.Mkdir(dir, 0o700))
+			s.Must(os.WriteFile(filepath.Join(dir, "segment-00000001"), nil, 0o600))
+			s.Must(os.WriteFile(filepath.Join(dir, "snapshot-00000001.tmp"), []byte("half"), 0o600))
+			s.Must(os.Remove(s.Database))
 		},
 		"missing, with a log from before a downgrade": func(s *site) {
-			records := s.open()
-			s.must(errors.Join(records.Close(), removeRecordFiles(s.paths.DataDir)))
+			records := s.Start()
+			s.Must(errors.Join(records.Close(), s.RemoveRecordFiles()))
 			again, _ := fixture(s, "before-log") // its record files appear newer than the log
-			s.must(os.Mkdir(filepath.Join(s.paths.DataDir, "agents"), 0o700))
+			s.Must(os.Mkdir(filepath.Join(s.DataDir, "agents"), 0o700))
 			for _, path := range again.recordFiles() {
-				if name := strings.TrimPrefix(path, again.paths.DataDir); name != "/agents" {
-					s.must(os.Rename(path, filepath.Join(s.paths.DataDir, name)))
+				if name := strings.TrimPrefix(path, again.DataDir); name != "/agents" {
+					s.Must(os.Rename(path, filepath.Join(s.DataDir, name)))
 				}
 			}
-			s.must(os.Remove(s.paths.Database))
+			s.Must(os.Remove(s.Database))
 		},
 	}
 	for name, lose := range losses {
@@ -138,8 +135,8 @@ func TestALostDatabaseThatOnlyAnEarlierVersionCanRebuildIsLeftToIt(t *testing.T)
 			s, _ := fixture(t, "before-log")
 			lose(s)
 			files := s.files()
-			_, err := s.records()
-			if err == nil || !strings.Contains(err.Error(), "start that version") || !strings.Contains(err.Error(), s.paths.DataDir) {
+			_, err := s.Records()
+			if err == nil || !strings.Contains(err.Error(), "start that version") || !strings.Contains(err.Error(), s.DataDir) {
 				t.Fatalf("the start says %v", err)
 			}
 			if again := s.files(); !slices.Equal(again, files) {
@@ -152,9 +149,9 @@ func TestALostDatabaseThatOnlyAnEarlierVersionCanRebuildIsLeftToIt(t *testing.T)
 // TestRecordFilesOlderThanTheLogRefuseNoStart: a kill has left them, and the log rebuilds the database.
 func TestRecordFilesOlderThanTheLogRefuseNoStart(t *testing.T) {
 	s, was := fixture(t, "before-log")
-	records := s.open() // has written the log but not removed the files yet
-	s.die(records)
-	s.must(os.Remove(s.paths.Database))
+	records := s.Start() // has written the log but not removed the files yet
+	s.Die(records)
+	s.Must(os.Remove(s.Database))
 	s.wantSame("without the database", was)
 	if left := s.recordFiles(); len(left) > 0 {
 		t.Errorf("left are %v", left)
@@ -164,11 +161,11 @@ func TestRecordFilesOlderThanTheLogRefuseNoStart(t *testing.T) {
 // TestALogOfAnEarlierVersionThatHasLostItsEndBringsBackItsAgents: for live sandboxes the engine must be asked.
 func TestALogOfAnEarlierVersionThatHasLostItsEndBringsBackItsAgents(t *testing.T) {
 	s, was := fixture(t, "first-log")
-	s.cutLog() // needed if the host has not rebooted since the fixture was made
-	s.must(os.Remove(s.paths.Database))
+	s.CutLog() // needed if the host has not rebooted since the fixture was made
+	s.Must(os.Remove(s.Database))
 	d, conn := s.assembled()
 	hidden, err := d.store.Unproven(t.Context())
-	s.must(err)
+	s.Must(err)
 	var ids []string
 	for _, u := range hidden {
 		ids = append(ids, u.Record.GetSandboxId())
@@ -180,11 +177,11 @@ func TestALogOfAnEarlierVersionThatHasLostItsEndBringsBackItsAgents(t *testing.T
 	served := make(chan error, 1)
 	go func() { served <- d.api.Serve(d.socket) }()
 	said, err := agboxv1.NewAgentServiceClient(conn).GetAgentConversation(t.Context(), &agboxv1.GetAgentConversationRequest{AgentId: "helper"})
-	s.must(err)
+	s.Must(err)
 	if turns := was["conversation of helper"].(map[string]any)["turns"].([]any); len(said.GetTurns()) != len(turns) {
 		t.Errorf("the conversation has %d turns, and had %d", len(said.GetTurns()), len(turns))
 	}
-	s.must(conn.Close())
+	s.Must(conn.Close())
 	d.shutdownAPI()
-	s.must(errors.Join(<-served, d.store.Close(), d.engine.Close()))
+	s.Must(errors.Join(<-served, d.store.Close(), d.engine.Close()))
 }

@@ -1,9 +1,11 @@
-package main
+package recovery_test
 
 import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/agbox/agbox/internal/recovery"
 )
 
 // TestTheRecordFilesOfEarlierVersionsGo: no other file is removed.
@@ -21,7 +23,7 @@ func TestTheRecordFilesOfEarlierVersionsGo(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if err := removeRecordFiles(dir); err != nil {
+		if err := (recovery.Site{DataDir: dir}).RemoveRecordFiles(); err != nil {
 			t.Fatal(err)
 		}
 	}

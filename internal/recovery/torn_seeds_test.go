@@ -1,7 +1,6 @@
-package main
+package recovery_test
 
 import (
-	"context"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
@@ -19,22 +18,9 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/internal/host/naming"
 	"github.com/agbox/agbox/internal/recovery"
+	"github.com/agbox/agbox/internal/recovery/recoverytest"
 	"github.com/agbox/agbox/store"
 )
-
-// lives lists histories of sandboxes; all but one end stopped.
-var lives = map[string]history{
-	"stopped":         seq(ready, stop, stopped),
-	"stopped-again":   seq(ready, stop, stopped, resume, ready, stop, stopped),
-	"stopped-execs":   seq(ready, execs, endExecs, stop, stopped),
-	"stopped-paused":  seq(ready, pause, paused, stop, stopped),
-	"stopped-demoted": seq(ready, pause, paused, demote, stop, stopped),
-	"running":         seq(ready, stop, stopped, resume, ready),
-}
-
-func endExecs(s *store.Store, id string) error {
-	return s.EndExec(context.Background(), id+"-goes", &storev1.ExecEnd{State: int32(agboxv1.ExecState_EXEC_STATE_CANCELLED), EndedAt: 1e18 + 9})
-}
 
 // newVillage returns a site without its database, and an engine that has the last state of each sandbox. Stopped containers exited with the
 // given code.
@@ -42,19 +28,19 @@ func newVillage(t testing.TB, code int, ids ...string) (*site, *dockertest.Fake)
 	t.Helper()
 	s := newSite(t)
 	engine := dockertest.NewFake()
-	t.Cleanup(func() { s.must(engine.Close()) })
+	t.Cleanup(func() { s.Must(engine.Close()) })
 	engine.AddImage("x", dockerx.Image{})
-	records := s.open()
-	files := execjournal.New(s.logs, runRoot(s.paths))
+	records := s.Start()
+	files := s.Execs()
 	spec := &agboxv1.CreateSpec{Image: "x", Command: []string{"serve"}, RestartPolicy: "always"}
 	for _, id := range ids {
 		_, err := records.CreateSandbox(s.Context(), id, "name-of-"+id, spec, nil)
-		s.must(err)
-		s.must(lives[id](records, id))
+		s.Must(err)
+		s.Must(recoverytest.Lives[id](records, id))
 		s.container(engine, files, records.InstanceID(), id, spec, code)
 	}
-	s.die(records)
-	s.must(os.Remove(s.paths.Database))
+	s.Die(records)
+	s.Must(os.Remove(s.Database))
 	return s, engine
 }
 
@@ -62,10 +48,10 @@ func newVillage(t testing.TB, code int, ids ...string) (*site, *dockertest.Fake)
 func (s *site) container(engine *dockertest.Fake, files *execjournal.Dir, instance, id string, spec *agboxv1.CreateSpec, code int) {
 	s.Helper()
 	paths, err := files.Prepare(id)
-	s.must(err)
-	s.must(files.Release(id))
+	s.Must(err)
+	s.Must(files.Release(id))
 	label, err := plan.SpecLabel(spec)
-	s.must(err)
+	s.Must(err)
 	primary, err := engine.CreateContainer(s.Context(), dockerx.ContainerSpec{
 		Name: naming.Primary(id), Image: "x", Entrypoint: []string{execjournal.ContainerShim, "init", "--gated", "--", "serve"},
 		Labels: map[string]string{
@@ -74,8 +60,8 @@ func (s *site) container(engine *dockertest.Fake, files *execjournal.Dir, instan
 		},
 		Mounts: []dockerx.Mount{{Source: paths.Ctl, Target: execjournal.ContainerCtl}},
 	})
-	s.must(err)
-	s.must(engine.StartContainer(s.Context(), primary))
+	s.Must(err)
+	s.Must(engine.StartContainer(s.Context(), primary))
 	if id != "running" {
 		engine.ExitContainer(primary, code, false)
 	}
@@ -118,14 +104,14 @@ func TestADamagedLogNeverStartsAStoppedSandbox(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	for _, id := range []string{"stopped-again", "running"} {
 		s, engine := newVillage(t, 3, id)
-		g := recovery.Gatherer{Engine: engine, Files: execjournal.New(s.logs, runRoot(s.paths)), Log: quiet}
+		g := recovery.Gatherer{Engine: engine, Files: s.Execs(), Log: quiet}
 		path := s.logFiles("segment-*")[0]
 		whole, err := os.ReadFile(path)
-		s.must(err)
+		s.Must(err)
 		look := func(what string, b []byte) {
-			s.must(os.WriteFile(path, b, 0o600))
-			found, list, err := store.Preview(store.Options{Path: s.paths.Database, Logger: quiet}, filepath.Join(s.paths.DataDir, "preview"))
-			s.must(err)
+			s.Must(os.WriteFile(path, b, 0o600))
+			found, list, err := store.Preview(store.Options{Path: s.Database, Logger: quiet}, filepath.Join(s.DataDir, "preview"))
+			s.Must(err)
 			if found.Missing == "" {
 				t.Fatalf("%s: nothing is missing, it says", what)
 			}
@@ -134,7 +120,7 @@ func TestADamagedLogNeverStartsAStoppedSandbox(t *testing.T) {
 				known = append(known, recovery.Known{Record: r.Record, Execs: r.Execs, Torn: true})
 			}
 			in, err := g.Gather(t.Context(), known)
-			s.must(err)
+			s.Must(err)
 			out := recovery.Plan(in, time.Now())
 			if len(out.Sandboxes) != 1 {
 				t.Fatalf("%s: %s is lost", what, id)
@@ -161,8 +147,8 @@ func TestADamagedLogNeverStartsAStoppedSandbox(t *testing.T) {
 // logFiles returns the files of the log of the given kind.
 func (s *site) logFiles(pattern string) []string {
 	s.Helper()
-	paths, err := filepath.Glob(filepath.Join(store.LogDir(s.paths.Database), pattern))
-	s.must(err)
+	paths, err := filepath.Glob(filepath.Join(store.LogDir(s.Database), pattern))
+	s.Must(err)
 	if len(paths) == 0 {
 		s.Fatalf("there is no %s", pattern)
 	}
@@ -173,23 +159,23 @@ func TestARebuildFromADamagedLogBringsNothingUp(t *testing.T) {
 	for what, damage := range damages {
 		for seed, code := range []int{0, 143, 3, 137} {
 			r := rand.New(rand.NewPCG(uint64(seed), 4))
-			s, engine := newVillage(t, code, slices.Collect(maps.Keys(lives))...)
+			s, engine := newVillage(t, code, slices.Collect(maps.Keys(recoverytest.Lives))...)
 			pattern := "segment-*"
 			if seed == 1 {
 				pattern = "*"
 			}
 			for _, path := range s.logFiles(pattern) {
 				b, err := os.ReadFile(path)
-				s.must(err)
-				s.must(os.WriteFile(path, damage(r, b), 0o600))
+				s.Must(err)
+				s.Must(os.WriteFile(path, damage(r, b), 0o600))
 			}
-			records := s.open()
-			again := s.rebuilder(records)
-			gather := again.gather
-			again.gather = func() recovery.Gatherer { g := gather(); g.Engine = engine; return g }
-			s.must(again.fromLog(t.Context()))
-			again.finish(t.Context())
-			for id := range lives {
+			records := s.Start()
+			again := s.Rebuilder(records)
+			gather := again.Gather
+			again.Gather = func() recovery.Gatherer { g := gather(); g.Engine = engine; return g }
+			s.Must(again.FromLog(t.Context()))
+			again.Finish(t.Context())
+			for id := range recoverytest.Lives {
 				sb, err := records.Sandbox(t.Context(), id)
 				if err != nil {
 					t.Errorf("%s: %s: %v", what, id, err)
@@ -197,10 +183,10 @@ func TestARebuildFromADamagedLogBringsNothingUp(t *testing.T) {
 				}
 				wantNoneUp(t, what, id, sb.State, sb.Desired.GetRunState())
 			}
-			if n := len(engine.Containers()); n != len(lives) {
+			if n := len(engine.Containers()); n != len(recoverytest.Lives) {
 				t.Errorf("%s: %d containers are left", what, n)
 			}
-			s.must(records.Close())
+			s.Must(records.Close())
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package recoverytest
 
 import (
 	"context"
@@ -117,4 +117,18 @@ func failed(s *store.Store, id string) error {
 func remove(s *store.Store, id string) error {
 	_, err := s.RequestDelete(context.Background(), id, "delete_requested")
 	return err
+}
+
+// Lives lists histories of sandboxes; all but one end stopped.
+var Lives = map[string]history{
+	"stopped":         seq(ready, stop, stopped),
+	"stopped-again":   seq(ready, stop, stopped, resume, ready, stop, stopped),
+	"stopped-execs":   seq(ready, execs, endExecs, stop, stopped),
+	"stopped-paused":  seq(ready, pause, paused, stop, stopped),
+	"stopped-demoted": seq(ready, pause, paused, demote, stop, stopped),
+	"running":         seq(ready, stop, stopped, resume, ready),
+}
+
+func endExecs(s *store.Store, id string) error {
+	return s.EndExec(context.Background(), id+"-goes", &storev1.ExecEnd{State: int32(agboxv1.ExecState_EXEC_STATE_CANCELLED), EndedAt: 1e18 + 9})
 }
