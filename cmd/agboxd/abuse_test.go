@@ -20,6 +20,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/host/shimdir"
+	"github.com/agbox/agbox/internal/server/httpapi"
 )
 
 // program builds agboxd once, without the race detector, because tests measure its memory.
@@ -34,7 +36,7 @@ var program = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
-	return path, os.WriteFile(filepath.Join(dir, shimName), []byte("shim"), 0o755)
+	return path, os.WriteFile(filepath.Join(dir, shimdir.Name), []byte("shim"), 0o755)
 })
 
 // served is the timeout of a call. Without a descriptor or memory for it, the daemon would never answer.
@@ -207,7 +209,7 @@ func TestHalfAHeaderClosesTheConnection(t *testing.T) {
 	if _, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: x"); err != nil {
 		t.Fatal(err)
 	}
-	slowly := time.NewTicker(headerTimeout / 20)
+	slowly := time.NewTicker(httpapi.HeaderTimeout / 20)
 	defer slowly.Stop()
 	closed := make(chan error, 1)
 	go func() {
@@ -222,7 +224,7 @@ func TestHalfAHeaderClosesTheConnection(t *testing.T) {
 			continue
 		case err := <-closed:
 			took := time.Since(begun)
-			if errors.Is(err, os.ErrDeadlineExceeded) || took < headerTimeout || took >= readTimeout {
+			if errors.Is(err, os.ErrDeadlineExceeded) || took < httpapi.HeaderTimeout || took >= httpapi.ReadTimeout {
 				t.Errorf("the connection ended after %s: %v", took, err)
 			}
 		}

@@ -2,16 +2,14 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/config"
 	"github.com/agbox/agbox/internal/host/execjournal"
+	"github.com/agbox/agbox/internal/host/mountpolicy"
 )
 
 const configFlagHelp = "configuration file (default: agents-sandbox/config.toml in $XDG_CONFIG_HOME, or in /etc for the system service)"
@@ -88,7 +86,7 @@ func effective(cmd *cobra.Command, file string) (config.Config, config.Origin, c
 func checkRoots(cfg config.Config, paths config.Paths) error {
 	var errs []error
 	for _, root := range []struct{ name, path string }{
-		{"the data directory", resolve(paths.DataDir)}, // it may be a link to a larger disk
+		{"the data directory", mountpolicy.Resolve(paths.DataDir)}, // it may be a link to a larger disk
 		{"the directory of sandboxes' files", siteOf(cfg, paths).RunRoot()},
 		{"artifacts.exec_output_root", cfg.Artifacts.ExecOutputRoot},
 	} {
@@ -105,45 +103,4 @@ func noFile(_ *cobra.Command, args []string) error {
 		return fmt.Errorf("unexpected argument %q; name a file with --config %s", args[0], args[0])
 	}
 	return nil
-}
-
-// reloader reloads the configuration file while agboxd runs. Only one goroutine may use it.
-type reloader struct {
-	load func() (config.Config, error)
-	// apply passes the reloadable values to their users. It must not block.
-	apply func(config.Config)
-	// done is called with the result of each reload.
-	done func(error)
-	log  *slog.Logger
-	// now is the configuration in use.
-	now config.Config
-}
-
-// run reloads on each signal until ctx ends.
-func (r *reloader) run(ctx context.Context, signals <-chan os.Signal) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-signals:
-			r.reload()
-		}
-	}
-}
-
-// reload reads the file again. An invalid file changes nothing.
-func (r *reloader) reload() {
-	next, err := r.load()
-	r.done(err)
-	if err != nil {
-		r.log.Error("configuration is not reloaded; the old values hold", "err", err)
-		return
-	}
-	merged, changed, restart := r.now.Reload(next)
-	r.now = merged
-	r.apply(merged)
-	r.log.Info("configuration is reloaded", "changed", changed)
-	if len(restart) > 0 {
-		r.log.Warn("these keys changed in the configuration file and need a restart of agboxd", "keys", restart)
-	}
 }

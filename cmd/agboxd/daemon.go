@@ -38,19 +38,23 @@ import (
 	"github.com/agbox/agbox/internal/backup"
 	"github.com/agbox/agbox/internal/channel/hub"
 	"github.com/agbox/agbox/internal/host/clockjump"
+	"github.com/agbox/agbox/internal/host/disk"
 	"github.com/agbox/agbox/internal/host/diskspace"
 	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/internal/host/hostclock"
 	"github.com/agbox/agbox/internal/host/hostfiles"
+	"github.com/agbox/agbox/internal/host/lockfile"
 	"github.com/agbox/agbox/internal/host/mountpolicy"
 	"github.com/agbox/agbox/internal/host/naming"
 	"github.com/agbox/agbox/internal/host/sdnotify"
+	"github.com/agbox/agbox/internal/host/shimdir"
 	"github.com/agbox/agbox/internal/manifest"
 	"github.com/agbox/agbox/internal/metrics"
 	"github.com/agbox/agbox/internal/recovery"
 	"github.com/agbox/agbox/internal/sandboxstate"
 	"github.com/agbox/agbox/internal/server"
 	"github.com/agbox/agbox/internal/server/connlimit"
+	"github.com/agbox/agbox/internal/server/httpapi"
 	"github.com/agbox/agbox/internal/server/mtls"
 	"github.com/agbox/agbox/internal/wait"
 	"github.com/agbox/agbox/store"
@@ -80,7 +84,7 @@ func serve(cmd *cobra.Command, o options, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	lockFile, err := lock(paths.Lock)
+	lockFile, err := lockfile.Acquire(paths.Lock)
 	if err != nil {
 		return err
 	}
@@ -142,7 +146,7 @@ type daemon struct {
 	current  atomic.Pointer[config.Config] // cfg with the reloadable keys after the last reload
 	coverDir string
 	site     recovery.Site
-	places   places
+	places   mountpolicy.Places
 	patience time.Duration // rebuildPatience
 }
 
@@ -163,15 +167,15 @@ func assemble(ctx context.Context, cfg config.Config, paths config.Paths, o opti
 	if err := os.MkdirAll(filepath.Dir(paths.ConfigFile), 0o700); err != nil {
 		log.Warn("the directory of the configuration can't be made: mounts that would contain it are refused", "err", err)
 	}
-	coverDir, err := makeCovers(paths.DataDir)
+	coverDir, err := mountpolicy.MakeCovers(paths.DataDir)
 	if err != nil {
 		return nil, err
 	}
-	shim, err := findShim(o.shim)
+	shim, err := shimdir.Find(o.shim)
 	if err != nil {
 		return nil, err
 	}
-	shimDir, err := installShim(shim, paths.DataDir)
+	shimDir, err := shimdir.Install(shim, paths.DataDir)
 	if err != nil {
 		return nil, err
 	}
@@ -215,7 +219,7 @@ func (d *daemon) openStore(ctx context.Context, paths config.Paths) (*store.Stor
 		return nil, errors.Join(err, s.Close())
 	}
 	instance := filepath.Join(paths.DataDir, "instance")
-	if err := writeFile(instance, []byte(s.InstanceID()+"\n"), 0o600); err != nil {
+	if err := disk.Replace(instance, []byte(s.InstanceID()+"\n"), 0o600); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
@@ -326,7 +330,7 @@ func hostID(configured, own int) int { return cmp.Or(configured, own, 1000) }
 // listen replaces the socket file. This daemon holds the lock beside it, so no other daemon serves on it.
 // The socket is closed to others than the daemon's user and, if the configuration says so, a group.
 func listen(path string, access config.Socket) (net.Listener, error) {
-	if err := removeIfThere(path); err != nil {
+	if err := disk.Remove(path); err != nil {
 		return nil, fmt.Errorf("remove the old socket: %w", err)
 	}
 	l, err := net.Listen("unix", path)
@@ -370,7 +374,9 @@ func (d *daemon) run(ctx context.Context, hangups <-chan os.Signal) error {
 	wg.Go(func() { d.removeRecordFiles(loops) })
 	backups := d.schedule() // before metrics are served
 	if d.cfg.HTTP.Listen != config.HTTPOff {
-		wg.Go(func() { serveHTTP(loops, d.cfg.HTTP.Listen, httpHandler(d.registry, d.checks), d.files.http, d.log) })
+		wg.Go(func() {
+			httpapi.Serve(loops, d.cfg.HTTP.Listen, httpapi.Handler(d.registry, d.checks), d.files.http, d.log)
+		})
 	}
 	rebuilt := make(chan struct{})
 	wg.Go(func() {
@@ -378,8 +384,8 @@ func (d *daemon) run(ctx context.Context, hangups <-chan os.Signal) error {
 		d.finishRebuild(loops)
 	})
 	d.awaitRebuild(ctx, rebuilt)
-	r := &reloader{load: d.load, apply: d.apply, done: d.metrics.ConfigReloaded, log: d.log, now: d.cfg}
-	wg.Go(func() { r.run(loops, hangups) })
+	r := &config.Reloader{Load: d.load, Apply: d.apply, Done: d.metrics.ConfigReloaded, Log: d.log, Now: d.cfg}
+	wg.Go(func() { r.Run(loops, hangups) })
 	if d.cfg.Backup.Interval > 0 {
 		wg.Go(func() { backups.Run(loops) })
 	}
@@ -467,7 +473,7 @@ func (d *daemon) apply(cfg config.Config) {
 func (d *daemon) rulesNow() server.Rules {
 	cfg := d.current.Load()
 	r := rules(*cfg)
-	r.Mounts = d.places.policy(cfg.Mounts, d.engineData(), d.log)
+	r.Mounts = d.places.Policy(cfg.Mounts.AllowSystem, cfg.Mounts.Allow, d.engineData(), d.log)
 	return r
 }
 
@@ -525,16 +531,16 @@ func (d *daemon) notifySystemd(state string) {
 	}
 }
 
-func (d *daemon) checks() []check {
-	store := check{name: "store"}
+func (d *daemon) checks() []httpapi.Check {
+	store := httpapi.Check{Name: "store"}
 	if damaged := d.store.Corrupt(); len(damaged) > 0 {
-		store.warning = fmt.Sprintf("%d damaged records are set aside; see the log", len(damaged))
+		store.Warning = fmt.Sprintf("%d damaged records are set aside; see the log", len(damaged))
 	}
-	checks := []check{
-		store, d.diskCheck(), {name: "records", problem: d.rebuild.Sentence()}, d.files.check(), watches(d.execs.Unwatched()),
-		{name: "clock", warning: d.ctl.ClockWarning()},
-		{name: "engine", problem: d.ctl.EngineProblem(), warning: d.ctl.EngineWarning()},
-		{name: "sandboxes", warning: d.ctl.Vanished()},
+	checks := []httpapi.Check{
+		store, d.diskCheck(), {Name: "records", Problem: d.rebuild.Sentence()}, d.files.check(), watches(d.execs.Unwatched()),
+		{Name: "clock", Warning: d.ctl.ClockWarning()},
+		{Name: "engine", Problem: d.ctl.EngineProblem(), Warning: d.ctl.EngineWarning()},
+		{Name: "sandboxes", Warning: d.ctl.Vanished()},
 	}
 	if d.tls != nil {
 		checks = append(checks, d.tcpCheck(d.clock.Now()))

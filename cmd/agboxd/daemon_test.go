@@ -19,7 +19,9 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/config"
+	"github.com/agbox/agbox/internal/host/shimdir"
 	"github.com/agbox/agbox/internal/recovery/recoverytest"
+	"github.com/agbox/agbox/internal/server/httpapi"
 )
 
 // site is where a daemon of these tests runs.
@@ -47,7 +49,7 @@ func (s *site) assembled(change ...func(*config.Config)) (*daemon, *grpc.ClientC
 	for _, fn := range change {
 		fn(&cfg)
 	}
-	shim := filepath.Join(run, shimName)
+	shim := filepath.Join(run, shimdir.Name)
 	s.Must(os.WriteFile(shim, []byte("shim"), 0o755))
 	d, err := assemble(s.Context(), cfg, s.paths, options{shim: shim}, s.Logger)
 	s.Must(err)
@@ -125,7 +127,7 @@ func TestUnknownObjectsAreUnavailableDuringARebuild(t *testing.T) {
 
 func readyz(d *daemon) string {
 	w := httptest.NewRecorder()
-	httpHandler(d.registry, d.checks).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+	httpapi.Handler(d.registry, d.checks).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
 	return w.Body.String()
 }
 
@@ -172,5 +174,15 @@ func TestTheDaemonServesAfterItsPatience(t *testing.T) {
 				t.Errorf("%s: it waits %s", name, time.Since(begun))
 			}
 		})
+	}
+}
+
+// The directory of the configuration is there after a start: one that a sandbox makes in its home directory would configure the next start.
+func TestAStartMakesTheDirectoryOfTheConfiguration(t *testing.T) {
+	s := newSite(t)
+	s.serving()
+	info, err := os.Stat(filepath.Dir(s.paths.ConfigFile))
+	if err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v", info, err)
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -87,36 +86,10 @@ func compactDatabase(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	defer release()
-	c := &compaction{offline: offline, database: paths.Database, check: backup.CheckInChild}
-	if err := c.run(cmd.Context()); err != nil {
-		return &exitError{exitRuntime, errors.Join(fmt.Errorf("compact %s: %w", paths.Database, err), removeIfThere(c.compacted()))}
+	c := &backup.Compaction{Offline: offline, Database: paths.Database, Check: backup.CheckInChild}
+	if err := c.Run(cmd.Context()); err != nil {
+		return &exitError{exitRuntime, errors.Join(fmt.Errorf("compact %s: %w", paths.Database, err), c.Discard())}
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s: %d bytes before, %d bytes now\n", paths.Database, c.before, c.now)
+	fmt.Fprintf(cmd.OutOrStdout(), "%s: %d bytes before, %d bytes now\n", paths.Database, c.Before, c.Now)
 	return nil
-}
-
-// compaction is one run of agboxd db compact. The process may be killed at any point.
-type compaction struct {
-	offline  *store.Offline
-	database string
-	check    func(ctx context.Context, database string) error
-	after    func(step string) error // see restoration
-
-	before, now int64
-}
-
-func (c *compaction) run(ctx context.Context) error {
-	return runSteps(ctx, c.after, []step{
-		{"check the old", func(ctx context.Context) error { return c.check(ctx, c.database) }},
-		{"copy", c.copy},
-		{"check the new", func(ctx context.Context) error { return c.check(ctx, c.compacted()) }},
-		{"install", func(context.Context) error { return c.offline.Install(c.compacted()) }},
-	})
-}
-
-func (c *compaction) compacted() string { return c.database + ".compact" }
-
-func (c *compaction) copy(context.Context) (err error) {
-	c.before, c.now, err = c.offline.CompactTo(c.compacted())
-	return err
 }

@@ -62,14 +62,14 @@ func TestACompactionThatDiesAnywhere(t *testing.T) {
 			p.add("one1")
 			offline, release, err := lockDatabase(t.Context(), p.paths)
 			p.must(err)
-			c := &compaction{offline: offline, database: p.paths.Database, check: backup.CheckInChild}
-			c.after = func(step string) error {
+			c := &backup.Compaction{Offline: offline, Database: p.paths.Database, Check: backup.CheckInChild}
+			c.After = func(step string) error {
 				if step == at {
 					return errCrash
 				}
 				return nil
 			}
-			if err := c.run(t.Context()); !errors.Is(err, errCrash) {
+			if err := c.Run(t.Context()); !errors.Is(err, errCrash) {
 				t.Fatal(err)
 			}
 			release()
@@ -78,7 +78,7 @@ func TestACompactionThatDiesAnywhere(t *testing.T) {
 				t.Errorf("again: %d %q", code, errs)
 			}
 			p.wants("compacted", "one1")
-			if _, err := os.Stat(c.compacted()); !errors.Is(err, os.ErrNotExist) {
+			if _, err := os.Stat(p.paths.Database + ".compact"); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("left behind: %v", err)
 			}
 		})

@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/server/httpapi"
 )
 
 const (
@@ -43,24 +45,24 @@ func limitedDescriptors(log *slog.Logger) descriptors {
 }
 
 // check returns the line of /readyz about file descriptors.
-func (d descriptors) check() check {
-	c := check{name: "descriptors"}
+func (d descriptors) check() httpapi.Check {
+	c := httpapi.Check{Name: "descriptors"}
 	open, err := os.ReadDir("/proc/self/fd")
 	switch {
 	case err == nil && len(open) > d.limit/10*9:
-		c.warning = fmt.Sprintf("%d of %d are open; raise LimitNOFILE of the service, or find the clients that hold connections", len(open), d.limit)
+		c.Warning = fmt.Sprintf("%d of %d are open; raise LimitNOFILE of the service, or find the clients that hold connections", len(open), d.limit)
 	case d.limit < leastDescriptors:
-		c.warning = fmt.Sprintf("the limit of open files is %d; raise LimitNOFILE of the service to %d or more", d.limit, leastDescriptors)
+		c.Warning = fmt.Sprintf("the limit of open files is %d; raise LimitNOFILE of the service to %d or more", d.limit, leastDescriptors)
 	}
 	return c
 }
 
 // watches returns the line of /readyz about inotify. All processes of a user, including those in containers, share its instances and
 // watches.
-func watches(unwatched int) check {
-	c := check{name: "inotify"}
+func watches(unwatched int) httpapi.Check {
+	c := httpapi.Check{Name: "inotify"}
 	if unwatched > 0 {
-		c.warning = fmt.Sprintf("the kernel gives no instance or watch for %d sandboxes; agboxd polls their execs several times a second. "+
+		c.Warning = fmt.Sprintf("the kernel gives no instance or watch for %d sandboxes; agboxd polls their execs several times a second. "+
 			"Raise fs.inotify.max_user_instances and fs.inotify.max_user_watches, or find the processes that hold them", unwatched)
 	}
 	return c

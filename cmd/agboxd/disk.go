@@ -9,6 +9,7 @@ import (
 
 	"github.com/agbox/agbox/config"
 	"github.com/agbox/agbox/internal/host/diskspace"
+	"github.com/agbox/agbox/internal/server/httpapi"
 )
 
 // The watched disks, as metric labels.
@@ -45,10 +46,10 @@ func (d *daemon) engineRoot() string {
 }
 
 // diskCheck returns the line of /readyz about disks: without free space agboxd accepts no new objects.
-func (d *daemon) diskCheck() check {
-	c := check{name: "disk", problem: d.disk.NoRoom()}
+func (d *daemon) diskCheck() httpapi.Check {
+	c := httpapi.Check{Name: "disk", Problem: d.disk.NoRoom()}
 	if n := d.ctl.OverQuota(); n > 0 {
-		c.warning = fmt.Sprintf("%d sandboxes have used up artifacts.sandbox_max_bytes; see the log", n)
+		c.Warning = fmt.Sprintf("%d sandboxes have used up artifacts.sandbox_max_bytes; see the log", n)
 	}
 	return c
 }

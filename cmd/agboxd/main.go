@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/internal/backup"
+	"github.com/agbox/agbox/internal/host/lockfile"
 	"github.com/agbox/agbox/store"
 )
 
@@ -78,7 +79,7 @@ func exitCode(err error) int {
 	switch {
 	case errors.As(err, &coded):
 		return coded.code
-	case errors.Is(err, errRunning):
+	case errors.Is(err, lockfile.ErrRunning):
 		return exitRunning
 	case errdefs.IsDataLoss(err), errdefs.IsFailedPrecondition(err):
 		return exitStore

@@ -17,6 +17,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/config"
 	"github.com/agbox/agbox/internal/backup"
+	"github.com/agbox/agbox/internal/host/lockfile"
 	"github.com/agbox/agbox/store"
 )
 
@@ -183,7 +184,7 @@ func TestRestoreRefusesBesideADaemon(t *testing.T) {
 	p := newPlace(t)
 	p.add("one1")
 	file := p.backup(false)
-	held, err := lock(p.paths.Lock)
+	held, err := lockfile.Acquire(p.paths.Lock)
 	p.must(err)
 	for _, verb := range [][]string{{"restore", file}, {"db", "compact"}} {
 		if code, _, errs := outcome(verb...); code != exitRunning || !strings.Contains(errs, "another agboxd is running") {
@@ -289,8 +290,11 @@ func (p *place) dies(file, at string) {
 	b, closeFile, err := backup.OpenPath(p.t.Context(), file)
 	p.must(err)
 	defer closeFile()
-	r := &restoration{backup: b, offline: offline, paths: p.paths, logs: p.logs, check: backup.CheckInChild, now: time.Now}
-	r.after = func(step string) error {
+	r := &backup.Restore{
+		Backup: b, Offline: offline, Database: p.paths.Database, Instance: filepath.Join(p.paths.DataDir, "instance"), Logs: p.logs,
+		CheckSchema: store.CheckSchema, Check: backup.CheckInChild, Now: time.Now,
+	}
+	r.After = func(step string) error {
 		if _, err := os.Stat(p.paths.Database); err != nil {
 			p.t.Errorf("after %s there is no database: %v", step, err)
 		}
@@ -299,7 +303,7 @@ func (p *place) dies(file, at string) {
 		}
 		return nil
 	}
-	if err := r.run(p.t.Context()); !errors.Is(err, errCrash) {
+	if err := r.Run(p.t.Context()); !errors.Is(err, errCrash) {
 		p.t.Fatalf("the step %s did not come: %v", at, err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/agbox/agbox/config"
 	"github.com/agbox/agbox/internal/server/connlimit"
+	"github.com/agbox/agbox/internal/server/httpapi"
 	"github.com/agbox/agbox/internal/server/mtls"
 )
 
@@ -67,13 +68,13 @@ func closeIf(l *mtls.Listener) error {
 }
 
 // tcpCheck returns the line of /readyz about tcp.cert.
-func (d *daemon) tcpCheck(now time.Time) check {
-	identity, c := d.identity.Load(), check{name: "tcp"}
+func (d *daemon) tcpCheck(now time.Time) httpapi.Check {
+	identity, c := d.identity.Load(), httpapi.Check{Name: "tcp"}
 	switch left := identity.NotAfter().Sub(now); {
 	case left < 0:
-		c.warning = fmt.Sprintf("tcp.cert expired on %s; replace it and reload agboxd", identity.NotAfter().Format(time.DateOnly))
+		c.Warning = fmt.Sprintf("tcp.cert expired on %s; replace it and reload agboxd", identity.NotAfter().Format(time.DateOnly))
 	case left < expiryWarning:
-		c.warning = fmt.Sprintf("tcp.cert expires on %s; replace it and reload agboxd", identity.NotAfter().Format(time.DateOnly))
+		c.Warning = fmt.Sprintf("tcp.cert expires on %s; replace it and reload agboxd", identity.NotAfter().Format(time.DateOnly))
 	}
 	return c
 }

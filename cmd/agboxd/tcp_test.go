@@ -60,7 +60,7 @@ func serveTCP(t *testing.T, change ...func(*config.TCP)) *tcpSite {
 		fn(&s.conf)
 	}
 	site := newSite(t)
-	site.log = slog.New(slog.NewJSONHandler(s.said, nil))
+	site.Logger = slog.New(slog.NewJSONHandler(s.said, nil))
 	s.daemon, s.socket = site.serving(func(c *config.Config) { c.TCP = s.conf })
 	return s
 }

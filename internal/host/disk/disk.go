@@ -2,8 +2,11 @@
 package disk
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -23,6 +26,27 @@ func Sync(path string) error {
 func Remove(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
+	}
+	return nil
+}
+
+// Replace writes body to a file. It does not touch a file with that content, so that needs no free space. It
+// replaces any other file atomically: after a crash the file is the old one or the new one.
+func Replace(path string, body []byte, mode os.FileMode) error {
+	if there, err := os.ReadFile(path); err == nil && bytes.Equal(there, body) {
+		return nil
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	defer func() { _ = os.Remove(tmp.Name()) }() // fails after the rename
+	_, err = tmp.Write(body)
+	if err = errors.Join(err, tmp.Chmod(mode), tmp.Sync(), tmp.Close()); err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
 }

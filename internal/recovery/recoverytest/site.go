@@ -46,7 +46,7 @@ func memoryDir(t testing.TB) string {
 	if err != nil {
 		return t.TempDir()
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }
 
@@ -62,7 +62,7 @@ func (s *Site) Must(err error) {
 func (s *Site) Records() (*store.Store, error) {
 	self, err := os.Executable()
 	s.Must(err)
-	records, _, err := s.Site.Open(s.Context(), store.Options{
+	records, _, err := s.Open(s.Context(), store.Options{
 		InitialMmapSize: 64 << 20, Logger: s.Logger, CheckProgram: []string{self, backup.CheckVerb},
 		LogFailed: func(err error) { s.Error(err) },
 	}, s.Logger)

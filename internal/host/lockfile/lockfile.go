@@ -1,4 +1,5 @@
-package main
+// Package lockfile keeps a second daemon from using the same files.
+package lockfile
 
 import (
 	"errors"
@@ -11,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errRunning is returned if another agboxd holds the lock.
-var errRunning = errors.New("another agboxd is running")
+// ErrRunning is returned if another agboxd holds the lock.
+var ErrRunning = errors.New("another agboxd is running")
 
-// lock acquires the lock file for the life of the process, before agboxd changes any other file. The kernel releases the lock when the
+// Acquire acquires the lock file for the life of the process, before agboxd changes any other file. The kernel releases the lock when the
 // process ends for any reason; the file stays.
-func lock(path string) (*os.File, error) {
+func Acquire(path string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("make the runtime directory: %w", err)
 	}
@@ -24,11 +25,11 @@ func lock(path string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the lock file: %w", err)
 	}
-	if err := flockWithin(int(f.Fd()), lockPatience); err != nil {
+	if err := flockWithin(int(f.Fd()), patience); err != nil {
 		defer func() { _ = f.Close() }()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, fmt.Errorf("%w (pid %s, lock %s): stop it first, or give this one another XDG_RUNTIME_DIR and XDG_DATA_HOME",
-				errRunning, holder(path), path)
+				ErrRunning, holder(path), path)
 		}
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
@@ -39,15 +40,15 @@ func lock(path string) (*os.File, error) {
 	return f, nil
 }
 
-// lockPatience is how long lock waits for a dying agboxd: the kernel releases the lock with the end of the process, some time after kill -9
+// patience is how long Acquire waits for a dying agboxd: the kernel releases the lock with the end of the process, some time after kill -9
 // has returned.
 const (
-	lockPatience = 2 * time.Second
-	lockRetry    = 20 * time.Millisecond
+	patience = 2 * time.Second
+	retry    = 20 * time.Millisecond
 )
 
-func flockWithin(fd int, patience time.Duration) error {
-	for deadline := time.Now().Add(patience); ; time.Sleep(lockRetry) {
+func flockWithin(fd int, limit time.Duration) error {
+	for deadline := time.Now().Add(limit); ; time.Sleep(retry) {
 		err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
 		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(deadline) {
 			return err

@@ -1,4 +1,4 @@
-package main
+package mountpolicy
 
 import (
 	"log/slog"
@@ -6,9 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/agbox/agbox/config"
-	"github.com/agbox/agbox/internal/host/mountpolicy"
 )
 
 // agboxd's directories, the engine's socket and its data root are configured through a symbolic link and protected at their real paths.
@@ -26,14 +23,14 @@ func TestDirectoriesBehindLinksAreProtectedAtTheirRealPaths(t *testing.T) {
 	if err := os.Symlink(target, link); err != nil {
 		t.Fatal(err)
 	}
-	p := places{own: []string{link + "/own", link + "/own/made-later"}, socket: link + "/engine/sock"}
-	policy := p.policy(config.Mounts{}, link+"/engine/docker", slog.New(slog.DiscardHandler))
+	p := Places{Own: []string{link + "/own", link + "/own/made-later"}, Socket: link + "/engine/sock"}
+	policy := p.Policy(false, nil, link+"/engine/docker", slog.New(slog.DiscardHandler))
 	for source, want := range map[string]string{
 		"/own": "agboxd's own", "/own/ids.db": "agboxd's own", "/own/made-later": "agboxd's own",
 		"/engine/sock": "/engine/sock, which is the container engine's", "/engine/docker/volumes": "the container engine's data directory",
 		"/engine": "the container engine's", "/other": "",
 	} {
-		got := policy.Refuses(target+source, mountpolicy.Use{Writable: true})
+		got := policy.Refuses(target+source, Use{Writable: true})
 		if (got == "") != (want == "") || !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q", source, got, want)
 		}
@@ -47,7 +44,7 @@ func TestDirectoriesBehindLinksAreProtectedAtTheirRealPaths(t *testing.T) {
 func TestTheCoversAreThereAtTheSecondStart(t *testing.T) {
 	dir := t.TempDir()
 	for range 2 {
-		covers, err := makeCovers(dir)
+		covers, err := MakeCovers(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,15 +52,5 @@ func TestTheCoversAreThereAtTheSecondStart(t *testing.T) {
 		if err != nil || info.Size() != 0 || info.Mode() != 0o444 {
 			t.Errorf("got %v, %v", info, err)
 		}
-	}
-}
-
-// The directory of the configuration is there after a start: one that a sandbox makes in its home directory would configure the next start.
-func TestAStartMakesTheDirectoryOfTheConfiguration(t *testing.T) {
-	s := newSite(t)
-	s.serving()
-	info, err := os.Stat(filepath.Dir(s.paths.ConfigFile))
-	if err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("%v, %v", info, err)
 	}
 }

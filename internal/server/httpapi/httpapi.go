@@ -1,4 +1,5 @@
-package main
+// Package httpapi serves metrics and the readiness of the daemon over HTTP.
+package httpapi
 
 import (
 	"context"
@@ -17,15 +18,15 @@ import (
 	"github.com/agbox/agbox/internal/wait"
 )
 
-// check is one line of /readyz.
-type check struct {
-	name string
-	// problem makes the daemon unready; warning does not.
-	problem, warning string
+// Check is one line of /readyz.
+type Check struct {
+	Name string
+	// Problem makes the daemon unready; Warning does not.
+	Problem, Warning string
 }
 
-// httpHandler serves /metrics, /healthz (the process answers) and /readyz (agboxd can do its work, or which check fails).
-func httpHandler(reg *prometheus.Registry, checks func() []check) http.Handler {
+// Handler serves /metrics, /healthz (the process answers) and /readyz (agboxd can do its work, or which check fails).
+func Handler(reg *prometheus.Registry, checks func() []Check) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
@@ -42,18 +43,18 @@ func httpHandler(reg *prometheus.Registry, checks func() []check) http.Handler {
 
 // readiness returns one line per check, in the format of Kubernetes: [+] ok, [!] ok with a warning, [-] failed. It also reports whether no
 // check failed.
-func readiness(checks []check) (string, bool) {
+func readiness(checks []Check) (string, bool) {
 	var b strings.Builder
 	ready := true
 	for _, c := range checks {
 		switch {
-		case c.problem != "":
+		case c.Problem != "":
 			ready = false
-			fmt.Fprintf(&b, "[-]%s: %s\n", c.name, c.problem)
-		case c.warning != "":
-			fmt.Fprintf(&b, "[!]%s: %s\n", c.name, c.warning)
+			fmt.Fprintf(&b, "[-]%s: %s\n", c.Name, c.Problem)
+		case c.Warning != "":
+			fmt.Fprintf(&b, "[!]%s: %s\n", c.Name, c.Warning)
 		default:
-			fmt.Fprintf(&b, "[+]%s ok\n", c.name)
+			fmt.Fprintf(&b, "[+]%s ok\n", c.Name)
 		}
 	}
 	if ready {
@@ -64,27 +65,27 @@ func readiness(checks []check) (string, bool) {
 	return b.String(), ready
 }
 
-// httpRetry is the pause before the next attempt to listen.
-const httpRetry = 5 * time.Second
+// retryPause is the pause before the next attempt to listen.
+const retryPause = 5 * time.Second
 
-// serveHTTP serves until ctx ends. If the address is in use, it logs an error and retries; this does not prevent the start of agboxd. It
+// Serve serves until ctx ends. If the address is in use, it logs an error and retries; this does not prevent the start of agboxd. It
 // keeps at most the given number of connections open and closes the oldest one for a new one: every user of the host can connect, and none
 // can lock out a scraper.
-func serveHTTP(ctx context.Context, addr string, h http.Handler, most int, log *slog.Logger) {
+func Serve(ctx context.Context, addr string, h http.Handler, most int, log *slog.Logger) {
 	for ctx.Err() == nil {
 		err := serveOnce(ctx, addr, h, most, log)
 		if ctx.Err() != nil {
 			return
 		}
 		log.Error("http does not serve; trying again", "listen", addr, "err", err)
-		_ = wait.For(ctx, httpRetry) // the loop asks again
+		_ = wait.For(ctx, retryPause) // the loop asks again
 	}
 }
 
 // Bounds of one connection: requests have headers of a few KiB and no body, and scrapers connect every minute or more often.
 const (
-	headerTimeout  = 5 * time.Second
-	readTimeout    = 10 * time.Second
+	HeaderTimeout  = 5 * time.Second
+	ReadTimeout    = 10 * time.Second
 	writeTimeout   = 30 * time.Second
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 16 << 10
@@ -97,7 +98,7 @@ func serveOnce(ctx context.Context, addr string, h http.Handler, most int, log *
 	}
 	log.Info("http serves", "listen", l.Addr().String())
 	srv := &http.Server{
-		Handler: h, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
+		Handler: h, ReadHeaderTimeout: HeaderTimeout, ReadTimeout: ReadTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeaderBytes,
 	}
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() }) // an interrupted scrape loses no data
