@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
-	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/enum"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/internal/host/naming"
@@ -17,14 +16,14 @@ import (
 func differences(rec plan.Record, failure string, w plan.World, p plan.Plan) []string {
 	d := &differ{rec: rec, w: w}
 	create := rec.ErrorCode == plan.CodeCreateFailed
-	switch failed := rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED; {
+	switch {
 	case rec.Standing == plan.Gone:
 		d.leftovers()
 	case rec.Standing != plan.Live:
 	case rec.Desired == storev1.RunState_RUN_STATE_DELETE:
 		d.state()
 		d.leftovers()
-	case failed:
+	case rec.Failed():
 		d.add("the state is FAILED (%s: %s)", rec.ErrorCode, failure)
 		if create {
 			d.leftovers()
@@ -56,8 +55,8 @@ func (d *differ) add(format string, args ...any) {
 }
 
 func (d *differ) state() {
-	if want := sandboxstate.Goal(d.rec.Desired); d.rec.State != want {
-		d.add("the state is %s, not %s", enum.Word(d.rec.State), enum.Word(want))
+	if !d.rec.Reached() {
+		d.add("the state is %s, not %s", enum.Word(d.rec.State), enum.Word(sandboxstate.Goal(d.rec.Desired)))
 	}
 }
 

@@ -168,7 +168,7 @@ func (e *explanation) waiting() string {
 		return status
 	case e.plan.Waiting != "":
 		return e.plan.Waiting
-	case e.rec.Standing == plan.Live && e.rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED && len(e.plan.Steps) == 0:
+	case e.rec.Standing == plan.Live && e.rec.Failed() && len(e.plan.Steps) == 0:
 		if _, refusal := e.afterResume(); refusal != "" {
 			return "a failed sandbox is not tried again, and it can't be resumed: " + refusal
 		}
@@ -191,13 +191,12 @@ func (e *explanation) redact(text string) string {
 
 // deadlines returns the deadlines of a sandbox that stays as it is, soonest first. An expired deadline is included until it was acted on.
 func deadlines(rec plan.Record, spec *agboxv1.CreateSpec, pol plan.Policy) []*agboxv1.ExplainDeadline {
-	if rec.Standing != plan.Live || rec.Desired == storev1.RunState_RUN_STATE_DELETE {
+	if rec.Departs() {
 		return nil
 	}
 	var l deadlineList
-	failed := rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED
 	switch {
-	case failed, rec.State == agboxv1.SandboxState_SANDBOX_STATE_STOPPED && rec.Desired == storev1.RunState_RUN_STATE_STOP:
+	case rec.AtRest():
 		l.add("cleanup_ttl", rec.StateChangedAt, pol.CleanupTTL, "delete")
 	case rec.Desired == storev1.RunState_RUN_STATE_RUN:
 		l.at("timeout", rec.DeadlineAt, cmp.Or(spec.GetOnTimeout(), "stop"))
@@ -229,10 +228,8 @@ func (l *deadlineList) at(kind string, at time.Time, action string) {
 // afterResume returns the steps that a resume with recover would run for a STOPPED or FAILED sandbox, as a pass would decide them, or the
 // reason of its refusal. For other states it returns nothing.
 func (e *explanation) afterResume() (steps []string, refusal string) {
-	failed := e.rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED
-	stopped := e.rec.State == agboxv1.SandboxState_SANDBOX_STATE_STOPPED && e.rec.Desired == storev1.RunState_RUN_STATE_STOP
 	switch {
-	case e.rec.Standing != plan.Live || e.rec.Desired == storev1.RunState_RUN_STATE_DELETE || !failed && !stopped:
+	case e.rec.Departs() || !e.rec.AtRest():
 		return nil, ""
 	case e.rec.ErrorCode == plan.CodeCreateFailed:
 		return nil, "its create failed, and its containers were removed; delete it, or apply it again with --replace"

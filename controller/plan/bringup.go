@@ -115,7 +115,7 @@ func restart(r Record, w World, pol Policy, now time.Time, cause fate) Plan {
 		return p
 	}
 	b.progress.RestartRun = nil
-	return b.up(phase(agboxv1.EventType_SANDBOX_RESTARTED, agboxv1.SandboxState_SANDBOX_STATE_READY, string(cause)))
+	return b.up(phase(agboxv1.EventType_SANDBOX_RESTARTED, string(cause)))
 }
 
 // diedWithEngine reports that the engine or the host has died since this attempt started its containers.

@@ -71,13 +71,13 @@ func Decide(r Record, w World, p Policy, now time.Time) Plan {
 	switch {
 	case r.Desired == storev1.RunState_RUN_STATE_DELETE:
 		return remove(r, w, p, now)
-	case r.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED:
+	case r.Failed():
 		return afterFailure(r, w, p, now)
 	case r.Desired == storev1.RunState_RUN_STATE_STOP:
 		return stop(r, w, p, now)
 	case r.Desired == storev1.RunState_RUN_STATE_PAUSE:
 		return pause(r, w, p, now)
-	case r.State == agboxv1.SandboxState_SANDBOX_STATE_READY:
+	case r.Runs():
 		return expired(r, keepRunning(r, w, p, now), p, now)
 	case r.Attempt == storev1.Attempt_ATTEMPT_RESUME:
 		return resume(r, w, p, now)
@@ -88,8 +88,7 @@ func Decide(r Record, w World, p Policy, now time.Time) Plan {
 // unclear reports a container on which nothing may be decided now. A sandbox whose container restarts forever can still be stopped and
 // deleted.
 func (r Record) unclear(c Container, now time.Time) bool {
-	runs := r.Desired == storev1.RunState_RUN_STATE_RUN && r.State != agboxv1.SandboxState_SANDBOX_STATE_FAILED
-	return c.Status == "removing" || runs && (c.Status == "restarting" || c.mayBeOOM(now))
+	return c.Status == "removing" || r.WantsRun() && (c.Status == "restarting" || c.mayBeOOM(now))
 }
 
 // sweep removes the objects of a deleted sandbox, such as those of a create that the engine ran late.
@@ -129,7 +128,7 @@ func remove(r Record, w World, pol Policy, now time.Time) Plan {
 			p.add(Step{Kind: RemoveVolumes, Reason: BecauseDelete})
 		}
 	}
-	return p.with(phase(agboxv1.EventType_SANDBOX_DELETED, agboxv1.SandboxState_SANDBOX_STATE_DELETED, r.Reason))
+	return p.with(phase(agboxv1.EventType_SANDBOX_DELETED, r.Reason))
 }
 
 // reasonCleanup is the reason of a delete that cleanup_ttl requested.
@@ -184,7 +183,7 @@ func stop(r Record, w World, pol Policy, now time.Time) Plan {
 		return p
 	}
 	if mine.primary == nil {
-		if r.State == agboxv1.SandboxState_SANDBOX_STATE_STOPPED && !w.Removed { // nothing is lost by waiting until a resume needs it
+		if r.Reached() && !w.Removed { // nothing is lost by waiting until a resume needs it
 			p.Waiting = "the engine does not show the primary container, and reported no removal of it"
 			return p.cleanup(r, pol, now)
 		}
@@ -196,12 +195,12 @@ func stop(r Record, w World, pol Policy, now time.Time) Plan {
 	case r.ActiveExecs > 0:
 		p.Waiting = "waiting for execs to end"
 		return p
-	case r.State == agboxv1.SandboxState_SANDBOX_STATE_STOPPED:
+	case r.Reached():
 		p.Waiting = ""
 		p.applyLimits(r, mine)
 		return p.cleanup(r, pol, now)
 	}
-	return p.with(phase(agboxv1.EventType_SANDBOX_STOPPED, agboxv1.SandboxState_SANDBOX_STATE_STOPPED, r.Reason))
+	return p.with(phase(agboxv1.EventType_SANDBOX_STOPPED, r.Reason))
 }
 
 // waitsForTurns is the status of a sandbox whose stop or delete waits for agents to finish their turns.
@@ -218,7 +217,7 @@ func (pol Policy) stopPatience(r Record, now time.Time) time.Duration {
 
 func stopReason(r Record) Reason {
 	switch {
-	case r.State == agboxv1.SandboxState_SANDBOX_STATE_STOPPED:
+	case r.Reached():
 		return BecauseOutside
 	case r.Reason == "idle_ttl":
 		return BecauseIdle

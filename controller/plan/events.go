@@ -3,6 +3,7 @@ package plan
 import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/sandboxstate"
 )
 
 // Error codes of SANDBOX_FAILED.
@@ -18,24 +19,24 @@ const (
 	CodeServiceFailed = "SANDBOX_SERVICE_FAILED"
 )
 
-// phase returns an event about the sandbox as a whole.
-func phase(t agboxv1.EventType, s agboxv1.SandboxState, reason string) *agboxv1.SandboxEvent {
+// phase returns an event about the sandbox as a whole, which leads to one state.
+func phase(t agboxv1.EventType, reason string) *agboxv1.SandboxEvent {
 	return &agboxv1.SandboxEvent{
 		EventType:    t,
-		SandboxState: s,
+		SandboxState: sandboxstate.After(t),
 		Details:      &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: &agboxv1.SandboxPhaseDetails{Reason: reason}},
 	}
 }
 
 // Failed returns the event that makes a sandbox FAILED.
 func Failed(code, message string) *agboxv1.SandboxEvent {
-	e := phase(agboxv1.EventType_SANDBOX_FAILED, agboxv1.SandboxState_SANDBOX_STATE_FAILED, "")
+	e := phase(agboxv1.EventType_SANDBOX_FAILED, "")
 	e.GetSandboxPhase().ErrorCode, e.GetSandboxPhase().ErrorMessage = code, message
 	return e
 }
 
 func preparing() *agboxv1.SandboxEvent {
-	e := phase(agboxv1.EventType_SANDBOX_PREPARING, agboxv1.SandboxState_SANDBOX_STATE_PENDING, "")
+	e := phase(agboxv1.EventType_SANDBOX_PREPARING, "")
 	e.GetSandboxPhase().Phase = "materialize"
 	return e
 }

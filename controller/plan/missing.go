@@ -18,11 +18,11 @@ const ThePrimary = "the primary container"
 // Lacks names a part that should exist, is not in w, and whose absence Decide would judge; empty: there is none. While w.Doubt says that
 // the absence is not proven, Decide does nothing.
 func Lacks(r Record, w World) string {
-	if r.Standing != Live || r.Desired == storev1.RunState_RUN_STATE_DELETE {
+	if r.Departs() {
 		return ""
 	}
 	mine, _ := split(r, w)
-	if r.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED {
+	if r.Failed() {
 		if !r.isContradicted(mine) || !mine.primary.Alive() {
 			return ""
 		}
@@ -154,7 +154,9 @@ func withdraw(r Record, w World, pol Policy, now time.Time) (Plan, bool) {
 	if creates && len(w.Stopping) > 0 {
 		return Plan{Waiting: "waiting for a stop to end"}, true // the end of the stop enqueues the key
 	}
-	p := Plan{}.with(phase(agboxv1.EventType_SANDBOX_RECOVERED, before.State, reasonWithdrawn))
+	recovered := phase(agboxv1.EventType_SANDBOX_RECOVERED, reasonWithdrawn)
+	recovered.SandboxState = before.State
+	p := Plan{}.with(recovered)
 	p.After.Progress = before.Progress
 	if creates { // the failure has stopped services; their ends are none of their own
 		for name, s := range p.After.Progress.Services {

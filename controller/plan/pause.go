@@ -39,9 +39,9 @@ func pause(r Record, w World, pol Policy, now time.Time) Plan {
 		p.Steps = extra
 		p.add(Step{Kind: Demote, Reason: BecauseFreezeRefused})
 		return p
-	case r.State != agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
+	case !r.Reached():
 		p.After.EngineRun, p.After.Progress = w.Run, frozenProgress(r.Progress, mine)
-		return p.with(phase(agboxv1.EventType_SANDBOX_PAUSED, agboxv1.SandboxState_SANDBOX_STATE_PAUSED, r.Reason))
+		return p.with(phase(agboxv1.EventType_SANDBOX_PAUSED, r.Reason))
 	case last != sameLife && (last != unclearLife || w.Run.GetEngineStart() != ""):
 		p.After.EngineRun = w.Run // it outlived the engine
 	}
@@ -53,7 +53,7 @@ func pause(r Record, w World, pol Policy, now time.Time) Plan {
 // freeze adds the steps for what is not frozen yet, the primary first: it uses the services.
 func (p *Plan) freeze(r Record, mine parts) {
 	why := BecausePause
-	if r.State == agboxv1.SandboxState_SANDBOX_STATE_PAUSED {
+	if r.Reached() {
 		why = BecauseOutside
 	}
 	for _, c := range mine.containers(r.Wanted) {
@@ -97,7 +97,7 @@ func diedFrozen(r Record, w World, primary Container, p Plan, now time.Time) Pla
 	case last == sameLife && (&bringUp{r: r, w: w}).stoppedOutside(primary):
 		p.add(Step{Kind: StopDead, Reason: BecauseStoppedOutside, Words: reasonStoppedOutside})
 		return p
-	case last == sameLife && comesBack && r.State != agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
+	case last == sameLife && comesBack && !r.Reached():
 		p.add(Step{Kind: Demote, Reason: BecauseRestartPolicy})
 		return p
 	case last == sameLife:
@@ -121,9 +121,9 @@ func demoted(r Record, w World, mine parts, p Plan, pol Policy, now time.Time) P
 	case r.ActiveExecs > 0:
 		p.Waiting = "waiting for execs to end"
 		return p
-	case r.State != agboxv1.SandboxState_SANDBOX_STATE_PAUSED || r.Progress.GetStopping():
+	case !r.Reached() || r.Progress.GetStopping():
 		p.After.Progress = &storev1.Progress{HooksDone: r.Progress.GetHooksDone()}
-		return p.with(phase(agboxv1.EventType_SANDBOX_PAUSED, agboxv1.SandboxState_SANDBOX_STATE_PAUSED, reasonDemoted))
+		return p.with(phase(agboxv1.EventType_SANDBOX_PAUSED, reasonDemoted))
 	}
 	p.Waiting = ""
 	p.applyLimits(r, mine)

@@ -10,6 +10,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/execphase"
 	"github.com/agbox/agbox/internal/host/naming"
+	"github.com/agbox/agbox/internal/sandboxstate"
 )
 
 // Record is the store's knowledge of a sandbox.
@@ -68,9 +69,31 @@ type Record struct {
 // WorkingDir is where execs start unless the spec says otherwise. It is part of the contract.
 const WorkingDir = "/workspace"
 
+// Reached reports whether the sandbox is in the state that its desired state leads to.
+func (r Record) Reached() bool { return r.State == sandboxstate.Goal(r.Desired) }
+
+// Failed reports whether the sandbox is FAILED.
+func (r Record) Failed() bool { return r.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED }
+
 // Runs reports whether the sandbox is READY and wanted to run.
-func (r Record) Runs() bool {
-	return r.Desired == storev1.RunState_RUN_STATE_RUN && r.State == agboxv1.SandboxState_SANDBOX_STATE_READY
+func (r Record) Runs() bool { return r.WantsRun() && r.Reached() }
+
+// WantsRun reports whether the sandbox is to become or stay READY; a FAILED one is not.
+func (r Record) WantsRun() bool { return r.Desired == storev1.RunState_RUN_STATE_RUN && !r.Failed() }
+
+// Creating reports whether the create of the sandbox is in progress.
+func (r Record) Creating() bool {
+	return r.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING && r.Attempt == storev1.Attempt_ATTEMPT_CREATE
+}
+
+// AtRest reports whether only a request changes the sandbox: it is FAILED, or was stopped on request.
+func (r Record) AtRest() bool {
+	return r.Failed() || r.Desired == storev1.RunState_RUN_STATE_STOP && r.Reached()
+}
+
+// Departs reports whether the sandbox has no live record, or is to be deleted.
+func (r Record) Departs() bool {
+	return r.Standing != Live || r.Desired == storev1.RunState_RUN_STATE_DELETE
 }
 
 // Ending reports whether the sandbox is live and is to be stopped or deleted.

@@ -108,7 +108,7 @@ const exitTerminated = 128 + 15
 func (b *bringUp) broughtBack() Plan {
 	b.reason = BecauseRestartPolicy
 	b.release(b.mine.primary.ID)
-	restarted := phase(agboxv1.EventType_SANDBOX_RESTARTED, agboxv1.SandboxState_SANDBOX_STATE_READY, "restart_policy")
+	restarted := phase(agboxv1.EventType_SANDBOX_RESTARTED, "restart_policy")
 	if end := b.progress.GetRestartEnd(); end != nil {
 		d := restarted.GetSandboxPhase()
 		d.ExitCode, d.OomKilled, d.EndMessage = end.GetExitCode(), end.GetOomKilled(), end.GetMessage()

@@ -8,7 +8,6 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/message"
 	"github.com/agbox/agbox/controller/plan"
@@ -56,8 +55,7 @@ func HookNonce(instanceID string, sb store.Sandbox, index int) string {
 // observeHook reads the journal of the next hook of a create.
 func (r *Reader) observeHook(v View, w *plan.World) error {
 	rec, sb := v.Record, v.Sandbox
-	creating := rec.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING && rec.Desired == storev1.RunState_RUN_STATE_RUN &&
-		rec.Attempt == storev1.Attempt_ATTEMPT_CREATE
+	creating := rec.Creating() && rec.WantsRun()
 	index := int(rec.Progress.GetHooksDone())
 	hook, ok := HookAt(sb.Spec, index)
 	if !creating || !ok {

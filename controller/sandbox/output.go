@@ -7,7 +7,6 @@ import (
 	"github.com/containerd/errdefs"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
-	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/message"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
@@ -22,7 +21,7 @@ const lastRecords = 20
 func (r *Reader) lastOutput(ctx context.Context, v View, c plan.Container) (string, error) {
 	rec, spec := v.Record, v.Sandbox.Spec
 	bad := c.Ended() || c.Health == string(dockerx.HealthUnhealthy)
-	if !bad || rec.Desired != storev1.RunState_RUN_STATE_RUN || rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED {
+	if !bad || !rec.WantsRun() {
 		return "", nil
 	}
 	if c.Service == "" {

@@ -146,7 +146,7 @@ func (r *Reader) Record(ctx context.Context, id string) (plan.Record, store.Sand
 	rec.OverFrozen = sb.State == agboxv1.SandboxState_SANDBOX_STATE_PAUSED && slices.Contains(r.TooLongFrozen(), id)
 	rec.Tries = r.o.Tries(id)
 	rec.Turns = r.o.Turns(ctx, rec)
-	if rec.Wanted.Volumes && rec.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING && rec.Attempt == storev1.Attempt_ATTEMPT_CREATE {
+	if rec.Wanted.Volumes && rec.Creating() {
 		if ids := r.o.Store.Namesakes(sb.Name, id); len(ids) > 0 {
 			rec.Namesake = ids[0]
 		}

@@ -83,7 +83,7 @@ func (r *Reconciler) remember(id string, w plan.World, ports []*agboxv1.Publishe
 
 // beforeEngine does what must not wait for an engine that hangs: it cancels operations that are no longer wanted, with their errors.
 func (r *Reconciler) beforeEngine(rec plan.Record) {
-	if rec.Standing != plan.Live || rec.Desired != storev1.RunState_RUN_STATE_RUN || rec.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED {
+	if rec.Standing != plan.Live || !rec.WantsRun() {
 		r.ops.Drop(rec.ID, plan.EnsureImage, plan.CopyFiles)
 		r.scratch.setPorts(rec.ID, nil)
 	}
@@ -98,7 +98,7 @@ func (r *Reconciler) beforeEngine(rec plan.Record) {
 
 // ended reports whether a stop has nothing left to stop. Only then may the error of the stop be dropped.
 func ended(rec plan.Record) bool {
-	return rec.Standing != plan.Live || rec.Desired == storev1.RunState_RUN_STATE_DELETE ||
+	return rec.Departs() ||
 		rec.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING && !rec.Progress.GetStopping()
 }
 

@@ -175,3 +175,15 @@ func TestTraits(t *testing.T) {
 		t.Errorf("%v", Live())
 	}
 }
+
+// TestAfter: an event that leads to several states names none.
+func TestAfter(t *testing.T) {
+	for cause, want := range map[Cause]State{
+		isPreparing: pending, isReady: ready, isRestarted: ready, isPaused: paused, isStopped: stopped, isFailed: failed, isDeleted: deleted,
+		isRecovered: none, isRehydrated: none, isServiceReady: none, agboxv1.EventType_EXEC_STARTED: none,
+	} {
+		if got := After(cause); got != want {
+			t.Errorf("%s leads to %s, want %s", cause, got, want)
+		}
+	}
+}

@@ -57,6 +57,20 @@ func Goal(want storev1.RunState) State {
 // Accepts reports whether cause is a legal transition of a sandbox in this state.
 func Accepts(s State, cause Cause) bool { return len(of(s).moves[cause]) > 0 }
 
+// After returns the state that events of type cause lead to; UNSPECIFIED if they lead to none, or to several.
+func After(cause Cause) State {
+	only := none
+	for _, r := range table {
+		for _, to := range r.moves[cause] {
+			if only != none && only != to {
+				return none
+			}
+			only = to
+		}
+	}
+	return only
+}
+
 // ErrIllegal is what every error of Check is.
 var ErrIllegal = errors.New("illegal transition of a sandbox")
 
