@@ -43,7 +43,7 @@ func (s *fakeAgents) SubscribeAgents(req *agboxv1.SubscribeAgentsRequest, stream
 	return status.Error(codes.Unavailable, "the connection broke")
 }
 
-func TestAWatchOfAgentsGoesOnBehindTheLastItems(t *testing.T) {
+func TestAWatchOfAgentsContinuesAfterTheLastItems(t *testing.T) {
 	s, c := serveAgents(t)
 	items := 0
 	for _, err := range c.WatchAgents(t.Context(), client.AgentWatchOptions{Selector: map[string]string{"a": "b"}, Sandboxes: true, Reconnect: true}) {

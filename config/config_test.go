@@ -101,7 +101,7 @@ func TestReloadAppliesReloadableKeys(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrittenIsReadAgain(t *testing.T) {
+func TestAWrittenConfigurationIsReadUnchanged(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := Default()
 		want.Runtime.IdleTTL = time.Duration(rapid.Int64Range(int64(time.Second), 1<<62).Draw(t, "idle"))

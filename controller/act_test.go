@@ -75,7 +75,7 @@ func TestAnImageThatDoesNotExistFailsTheCreateAndLeavesNothing(t *testing.T) {
 }
 
 // The status names an object of others that has our name; it is never touched.
-func TestANameThatIsTakenIsSaidAndNotTouched(t *testing.T) {
+func TestAConflictingObjectIsNamedAndNotTouched(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		p.engine.RefuseDoubledNames = true
 		n, err := p.engine.CreateNetwork(t.Context(), dockerx.NetworkSpec{Name: naming.Network("box-0")})

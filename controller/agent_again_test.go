@@ -10,8 +10,8 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// TestAPromptThatIsGivenAgainSaysSo: on every rung. The first delivery does not.
-func TestAPromptThatIsGivenAgainSaysSo(t *testing.T) {
+// TestARedeliveredPromptSaysSo: on every rung. The first delivery does not.
+func TestARedeliveredPromptSaysSo(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		spec *agboxv1.AgentSpec

@@ -11,9 +11,9 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// TestTheReasonOfAnEndHasItsLastWords: the last stderr line of a process that ended on its own is in the reason, and anything that a
+// TestTheReasonOfAnEndQuotesTheLastOutput: the last stderr line of a process that ended on its own is in the reason, and anything that a
 // container puts in place of the log does no harm.
-func TestTheReasonOfAnEndHasItsLastWords(t *testing.T) {
+func TestTheReasonOfAnEndQuotesTheLastOutput(t *testing.T) {
 	words := func(text string) func(*testing.T, string) {
 		return func(t *testing.T, path string) {
 			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

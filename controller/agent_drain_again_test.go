@@ -25,7 +25,7 @@ func undoneWhileSaving(t *testing.T, p *player) {
 	pass(time.Second)
 }
 
-func TestADrainThatWasUndoneSaysNothingOfTheNextOne(t *testing.T) {
+func TestAnUndoneDrainDoesNotReportTheNextOneDone(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		undoneWhileSaving(t, p)
 		p.prompt(t, "other", "work 60000")

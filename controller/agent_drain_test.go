@@ -101,7 +101,7 @@ func TestADrainGoesThroughItsPhases(t *testing.T) {
 	})
 }
 
-func TestWhoeverIsInAHurryHasStragglersSavedAtOnce(t *testing.T) {
+func TestSaveNowSavesStragglersAtOnce(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		crew(t, p)
 		p.drain(t, store.DrainOptions{})
@@ -133,7 +133,7 @@ func TestSavingIsBounded(t *testing.T) {
 	})
 }
 
-func TestWhoSaysNothingOfSavingIsSavedByGit(t *testing.T) {
+func TestAnAgentWithoutASaveCommandIsSavedByGit(t *testing.T) {
 	withAgent(t, nil, func(t *testing.T, p *player, _, id string) {
 		p.prompt(t, id, "hang")
 		pass(time.Second)
@@ -237,7 +237,7 @@ func TestADrainEndsWithItsDaemon(t *testing.T) {
 	}
 }
 
-func TestAHostThatDiesInADrainBringsAllBack(t *testing.T) {
+func TestAHostDeathDuringADrainRestartsAllAgents(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		crew(t, p)
 		p.drain(t, store.DrainOptions{})

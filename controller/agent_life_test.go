@@ -248,7 +248,7 @@ func TestAnAgentOfASandboxThatFails(t *testing.T) {
 	})
 }
 
-func TestAnAgentThatIsFrozenWhileItStartsIsGivenItsTimeAgain(t *testing.T) {
+func TestAFreezeDuringAStartDoesNotShortenTheStartTimeout(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		box := p.readyBox(t)
 		p.newAgent(t, box, "ada", &agboxv1.AgentSpec{Command: []string{"agent", "boot=8000"}, StartTimeout: durationpb.New(10 * time.Second)})

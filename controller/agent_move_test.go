@@ -61,7 +61,7 @@ func TestAnAgentMovesWithItsPastAndItsQueue(t *testing.T) {
 	}
 }
 
-func TestAMoveCanBeTakenBack(t *testing.T) {
+func TestAMoveCanBeWithdrawn(t *testing.T) {
 	withAgent(t, nil, func(t *testing.T, p *player, here, id string) {
 		there := p.readyBox(t)
 		p.prompt(t, id, "work 5000")

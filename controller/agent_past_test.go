@@ -8,9 +8,9 @@ import (
 	"github.com/agbox/agbox/internal/agent/dialect"
 )
 
-// TestATurnIsSpokenToThoughItsPastIsGone: the inbox holds a past of which a part was dropped meanwhile; data after it is still written at
+// TestATurnGetsItsDataAfterAPartOfItsPastWasDropped: the inbox holds a past of which a part was dropped meanwhile; data after it is still written at
 // the right offset, also by another daemon.
-func TestATurnIsSpokenToThoughItsPastIsGone(t *testing.T) {
+func TestATurnGetsItsDataAfterAPartOfItsPastWasDropped(t *testing.T) {
 	withAgent(t, nil, func(t *testing.T, p *player, box, id string) {
 		for _, text := range []string{"one", "two", "three"} {
 			p.prompt(t, id, text)

@@ -164,7 +164,7 @@ func TestAttemptsBackOffAndThenNeedAttention(t *testing.T) {
 	})
 }
 
-func TestTenHealthyMinutesBeginTheCountAnew(t *testing.T) {
+func TestTenHealthyMinutesResetTheCount(t *testing.T) {
 	for _, row := range []struct {
 		life  string
 		tries uint64

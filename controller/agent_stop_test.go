@@ -82,7 +82,7 @@ func TestAStopWaitsForTurns(t *testing.T) {
 	}
 }
 
-func TestAnAgentComesBackWithItsSandboxAndItsPast(t *testing.T) {
+func TestAnAgentRestartsWithItsSandboxAndItsConversation(t *testing.T) {
 	withAgent(t, nil, func(t *testing.T, p *player, box, id string) {
 		p.prompt(t, id, "remember this")
 		pass(time.Second)

@@ -119,7 +119,7 @@ func TestAPrunedMarkerIsMadeAgain(t *testing.T) {
 
 // A daemon that died between creating the marker and recording it left a marker without a record. Another engine must not count as the
 // first one then.
-func TestAMarkerThatIsThereIsRemembered(t *testing.T) {
+func TestAnExistingMarkerIsRecorded(t *testing.T) {
 	inBubble(t, func(t *testing.T, p *player) {
 		if err := p.start(1); err != nil { // it dies with its first side effect, which is the marker
 			t.Fatal(err)
@@ -142,7 +142,7 @@ func TestAMarkerThatIsThereIsRemembered(t *testing.T) {
 }
 
 // An engine that does not report its life may have died: neither a restart nor a failure is right.
-func TestAnEngineThatDoesNotTellOfItsLifeBringsNoVerdict(t *testing.T) {
+func TestNoVerdictWhileTheLifeOfTheEngineIsUnknown(t *testing.T) {
 	e := &trickEngine{}
 	withDaemon(t, func(t *testing.T, p *player) {
 		id := p.readyBox(t)

@@ -20,7 +20,7 @@ func (p *player) explainAgent(t *testing.T, id string) *agboxv1.ExplainResponse 
 	return e
 }
 
-func TestAnAgentThatIsAsWantedIsExplainedSo(t *testing.T) {
+func TestExplainOfAConvergedAgent(t *testing.T) {
 	withAgent(t, nil, func(t *testing.T, p *player, box, id string) {
 		e := p.explainAgent(t, id)
 		wantQuiet(t, e)
@@ -63,7 +63,7 @@ func TestExplainOfAWaitingAgent(t *testing.T) {
 		{name: "its policy starts nothing", spec: &agboxv1.AgentSpec{Command: []string{"agent", "die=1"}, RestartPolicy: "never"},
 			state: "FAILED", waiting: "its process has ended, and its restart_policy (never) does not start it again"},
 		{name: "a drain", happens: func(t *testing.T, p *player, _ string) { p.drain(t, drainFor(time.Minute)); pass(time.Second) },
-			state: "STOPPED", waiting: "draining; it comes back afterwards", observed: "the daemon drains"},
+			state: "STOPPED", waiting: "draining; it restarts after the drain", observed: "the daemon drains"},
 		{name: "a turn that its sandbox waits for", happens: func(t *testing.T, p *player, box string) {
 			p.prompt(t, "ada", "hang")
 			pass(time.Second)

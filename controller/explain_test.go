@@ -62,7 +62,7 @@ func lasting(c *controller.Config) {
 	s.IdleTTL, s.CleanupTTL, s.FreezeDuration, s.StoppedGCAfter = time.Hour, 2*time.Hour, 3*time.Hour, 4*time.Hour
 }
 
-func TestASandboxThatIsAsWantedIsExplainedSo(t *testing.T) {
+func TestExplainOfAConvergedSandbox(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		id := p.create(t, &agboxv1.CreateSpec{
 			RequiredServices: []*agboxv1.ServiceSpec{checked(p, "db")}, Ports: []*agboxv1.PortSpec{{ContainerPort: 80}},

@@ -198,7 +198,7 @@ func TestGCSkipsASandboxAcceptedMeanwhile(t *testing.T) {
 }
 
 // A listed item may belong to a sandbox by the time it is removed.
-func TestGarbageIsLookedAtAgainRightBeforeItsRemoval(t *testing.T) {
+func TestGarbageIsInspectedAgainRightBeforeItsRemoval(t *testing.T) {
 	e := &lateLists{}
 	withDaemon(t, func(t *testing.T, p *player) {
 		leftover(t, p, "box-0")

@@ -209,7 +209,7 @@ func TestAConfirmationThatComesTooLateJudgesNothing(t *testing.T) {
 }
 
 // While a confirmation cannot be removed from the record, nothing is decided about its sandbox.
-func TestAConfirmationThatCanNotBeForgottenHoldsTheSandbox(t *testing.T) {
+func TestAConfirmationThatCannotBeRemovedHoldsTheSandbox(t *testing.T) {
 	s := &refusingStore{}
 	s.stuck.Store(true)
 	withDaemon(t, func(t *testing.T, p *player) {
@@ -272,7 +272,7 @@ func TestAConfirmationNamesWhatItGaveUp(t *testing.T) {
 }
 
 // An operator who confirms right after a start need not repeat it: the call waits for both looks.
-func TestAConfirmationWaitsForTheLooks(t *testing.T) {
+func TestAConfirmationWaitsForBothObservations(t *testing.T) {
 	for name, vanish := range map[string]func(*player){
 		"the daemon has just started":  func(p *player) { p.vanish(true) },
 		"the engine was wiped":         func(p *player) { p.engine.Replace() },

@@ -98,7 +98,7 @@ func (s *forgetful) Report(ctx context.Context, id string, r store.Report) error
 }
 
 // A release that is not recorded yet is not repeated: the main process runs, and a source may have been replaced since.
-func TestAPrimaryThatWasReleasedIsNotLookedAtAgain(t *testing.T) {
+func TestAReleasedPrimaryIsNotComparedAgain(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		id := p.mounted(t, "serve")
 		pass(time.Minute)

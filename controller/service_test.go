@@ -71,7 +71,7 @@ func TestADeathOfTheEngineFailsNoCreateAndNoResume(t *testing.T) {
 }
 
 // The output of a probe goes into an event. It may contain the service's environment.
-func TestAProbeDoesNotTellTheServicesSecrets(t *testing.T) {
+func TestAProbeRevealsNoSecretsOfTheService(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		db := checked(p, "db")
 		db.Envs = map[string]string{"PASSWORD": "the probe"}
@@ -86,7 +86,7 @@ func TestAProbeDoesNotTellTheServicesSecrets(t *testing.T) {
 }
 
 // The last lines of a service that fails a create are in its events, without its secrets; the container is gone by then.
-func TestAServiceThatFailsACreateSaysItsLastWords(t *testing.T) {
+func TestTheFailureOfAServiceQuotesItsLastOutput(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		db := checked(p, "db")
 		db.Envs = map[string]string{"PASSWORD": "swordfish"}

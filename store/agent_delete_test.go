@@ -60,8 +60,8 @@ func TestASandboxGoesWithItsAgents(t *testing.T) {
 	must(t, err)
 }
 
-// TestARemovalThatWasCutOffIsBegunAgain: the agent is readable until the last transaction of its removal.
-func TestARemovalThatWasCutOffIsBegunAgain(t *testing.T) {
+// TestAnInterruptedRemovalStartsAgain: the agent is readable until the last transaction of its removal.
+func TestAnInterruptedRemovalStartsAgain(t *testing.T) {
 	s := open(t, testOptions(t))
 	withAgent(t, s, "agent")
 	makeIdle(t, s, "agent")
@@ -141,7 +141,7 @@ func TestRefusalsOfAgents(t *testing.T) {
 	}
 }
 
-func TestAnAgentOfALostDatabaseIsNotMadeAnew(t *testing.T) {
+func TestAnAgentOfALostDatabaseIsNotCreatedAgain(t *testing.T) {
 	s := open(t, testOptions(t))
 	makeReady(t, s, "box")
 	startExec(t, s, "box", "agent.1") // as rebuilt with its sandbox

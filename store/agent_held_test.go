@@ -34,7 +34,7 @@ func withHeld(t *testing.T) *Store {
 	return s
 }
 
-func TestAHeldPromptIsGivenAgainOnRequest(t *testing.T) {
+func TestAHeldPromptIsRedeliveredOnRequest(t *testing.T) {
 	s := withHeld(t)
 	for range 2 {
 		a := agent1(t, s, "agent")

@@ -68,7 +68,7 @@ func TestTheEventAtWhichTheIdleClockBeganStays(t *testing.T) {
 	boxIdle(t, s, "after the turn", since)
 }
 
-func TestThePassOfASandboxIsToldWhenItBecomesIdle(t *testing.T) {
+func TestBecomingIdleEnqueuesTheSandbox(t *testing.T) {
 	s := open(t, testOptions(t))
 	withAgent(t, s, "agent")
 	var boxes, agents []string

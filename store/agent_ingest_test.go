@@ -12,7 +12,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-func TestOutputIsTakenInOnce(t *testing.T) {
+func TestOutputIsIngestedOnce(t *testing.T) {
 	s := open(t, testOptions(t))
 	withAgent(t, s, "agent")
 	makeIdle(t, s, "agent")
@@ -53,7 +53,7 @@ func TestNothingNewMovesOnlyThePosition(t *testing.T) {
 	}
 }
 
-func TestWhatAProcessSaysOfItself(t *testing.T) {
+func TestReportsOfAProcessAboutItself(t *testing.T) {
 	c := newClock()
 	s := open(t, c.options(testOptions(t)))
 	withAgent(t, s, "agent")
@@ -81,7 +81,7 @@ func TestWhatAProcessSaysOfItself(t *testing.T) {
 	}
 }
 
-func TestEventsThatNoProcessCanSay(t *testing.T) {
+func TestEventsThatNoProcessMayReport(t *testing.T) {
 	s := open(t, testOptions(t))
 	withAgent(t, s, "agent")
 	makeIdle(t, s, "agent")

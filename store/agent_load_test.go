@@ -51,8 +51,8 @@ func writesToAgent(s *Store, id string) map[string]error {
 	}
 }
 
-// TestARecordWithoutAStateGetsTheOneThatItsWordsMean: an upgrade must not fail a healthy agent.
-func TestARecordWithoutAStateGetsTheOneThatItsWordsMean(t *testing.T) {
+// TestTheStateOfAnOldRecordIsDerivedFromItsWords: an upgrade must not fail a healthy agent.
+func TestTheStateOfAnOldRecordIsDerivedFromItsWords(t *testing.T) {
 	s := open(t, testOptions(t))
 	want := map[string]agboxv1.AgentState{}
 	for state := agentPending; state <= agentStopped; state++ {

@@ -42,7 +42,7 @@ func TestADamagedRecordOfTheClockIsSetAside(t *testing.T) {
 }
 
 // A request that is due by time is checked by the time of its decision, whatever the clock says at the commit.
-func TestADeadlineIsCheckedByTheTimeThatItWasFoundBy(t *testing.T) {
+func TestADeadlineIsCheckedAgainstTheTimeOfItsPass(t *testing.T) {
 	const ttl = time.Hour
 	for name, row := range map[string]struct {
 		prepare func(s *Store)

@@ -89,7 +89,7 @@ func TestAStopEndsWhatADemotionBegan(t *testing.T) {
 }
 
 // An exec with a damaged record does not keep the sandbox from being stopped.
-func TestADemotionPassesByWhatItCannotRead(t *testing.T) {
+func TestADemotionSkipsUnreadableRecords(t *testing.T) {
 	s := open(t, testOptions(t))
 	makeReady(t, s, "box")
 	startExec(t, s, "box", "exec-1")

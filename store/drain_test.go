@@ -27,7 +27,7 @@ func epoch(t testing.TB, s *Store) uint64 {
 	return n
 }
 
-func TestADrainMarksWhoLivesAndIsCounted(t *testing.T) {
+func TestADrainMarksRunningAgentsAndIsCounted(t *testing.T) {
 	c := newClock()
 	s := open(t, c.options(testOptions(t)))
 	epoch(t, s)
@@ -158,8 +158,8 @@ func TestADetachMarksNoAgent(t *testing.T) {
 	}
 }
 
-// TestAgentsAreToldOfEachPhaseOfADrain: each running or parked agent gets one event per phase, with the mode and the reason.
-func TestAgentsAreToldOfEachPhaseOfADrain(t *testing.T) {
+// TestEachPhaseOfADrainEnqueuesTheAgents: each running or parked agent gets one event per phase, with the mode and the reason.
+func TestEachPhaseOfADrainEnqueuesTheAgents(t *testing.T) {
 	s := open(t, testOptions(t))
 	for _, id := range []string{"idle", "never", "stopped"} {
 		withAgent(t, s, id)
@@ -196,9 +196,9 @@ func TestAgentsAreToldOfEachPhaseOfADrain(t *testing.T) {
 	}
 }
 
-// TestEachPhaseOfADrainHasItsAgentsLookedAt: each phase raises the agents' versions, so that a pass on an older version aborts and the
+// TestEachPhaseOfADrainReconcilesItsAgents: each phase raises the agents' versions, so that a pass on an older version aborts and the
 // hook enqueues the next one.
-func TestEachPhaseOfADrainHasItsAgentsLookedAt(t *testing.T) {
+func TestEachPhaseOfADrainReconcilesItsAgents(t *testing.T) {
 	s := open(t, testOptions(t))
 	withAgent(t, s, "agent")
 	makeIdle(t, s, "agent")

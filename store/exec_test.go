@@ -37,7 +37,7 @@ func TestExecIsRecordedWithNonceAndEvent(t *testing.T) {
 	}
 }
 
-func TestExecNeedsAReadySandboxThatIsWantedToRun(t *testing.T) {
+func TestExecNeedsAReadySandboxWithoutAPendingStop(t *testing.T) {
 	s := open(t, testOptions(t))
 	_, err := s.CreateExec(ctx, execRequest("nobody", "exec-1"))
 	refusedFor(t, err, "SANDBOX_NOT_FOUND", errdefs.ErrNotFound, "sandbox nobody was not found")
@@ -137,7 +137,7 @@ func manyEvents(t *testing.T, s *Store) {
 	}
 }
 
-func TestExecKilledForMemoryLooksOnlyAtThisRun(t *testing.T) {
+func TestExecKilledForMemoryReadsOnlyThisRun(t *testing.T) {
 	c := newClock()
 	s := open(t, c.options(testOptions(t)))
 	makeReady(t, s, "box")

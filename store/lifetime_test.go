@@ -198,7 +198,7 @@ func TestSettingATimeout(t *testing.T) {
 	}
 }
 
-func TestATimeoutIsToldAndTakenToTheNanosecond(t *testing.T) {
+func TestATimeoutKeepsItsNanoseconds(t *testing.T) {
 	c := newClock()
 	s := open(t, c.options(testOptions(t)))
 	makeReady(t, s, "box")

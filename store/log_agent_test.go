@@ -20,8 +20,8 @@ func cutLog(t testing.TB, o Options) {
 	must(t, errors.Join(err, os.Truncate(segments[len(segments)-1], info.Size()-1)))
 }
 
-// TestAnAgentComesBackAsItWas in the middle of a turn, with its queue.
-func TestAnAgentComesBackAsItWas(t *testing.T) {
+// TestAnAgentIsRestoredUnchanged in the middle of a turn, with its queue.
+func TestAnAgentIsRestoredUnchanged(t *testing.T) {
 	s := open(t, testOptions(t))
 	awaitLog(t, s)
 	withAgent(t, s, "agent")

@@ -113,8 +113,8 @@ func TestTheLogHoldsEverything(t *testing.T) {
 
 func (s *Store) update0(fn func(*txn) error) (struct{}, error) { return struct{}{}, s.update(ctx, fn) }
 
-// TestALostFileComesBackWithItsHistory: ended execs, events, deleted sandboxes, reserved IDs and agents.
-func TestALostFileComesBackWithItsHistory(t *testing.T) {
+// TestALostFileIsRestoredWithItsHistory: ended execs, events, deleted sandboxes, reserved IDs and agents.
+func TestALostFileIsRestoredWithItsHistory(t *testing.T) {
 	s := open(t, testOptions(t))
 	awaitLog(t, s)
 	_, err := s.CreateSandbox(ctx, "box", "web", spec(), nil)
@@ -153,8 +153,8 @@ func TestALostFileComesBackWithItsHistory(t *testing.T) {
 	checkDatabase(t, o.Path)
 }
 
-// TestRandomHistoriesComeBack after random requests, with losses, compactions and closes at random moments.
-func TestRandomHistoriesComeBack(t *testing.T) {
+// TestRandomHistoriesAreRestored after random requests, with losses, compactions and closes at random moments.
+func TestRandomHistoriesAreRestored(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		c := newClock()

@@ -53,7 +53,7 @@ func newEvents(t testing.TB, s *Store, id string, n int) []string {
 	return words(allEvents(t, s, id)[n:])
 }
 
-func TestAPauseAndAResumeKeepWhatTheRunHasComeTo(t *testing.T) {
+func TestAPauseAndAResumeKeepTheProgressOfTheRun(t *testing.T) {
 	c := newClock()
 	s := open(t, c.options(testOptions(t)))
 	makePaused(t, s, "box")
@@ -79,7 +79,7 @@ func TestAPauseAndAResumeKeepWhatTheRunHasComeTo(t *testing.T) {
 	survives(t, s)
 }
 
-func TestAPauseThatIsTurnedBackMayHaveFrozenSome(t *testing.T) {
+func TestACancelledPauseMayHaveFrozenSomeContainers(t *testing.T) {
 	s := open(t, testOptions(t))
 	makeReady(t, s, "box")
 	must(t, s.Report(ctx, "box", Report{Generation: 1, Progress: &storev1.Progress{HooksDone: 2, PrimaryStarted: true}}))
@@ -128,7 +128,7 @@ func TestAStopOfAPausedOneStaysPausedUntilItIsDone(t *testing.T) {
 	survives(t, s)
 }
 
-func TestAPassReportsOnlyAPauseThatIsWanted(t *testing.T) {
+func TestAPassReportsOnlyARequestedPause(t *testing.T) {
 	s := open(t, testOptions(t))
 	makeReady(t, s, "box")
 	try := func(generation uint64, ev *agboxv1.SandboxEvent) error {

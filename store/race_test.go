@@ -152,7 +152,7 @@ func TestAResumeAgainstAnExecThatWakes(t *testing.T) {
 }
 
 // The report of a pass that races with a client's resume writes nothing.
-func TestAPassThatFrozeAgainstAResume(t *testing.T) {
+func TestTheReportOfAFreezeAfterAResumeIsDropped(t *testing.T) {
 	report := func(s *Store, id string) error {
 		err := s.Report(ctx, id, Report{
 			Generation: 2, Progress: &storev1.Progress{Frozen: true},

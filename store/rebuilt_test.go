@@ -27,8 +27,8 @@ func wantRebuilt(t *testing.T, name string, c *clock, sb Sandbox, want rebuiltWa
 	}
 }
 
-// TestARebuiltRecordSaysWhatItsLostEventsSaid whatever event follows in the same state, and also when sandbox-state is lost.
-func TestARebuiltRecordSaysWhatItsLostEventsSaid(t *testing.T) {
+// TestARebuiltRecordKeepsTheContentOfItsLostEvents whatever event follows in the same state, and also when sandbox-state is lost.
+func TestARebuiltRecordKeepsTheContentOfItsLostEvents(t *testing.T) {
 	const hour, minute = time.Hour, time.Minute
 	for name, row := range map[string]struct {
 		make  func(t testing.TB, s *Store, id string)

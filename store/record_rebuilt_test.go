@@ -63,7 +63,7 @@ func lost(t *testing.T, c *clock, fill func(s *Store)) *Store {
 	return s
 }
 
-func TestARebuiltSandboxTakesAllRequests(t *testing.T) {
+func TestARebuiltSandboxAcceptsAllRequests(t *testing.T) {
 	c := newClock()
 	s := lost(t, c, func(s *Store) {
 		_, err := s.CreateSandbox(ctx, "box", "web", spec(), nil)

@@ -37,7 +37,7 @@ func makeUnswept(t *testing.T, s *Store, id string) {
 	must(t, s.Report(ctx, id, Report{Generation: 2, Events: []*agboxv1.SandboxEvent{phase(agboxv1.EventType_SANDBOX_DELETED, deleted)}}))
 }
 
-func TestARecoverBringsBackWhatHasContainers(t *testing.T) {
+func TestARecoverRestartsWhatHasContainers(t *testing.T) {
 	s := open(t, testOptions(t))
 	for _, code := range []string{"CONTAINER_DIED", "CONTAINER_OOM", "CONTAINER_MISSING", "NETWORK_MISSING", "SANDBOX_RESUME_FAILED"} {
 		makeFailed(t, s, code, code)

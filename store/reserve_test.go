@@ -85,7 +85,7 @@ func fillUp(path string) error {
 	return nil
 }
 
-func TestACommitIsTriedAgainOnceThereIsRoom(t *testing.T) {
+func TestACommitIsRetriedOnceTheDiskHasSpace(t *testing.T) {
 	for _, reason := range noSpace {
 		o := testOptions(t)
 		refusals, rooms := 0, 0 // how many commits the disk still refuses; how often MakeRoom was called

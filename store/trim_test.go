@@ -208,7 +208,7 @@ func TestTheNewestEndByTheOOMKillerOutlivesATrim(t *testing.T) {
 	wantKilled(t, s, since, true)
 }
 
-func TestAnExecWhoseStartIsGoneHasAnAnchor(t *testing.T) {
+func TestAnExecWhoseStartEventWasDroppedHasAnAnchor(t *testing.T) {
 	s := limited(t, 10)
 	if e := startExec(t, s, "box", "long"); e.Anchor != 4 {
 		t.Fatalf("%d", e.Anchor)

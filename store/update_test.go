@@ -270,7 +270,7 @@ func TestAHostPortIsTakenWithinAGroup(t *testing.T) {
 	}
 }
 
-func TestCleanupTakesOnlyWhatRestsLongEnough(t *testing.T) {
+func TestCleanupDeletesOnlyAfterItsTTL(t *testing.T) {
 	c := newClock()
 	s := open(t, c.options(testOptions(t)))
 	for _, id := range []string{"ready", "stopped", "failed", "stopping"} {

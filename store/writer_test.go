@@ -134,7 +134,7 @@ func TestAContextThatEndsInTheQueueMeansNothingHappened(t *testing.T) {
 	create(t, s, "box")
 }
 
-func TestATakenRequestIsWaitedFor(t *testing.T) {
+func TestTheWriterFinishesARequestThatItReceived(t *testing.T) {
 	o, g := gated(testOptions(t))
 	s := open(t, o)
 	short, cancel := context.WithCancel(ctx)

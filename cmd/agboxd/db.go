@@ -20,7 +20,7 @@ func dbCommand() *cobra.Command {
 	cmd.AddCommand(
 		&cobra.Command{
 			Use: "check [FILE]", Short: "Report every fault of a database; exit with 1 if there is one", Args: usageArgs(cobra.MaximumNArgs(1)),
-			Long: "Look at every page and every record of the database, or of FILE, and print what is damaged, with bucket and key, and which\n" +
+			Long: "Check every page and every record of the database, or of FILE, and print what is damaged, with bucket and key, and which\n" +
 				"invariants of the crash contract the records violate. Nothing is changed. Beside a daemon that runs, check the database in a\n" +
 				"backup; docs/backup.md says how to take it out. agboxd audit also compares the records with the engine and the files.",
 			RunE: checkDatabase,

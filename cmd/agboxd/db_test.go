@@ -55,7 +55,7 @@ func TestDBCompact(t *testing.T) {
 	}
 }
 
-func TestACompactionThatDiesAnywhere(t *testing.T) {
+func TestACompactionSurvivesADeathAtEachStep(t *testing.T) {
 	for _, at := range []string{"check the old", "copy", "check the new", "install"} {
 		t.Run(at, func(t *testing.T) {
 			p := newPlace(t)

@@ -19,7 +19,7 @@ func rehydrateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rehydrate --dry-run", Short: "Show what would be rebuilt if the database were lost", Args: usageArgs(cobra.NoArgs),
 		Long: "Print the records that a start without a database would rebuild: from what each, and what of it had to be guessed.\n" +
-			"Nothing is changed, and the daemon may run; what it writes at that moment may show as missing. A start that finds no usable database rebuilds the records by itself;\n" +
+			"Nothing is changed, and the daemon may run; what it writes at that moment may show as missing. A start that finds no usable database rebuilds the records automatically;\n" +
 			"docs/rehydration.md says how.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !dry {

@@ -252,8 +252,8 @@ func TestRestoreRefusesADamagedDatabase(t *testing.T) {
 
 var errCrash = errors.New("crash")
 
-// TestARestoreThatDiesAnywhere: the old or the new database is in place, and the restore can be repeated.
-func TestARestoreThatDiesAnywhere(t *testing.T) {
+// TestARestoreSurvivesADeathAtEachStep: the old or the new database is in place, and the restore can be repeated.
+func TestARestoreSurvivesADeathAtEachStep(t *testing.T) {
 	for _, at := range []string{"extract", "check", "logs", "keep", "install", "instance"} {
 		t.Run(at, func(t *testing.T) {
 			p := newPlace(t)

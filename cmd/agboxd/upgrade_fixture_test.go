@@ -158,8 +158,8 @@ func TestRecordFilesOlderThanTheLogRefuseNoStart(t *testing.T) {
 	}
 }
 
-// TestALogOfAnEarlierVersionThatHasLostItsEndBringsBackItsAgents: for live sandboxes the engine must be asked.
-func TestALogOfAnEarlierVersionThatHasLostItsEndBringsBackItsAgents(t *testing.T) {
+// TestACutLogOfAnEarlierVersionRestoresItsAgents: for live sandboxes the engine must be asked.
+func TestACutLogOfAnEarlierVersionRestoresItsAgents(t *testing.T) {
 	s, was := fixture(t, "first-log")
 	s.CutLog() // needed if the host has not rebooted since the fixture was made
 	s.Must(os.Remove(s.Database))

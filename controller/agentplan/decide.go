@@ -208,7 +208,7 @@ func bringBack(r Record, w World, now time.Time) Plan {
 	case !ok:
 		return wait("")
 	case w.Draining:
-		return wait("draining; it comes back afterwards")
+		return wait("draining; it restarts after the drain")
 	case !w.SandboxUp:
 		return wait(w.SandboxWaits)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/agbox/agbox/internal/host/clockjump"
 )
 
-func TestAClockIsNeverAwakeSinceATimeToCome(t *testing.T) {
+func TestAwakeSinceIsNeverInTheFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var skew time.Duration
 		begun := time.Now()

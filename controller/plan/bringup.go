@@ -85,12 +85,12 @@ func resume(r Record, w World, pol Policy, now time.Time) Plan {
 	return b.run()
 }
 
-// aClockApart is the largest tolerated difference between adjacent clock readings; a larger one means that the clock was set back.
-const aClockApart = time.Minute
+// maxClockSkew is the largest tolerated difference between adjacent clock readings; a larger one means that the clock was set back.
+const maxClockSkew = time.Minute
 
 // since returns t, or the last jump of the clock if that was later or if t lies in the future.
 func (b *bringUp) since(t time.Time) time.Time {
-	if b.pol.AwakeSince.After(t) || t.Sub(b.now) > aClockApart {
+	if b.pol.AwakeSince.After(t) || t.Sub(b.now) > maxClockSkew {
 		return b.pol.AwakeSince
 	}
 	return t

@@ -247,7 +247,7 @@ func (p *Plan) due(kind string, left time.Duration, pol Policy) bool {
 // Began returns the start of a wait that was recorded as t. While the clock is in doubt, or if t lies in the future, that is the last jump
 // of the clock: a jump shortens no wait, and no wait lasts longer than its length counted from the jump.
 func (pol Policy) Began(t, now time.Time) time.Time {
-	if pol.Hold > 0 && pol.AwakeSince.After(t) || t.Sub(now) > aClockApart {
+	if pol.Hold > 0 && pol.AwakeSince.After(t) || t.Sub(now) > maxClockSkew {
 		return pol.AwakeSince
 	}
 	return t

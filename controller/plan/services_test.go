@@ -551,7 +551,7 @@ func TestDecideRestartPolicyLimitsAndCleanup(t *testing.T) {
 
 // The report of a start may be too late, for instance after an update. The next pass finds the service running; a later death of the host
 // must not count as the service's own failure.
-func TestTheEnginesLifeIsOnRecordWithTheFirstServiceThatIsWell(t *testing.T) {
+func TestTheFirstHealthyServiceRecordsTheLifeOfTheEngine(t *testing.T) {
 	s := served()
 	half(&s, "running", "healthy")
 	s.r.EngineRun, s.r.Progress = nil, nil

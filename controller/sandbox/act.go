@@ -138,7 +138,7 @@ func (p *pass) aside(ctx context.Context, a plan.Aside) error {
 		break
 	}
 	if a.LimitsApplied {
-		return settled(p.report(ctx, plan.Report{LimitsApplied: true}))
+		return ignoreAborted(p.report(ctx, plan.Report{LimitsApplied: true}))
 	}
 	p.scratch.fine(p.rec.ID, a.Service)
 	progress := &storev1.Progress{}
@@ -147,7 +147,7 @@ func (p *pass) aside(ctx context.Context, a plan.Aside) error {
 		progress.Services = map[string]*storev1.ServiceProgress{}
 	}
 	progress.Services[a.Service] = a.Then
-	return settled(p.report(ctx, plan.Report{Events: a.Events, Progress: progress}))
+	return ignoreAborted(p.report(ctx, plan.Report{Events: a.Events, Progress: progress}))
 }
 
 // about names the service in the error; "" is the primary and adds nothing.

@@ -43,7 +43,7 @@ func (r *Reconciler) claim(ctx context.Context, rec plan.Record, sb store.Sandbo
 	// A primary that has ended counts as ended in this life: it is judged by its exit code, and not started because of an earlier death.
 	err = r.report(ctx, rec.ID, sb.Desired.GetGeneration(), plan.Report{Objects: claimed, EngineRun: run}, Timeout(sb, r.o.Settings()))
 	if err != nil {
-		return rec, sb, settled(err) // a newer intent has enqueued the key
+		return rec, sb, ignoreAborted(err) // a newer intent has enqueued the key
 	}
 	r.log.Info("the containers of an older daemon are adopted", "sandbox_id", rec.ID, "container_id", d.ID)
 	return r.reader.Record(ctx, rec.ID)

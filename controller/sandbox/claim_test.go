@@ -10,7 +10,7 @@ import (
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
-func TestTheMountOfItsLogsShowsWhoseAnOldContainerIs(t *testing.T) {
+func TestTheMountOfItsLogsShowsTheOwnerOfAnOldContainer(t *testing.T) {
 	mounts := func(source string) []dockerx.Mount {
 		return []dockerx.Mount{{Source: "/src", Target: "/src"}, {Source: source, Target: execjournal.ContainerLogs}}
 	}

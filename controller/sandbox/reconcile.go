@@ -110,7 +110,7 @@ func (r *Reconciler) carryOut(ctx context.Context, rec plan.Record, sb store.San
 		images: map[string]dockerx.Image{}, made: map[string]string{},
 	}
 	if err := ps.report(ctx, p.Before); err != nil {
-		return queue.Result{}, settled(err) // no step starts for an outdated intent
+		return queue.Result{}, ignoreAborted(err) // no step starts for an outdated intent
 	}
 	err := ps.act(ctx, p.Steps)
 	terminal, failed := errors.AsType[*queue.TerminalError](err)
@@ -120,7 +120,7 @@ func (r *Reconciler) carryOut(ctx context.Context, rec plan.Record, sb store.San
 		return queue.Result{Pending: true}, nil // the end of the background operation adds the key
 	case failed:
 		event := plan.Failed(terminal.Code, message.Of(terminal.Err))
-		if reportErr := settled(ps.report(ctx, plan.Report{Events: []*agboxv1.SandboxEvent{event}})); reportErr != nil {
+		if reportErr := ignoreAborted(ps.report(ctx, plan.Report{Events: []*agboxv1.SandboxEvent{event}})); reportErr != nil {
 			return queue.Result{}, reportErr // the error is not terminal until it is recorded
 		}
 		r.scratch.setStatus(rec.ID, "")
@@ -131,7 +131,7 @@ func (r *Reconciler) carryOut(ctx context.Context, rec plan.Record, sb store.San
 	}
 	r.scratch.fine(rec.ID, "")
 	p.After.Objects = ps.objects(p.After)
-	if err := settled(ps.report(ctx, p.After)); err != nil {
+	if err := ignoreAborted(ps.report(ctx, p.After)); err != nil {
 		return queue.Result{}, err
 	}
 	if len(p.After.Events) > 0 {
@@ -156,8 +156,8 @@ func (r *Reconciler) boundFrozen(events []*agboxv1.SandboxEvent) {
 	}
 }
 
-// settled drops ErrAborted: the commit of the newer intent has already enqueued the key.
-func settled(err error) error { return queue.Ignore(err, errdefs.IsAborted) }
+// ignoreAborted drops ErrAborted: the commit of the newer intent has already enqueued the key.
+func ignoreAborted(err error) error { return queue.Ignore(err, errdefs.IsAborted) }
 
 // report records the result of a pass, for the generation that it worked on. timeout is how long the sandbox may run from now on if the
 // report makes it READY. Errors: ErrAborted if that generation is no longer the newest.

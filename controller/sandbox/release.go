@@ -46,7 +46,7 @@ func (p *pass) turnDown(ctx context.Context, id string) error {
 	if p.progress.GetPrimaryStarted() {
 		progress := proto.CloneOf(p.progress)
 		progress.PrimaryStarted = false
-		if err := settled(p.report(ctx, plan.Report{Progress: progress})); err != nil {
+		if err := ignoreAborted(p.report(ctx, plan.Report{Progress: progress})); err != nil {
 			return err
 		}
 	}

@@ -45,7 +45,7 @@ func (d *daemon) idle(ctx context.Context, boxes []string, w io.Writer) (broken 
 		}
 		slowest = max(slowest, took)
 	}
-	fmt.Fprintf(w, "restart with %d agents until all have been looked at, slowest of %d (promised: below %s)\t%s\n",
+	fmt.Fprintf(w, "restart with %d agents until all are observed, slowest of %d (promised: below %s)\t%s\n",
 		restartAgents, restartRounds, mostRestart, slowest.Round(time.Millisecond))
 	return []error{
 		below(fmt.Sprintf("CPU time of %d idle agents in %s", idleAgents, idleWatch), used, mostIdle),

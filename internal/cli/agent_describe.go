@@ -99,7 +99,7 @@ func (a *app) describeAgentFacts(one *agboxv1.AgentHandle, sandboxes map[string]
 	a.factIf("Status", oneLine(one.GetStatusMessage()))
 	a.factIf("Attention", textIf(one.GetNeedsAttention(),
 		fmt.Sprintf("it is not started again automatically; \"agbox agent start %s\" starts it", agentName(one))))
-	a.factIf("Parked", textIf(one.GetParked(), "it comes back by itself"))
+	a.factIf("Parked", textIf(one.GetParked(), "it restarts automatically"))
 	a.factIf("Work", given("", one.GetSaved(), " when it was ended"))
 	a.factIf("Prompt", oneLine(one.GetPromptId()))
 	a.fact("Queue", prompts(int(one.GetQueuedPrompts())))

@@ -32,8 +32,8 @@ func TestAgentRow(t *testing.T) {
 		"bot|FAILED|work|6 (5 tries)|1m|needs attention; exit code 3; 1 prompt queued": func(h *agboxv1.AgentHandle) {
 			h.State, h.Activity, h.NeedsAttention, h.StatusMessage, h.Attempts, h.Incarnation, h.QueuedPrompts = agentFailed, "", true, "exit code 3", 5, 7, 1
 		},
-		"bot|STOPPED|work|0|1m|comes back; work saved": func(h *agboxv1.AgentHandle) { h.State, h.Activity, h.Parked, h.Saved = agentStopped, "", true, "saved" },
-		"bot|IDLE|(deleted)|0|1m|deleting":             func(h *agboxv1.AgentHandle) { h.SandboxId, h.DesiredState = "gone", "deleted" },
+		"bot|STOPPED|work|0|1m|restarts automatically; work saved": func(h *agboxv1.AgentHandle) { h.State, h.Activity, h.Parked, h.Saved = agentStopped, "", true, "saved" },
+		"bot|IDLE|(deleted)|0|1m|deleting":                         func(h *agboxv1.AgentHandle) { h.SandboxId, h.DesiredState = "gone", "deleted" },
 		"bot|STOPPED|(deleted)|0|1m|waits for sandbox work; its sandbox is DELETED": func(h *agboxv1.AgentHandle) {
 			h.SandboxId, h.State, h.Activity, h.Parked, h.MovesTo, h.StatusMessage = "gone", agentStopped, "", true, "work", "its sandbox is DELETED"
 		},

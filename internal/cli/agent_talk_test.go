@@ -91,7 +91,7 @@ func TestTalkShowsBothSides(t *testing.T) {
 	}
 }
 
-func TestTurnIsThatOfItsPromptAlone(t *testing.T) {
+func TestATurnBelongsToItsPromptAlone(t *testing.T) {
 	var out bytes.Buffer
 	turn := &turn{talk: newTalk(&out, &out), prompt: "mine"}
 	all := []*agboxv1.AgentEvent{
@@ -112,7 +112,7 @@ func TestTurnIsThatOfItsPromptAlone(t *testing.T) {
 	}
 }
 
-func TestATurnWhosePromptIsGivenAgainGoesOn(t *testing.T) {
+func TestATurnContinuesAfterItsPromptWasRedelivered(t *testing.T) {
 	var out, side bytes.Buffer
 	turn := &turn{talk: newTalk(&out, &side), prompt: "mine"}
 	cut := result("mine", "interrupted", "")
@@ -136,7 +136,7 @@ func TestATurnWhosePromptIsGivenAgainGoesOn(t *testing.T) {
 	}
 }
 
-func TestTurnsThatAreOverByTheirTransitions(t *testing.T) {
+func TestTransitionsEndTurns(t *testing.T) {
 	const busy, idle = agboxv1.AgentState_AGENT_STATE_BUSY, agboxv1.AgentState_AGENT_STATE_IDLE
 	given := func(id string) *agboxv1.AgentTransition {
 		return &agboxv1.AgentTransition{From: idle, To: busy, PromptId: id}

@@ -197,7 +197,7 @@ func agentTrouble(one *agboxv1.AgentHandle) string {
 	case one.GetDesiredState() == wantStopped && up:
 		parts = append(parts, "stopping")
 	case one.GetParked() && down: // it starts after a drain, with its sandbox or on request; its status says what it waits for
-		parts = append(parts, textIf(one.GetStatusMessage() == "", "comes back"), given("work ", one.GetSaved(), ""))
+		parts = append(parts, textIf(one.GetStatusMessage() == "", "restarts automatically"), given("work ", one.GetSaved(), ""))
 	}
 	if text := one.GetStatusMessage(); !slices.Contains(parts, text) {
 		parts = append(parts, text)

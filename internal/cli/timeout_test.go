@@ -85,7 +85,7 @@ func TestLifetimeOfASandboxInWords(t *testing.T) {
 	}
 }
 
-func TestDeadlineThatComesNearerIsNoNews(t *testing.T) {
+func TestAnApproachingDeadlineIsNoChange(t *testing.T) {
 	sb := &agboxv1.SandboxHandle{SandboxId: "abcd", DeadlineAt: timestamppb.New(time.Now().Add(time.Hour))}
 	row := full.row(sb)
 	later := full.row(sb)

@@ -199,8 +199,8 @@ func (s *site) listing() string {
 	return b.String()
 }
 
-// TestADatabaseCutAnywhereComesBack: a hundred times, each time from the log written by the previous start.
-func TestADatabaseCutAnywhereComesBack(t *testing.T) {
+// TestADatabaseCutAnywhereIsRestored: a hundred times, each time from the log written by the previous start.
+func TestADatabaseCutAnywhereIsRestored(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	before := s.Live()

@@ -123,8 +123,8 @@ func (s *site) wantRebuilt(what any, records *store.Store, before recoverytest.P
 	}
 }
 
-// TestTheUUIDComesBackWithTheLog: the UUID identifies this daemon's objects in the engine.
-func TestTheUUIDComesBackWithTheLog(t *testing.T) {
+// TestTheUUIDIsRestoredFromTheLog: the UUID identifies this daemon's objects in the engine.
+func TestTheUUIDIsRestoredFromTheLog(t *testing.T) {
 	s := newSite(t)
 	s.Live()
 	former, err := os.ReadFile(s.Instance())

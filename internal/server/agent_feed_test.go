@@ -122,8 +122,8 @@ func TestAFeedShowsAllAgentsAndThenTheirChanges(t *testing.T) {
 	})
 }
 
-// TestAFeedGoesOnBehindItsCursors: no result is lost or sent twice, whatever happened in between.
-func TestAFeedGoesOnBehindItsCursors(t *testing.T) {
+// TestAFeedContinuesAfterItsCursors: no result is lost or sent twice, whatever happened in between.
+func TestAFeedContinuesAfterItsCursors(t *testing.T) {
 	f := newAgents(t)
 	for _, id := range []string{"agent-1", "agent-2", "removed"} {
 		_, err := f.createAgent(id, "")

@@ -28,7 +28,7 @@ func (f *fixture) wantPlace(id, sandbox, movesTo string) {
 	}
 }
 
-func TestMoveAgentIsRecordedAndTakenBack(t *testing.T) {
+func TestMoveAgentIsRecordedAndWithdrawn(t *testing.T) {
 	f := newAgents(t)
 	f.newNamed("other", "lab")
 	_, err := f.createAgent("agent-1", "bot")

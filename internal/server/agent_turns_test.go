@@ -33,7 +33,7 @@ func TestALongConversationComesInPages(t *testing.T) {
 	}
 }
 
-func TestTheNewestTurnComesHoweverLong(t *testing.T) {
+func TestTheNewestTurnIsReturnedWhateverItsLength(t *testing.T) {
 	huge := []conversation.Turn{{Sequence: 1}, {Sequence: 2, Content: strings.Repeat("x", 2*turnBytes)}}
 	page, more := selectTurns(huge, &agboxv1.GetAgentConversationRequest{})
 	if len(page) != 1 || page[0].Sequence != 2 || !more {

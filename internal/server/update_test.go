@@ -208,7 +208,7 @@ func TestCreateStoresTheNormalizedSpecAndItsTools(t *testing.T) {
 	refused(t, err, codes.AlreadyExists, "SANDBOX_PORT_ALREADY_IN_USE", "host port 8080/tcp is already published by sandbox abcd; choose another host port or delete that sandbox", map[string]string{"sandbox_id": "other", "field": "ports[0].host_port"})
 }
 
-func TestHandleShowsWhatTheRunHasComeTo(t *testing.T) {
+func TestHandleShowsTheProgressOfTheRun(t *testing.T) {
 	f := newFixture(t, func(d *server.Deps) {
 		d.Ports = func(id string) []*agboxv1.PublishedPort {
 			return []*agboxv1.PublishedPort{{ContainerPort: 80, HostPort: 31000, Protocol: "tcp", ServiceName: id}}

@@ -14,7 +14,7 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-func TestInboxThatComesLate(t *testing.T) {
+func TestInboxIsCreatedAfterTheStart(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	dir := filepath.Join(b.paths.Ctl, execjournal.ExecDir)

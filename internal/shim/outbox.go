@@ -102,7 +102,7 @@ func appendOutbox(out, id string, line []byte) error {
 	case errors.Is(err, unix.EACCES):
 		return errShut
 	case errors.Is(err, unix.ENXIO):
-		return fmt.Errorf("open %s: nobody reads it any more", path)
+		return fmt.Errorf("open %s: the daemon does not read it any more", path)
 	case err != nil:
 		return fmt.Errorf("open %s: %w", path, err)
 	}

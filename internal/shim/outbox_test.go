@@ -33,8 +33,8 @@ func TestAnOutboxEndsAtItsLimit(t *testing.T) {
 	}
 }
 
-// TestAQuotaThatIsUsedUpClosesOutboxes: those of running agents, and of agents started later.
-func TestAQuotaThatIsUsedUpClosesOutboxes(t *testing.T) {
+// TestAnExhaustedQuotaClosesOutboxes: those of running agents, and of agents started later.
+func TestAnExhaustedQuotaClosesOutboxes(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()
 	must(t, err)
@@ -57,8 +57,8 @@ func TestAQuotaThatIsUsedUpClosesOutboxes(t *testing.T) {
 	}
 }
 
-// TestTheLastWordsAreRead: data in the FIFO when the command exits, or when the last process that outlives it exits, is stored in the file.
-func TestTheLastWordsAreRead(t *testing.T) {
+// TestTheLastDataInTheOutboxIsStored: data in the FIFO when the command exits, or when the last process that outlives it exits, is stored in the file.
+func TestTheLastDataInTheOutboxIsStored(t *testing.T) {
 	t.Parallel()
 	b := newBox(t).boot()
 	for _, script := range []string{

@@ -8,8 +8,8 @@ import (
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
-// TestAQuotaThatIsUsedUpDropsOutput: that of running commands, and of commands started later; an agent's output is kept.
-func TestAQuotaThatIsUsedUpDropsOutput(t *testing.T) {
+// TestAnExhaustedQuotaDropsOutput: that of running commands, and of commands started later; an agent's output is kept.
+func TestAnExhaustedQuotaDropsOutput(t *testing.T) {
 	t.Parallel()
 	b := newBox(t).boot()
 	wait := "echo before; while ! test -e " + b.paths.Ctl + "/go; do sleep 0.02; done; echo after; exit 3"

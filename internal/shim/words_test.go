@@ -82,7 +82,7 @@ func TestWordsOfManyProgramsDoNotMix(t *testing.T) {
 	}
 }
 
-func TestOutboxTakesTheOnlyPlace(t *testing.T) {
+func TestOutboxReplacesWhateverHasItsName(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	dir := filepath.Join(b.paths.Out, execjournal.AgentsDir)

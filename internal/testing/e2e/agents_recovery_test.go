@@ -94,8 +94,8 @@ func TestEachRowOfTheRecoveryTable(t *testing.T) {
 	s.remove(s.box)
 }
 
-// TestAttemptsThatAKilledDaemonCountedAreCountedOn: five in a row, whoever counts them.
-func TestAttemptsThatAKilledDaemonCountedAreCountedOn(t *testing.T) {
+// TestAttemptsContinueFromTheCountOfAKilledDaemon: five in a row, whoever counts them.
+func TestAttemptsContinueFromTheCountOfAKilledDaemon(t *testing.T) {
 	c := patient(t)
 	c.hire("doomed", "native", "native", func(spec *agboxv1.AgentSpec) { spec.Command = []string{"sh", "-c", "exit 7"} })
 	for n := range uint64(4) {

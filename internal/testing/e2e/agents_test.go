@@ -129,7 +129,7 @@ func TestABusyAgentStaysBusyWhenTheDaemonIsKilled(t *testing.T) {
 	}
 }
 
-func TestATurnThatIsCutOffIsGivenOnceMore(t *testing.T) {
+func TestATurnThatWasCutOffIsRedelivered(t *testing.T) {
 	c := patient(t)
 	c.hireAll()
 	for _, f := range formats {
@@ -170,7 +170,7 @@ func (c *crew) wantInterrupted(id string) {
 	}
 }
 
-func TestAPromptThatIsRepeatedIsGivenOnce(t *testing.T) {
+func TestARepeatedPromptIsDeliveredOnce(t *testing.T) {
 	c := patient(t)
 	c.hireAll()
 	for _, f := range formats {

@@ -8,8 +8,8 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// TestTheReasonSaysWhatAnAgentSaidLast: real processes, also one that the shim gives up.
-func TestTheReasonSaysWhatAnAgentSaidLast(t *testing.T) {
+// TestTheReasonQuotesTheLastOutputOfAnAgent: real processes, also one that the shim gives up.
+func TestTheReasonQuotesTheLastOutputOfAnAgent(t *testing.T) {
 	c := patient(t)
 	for id, x := range map[string]struct{ format, script, want string }{
 		"keyless": {"native", `echo loading; echo "Error: $KEY is no key" >&2; exit 3`, "its process ended with code 3 before it was ready: Error: [redacted] is no key"},

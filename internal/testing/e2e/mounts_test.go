@@ -19,7 +19,7 @@ import (
 )
 
 // A home directory may be mounted; agboxd's own directories below it stay covered, also after restarts of daemon and sandbox.
-func TestAgboxsOwnIsCoveredInAMountThatHoldsIt(t *testing.T) {
+func TestAgboxsOwnPathsAreCoveredInAMountThatContainsThem(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "", "")
 	if err := os.Chmod(d.home, 0o777|os.ModeSticky); err != nil {

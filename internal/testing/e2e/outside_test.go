@@ -46,7 +46,7 @@ func TestAResyncFindsDeathsWithoutEvents(t *testing.T) {
 }
 
 // A reboot: all processes are gone, XDG_RUNTIME_DIR with them, and the kernel has another boot ID.
-func TestAHostRebootBringsBackWhatRan(t *testing.T) {
+func TestAHostRebootRestartsWhatRan(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("showing the daemon another boot ID needs root")
 	}

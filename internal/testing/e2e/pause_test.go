@@ -15,7 +15,7 @@ import (
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
-func TestAPausedSandboxHoldsStillAndGoesOn(t *testing.T) {
+func TestAPausedSandboxStandsStillAndContinues(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "", "[runtime]\nresync_interval = \"1s\"\n")
 	db := web("db", 0)

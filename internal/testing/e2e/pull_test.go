@@ -74,7 +74,7 @@ func (d *daemon) createImage(ref, policy string) string {
 	return d.create(&agboxv1.CreateSpec{Image: ref, PullPolicy: policy})
 }
 
-func TestFiveCreatesPullAnImageOnceAndTellOfItsProgress(t *testing.T) {
+func TestFiveCreatesPullAnImageOnceAndReportItsProgress(t *testing.T) {
 	t.Parallel()
 	r := newRegistry(t, 6<<20)
 	r.Rate = 4 << 20

@@ -101,7 +101,7 @@ func TestDockerStopOfAMainProcessIsAStop(t *testing.T) {
 }
 
 // A sandbox whose memory was used up is started again: its files are there, and its execs have their true ends.
-func TestAFailureForWantOfMemoryIsBroughtBack(t *testing.T) {
+func TestASandboxThatFailedOutOfMemoryIsRecovered(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "", "")
 	id := d.create(&agboxv1.CreateSpec{

@@ -17,8 +17,8 @@ import (
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
-// TestALostDatabaseComesBackFromItsLog: every record, event and ended exec is as it was.
-func TestALostDatabaseComesBackFromItsLog(t *testing.T) {
+// TestALostDatabaseIsRestoredFromItsLog: every record, event and ended exec is as it was.
+func TestALostDatabaseIsRestoredFromItsLog(t *testing.T) {
 	t.Parallel()
 	v, other := newVillage(t), newDaemon(t, "", "")
 	neighbour := other.create(nil)
@@ -124,7 +124,7 @@ func (v *village) wantDeadline(in time.Duration) {
 }
 
 // A database that is cut anywhere is kept as it is, and what was in it comes back.
-func TestACutDatabaseIsKeptAndComesBack(t *testing.T) {
+func TestACutDatabaseIsKeptAndRestored(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "", "")
 	id, other := d.named("one", &agboxv1.CreateSpec{Timeout: durationpb.New(time.Hour)}), d.named("two", &agboxv1.CreateSpec{})

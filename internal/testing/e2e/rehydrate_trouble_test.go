@@ -173,7 +173,7 @@ func TestAFullDiskDelaysARebuild(t *testing.T) {
 
 // The end of the engine fails no sandbox, also not when the database went with it, or its log too. Without the log, who was still able to
 // heed the TERM of the next engine looks like one that was stopped: it is not run, and nothing of it is lost.
-func TestWhatTheEnginesDeathEndedIsNoFailureAfterARebuild(t *testing.T) {
+func TestContainersEndedByTheEnginesDeathAreNoFailureAfterARebuild(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)
 	d := newDaemon(t, e.Host(), "")

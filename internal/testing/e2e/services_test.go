@@ -117,7 +117,7 @@ func TestAServiceThatNeverGetsHealthyFailsTheCreateInTime(t *testing.T) {
 }
 
 // A service that ends fails the create with its exit code and its last words, although its container is removed.
-func TestAServiceThatExitsFailsTheCreateWithItsLastWords(t *testing.T) {
+func TestAServiceThatExitsFailsTheCreateWithItsLastOutput(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "", "")
 	db := &agboxv1.ServiceSpec{
@@ -197,7 +197,7 @@ func TestTheOutputOfAServiceIsReadableWhileItRunsAndAfterwards(t *testing.T) {
 	}
 }
 
-func TestAServiceThatDiesAfterReadyIsToldOnceAndComesBackByItsPolicy(t *testing.T) {
+func TestAServiceThatDiesAfterReadyIsReportedOnceAndRestartedByItsPolicy(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "", "[runtime]\nresync_interval = \"1s\"\n")
 	db, mq := web("db", 0), web("mq", 0)

@@ -172,7 +172,7 @@ var metricNames = []string{
 	"workqueue_retries_total", "go_goroutines", "process_resident_memory_bytes",
 }
 
-func TestMetricsAndReadinessTellOfTheEngine(t *testing.T) {
+func TestMetricsAndReadinessShowTheEngine(t *testing.T) {
 	t.Parallel()
 	d := prepared(t, must(os.MkdirTemp("", "agbox-e2e-"))(t))
 	sock := filepath.Join(d.home, "d.sock")

@@ -83,7 +83,7 @@ func TestCommandsRunAsAgboxInEveryImage(t *testing.T) {
 
 // The user, the owner of copies and the owner of directories that the engine makes for mounts are the same, and stay so across a resume,
 // also when the configuration has changed meanwhile.
-func TestAgboxThatWasMadeStays(t *testing.T) {
+func TestTheUserAgboxStaysTheSame(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "", "[runtime]\nhost_uid = 1234\nhost_gid = 1235\n")
 	src := t.TempDir()

@@ -116,7 +116,7 @@ func TestEmptyListsDestroyNothing(t *testing.T) {
 }
 
 // An engine that denies a container for long enough gets its verdict. Nothing is destroyed for it.
-func TestAVerdictThatALaterLookContradictsIsWithdrawn(t *testing.T) {
+func TestAVerdictThatALaterObservationContradictsIsWithdrawn(t *testing.T) {
 	t.Parallel()
 	l := newLiar(t)
 	d := newDaemon(t, l.host, "[runtime]\nresync_interval = \"1s\"\n")
@@ -203,7 +203,7 @@ func TestSandboxesThatVanishTogetherWaitForAnOperator(t *testing.T) {
 }
 
 // An operator who confirms right after the start gets the same answer: the call waits for both looks.
-func TestAConfirmationRightAfterTheStartWaitsForTheLooks(t *testing.T) {
+func TestAConfirmationRightAfterTheStartWaitsForBothObservations(t *testing.T) {
 	t.Parallel()
 	d := prepared(t, must(os.MkdirTemp("", "agbox-e2e-"))(t))
 	d.start()

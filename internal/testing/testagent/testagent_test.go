@@ -81,7 +81,7 @@ func (p *process) turn(text string) (said, outcome string) {
 	return said, "it ended"
 }
 
-func TestItAnswersFromWhatItWasTold(t *testing.T) {
+func TestItAnswersFromItsPrompt(t *testing.T) {
 	for _, format := range dialect.Formats() {
 		t.Run(format, func(t *testing.T) {
 			sessions := t.TempDir()
@@ -105,7 +105,7 @@ func TestItAnswersFromWhatItWasTold(t *testing.T) {
 	}
 }
 
-func TestItTakesThePastFromTheContext(t *testing.T) {
+func TestItReadsThePastFromTheContext(t *testing.T) {
 	turns := []conversation.Turn{{Role: "user", Content: "remember a plum"}, {Role: "assistant", Content: "noted a plum"}}
 	past := conversation.Context(turns, "half done", nil, "")
 	said, _ := start(t, dialect.Native, "", "").turn(conversation.WithContext(past, "what did I say?"))

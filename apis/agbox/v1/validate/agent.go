@@ -26,7 +26,7 @@ const (
 var setByDaemon = []string{"AGBOX_AGENT_ID", "AGBOX_EXEC_ID"}
 
 // Agent checks the spec of an agent; spec is not changed. Whether its sandbox is there is the daemon's to check. A spec
-// beyond MaxSpecBytes is not looked at further.
+// beyond MaxSpecBytes is not checked further.
 func Agent(spec *agboxv1.AgentSpec) (errs Errors) {
 	if size := proto.Size(spec); size > MaxSpecBytes {
 		errs.add("spec", "is %d bytes; the limit is %d", size, MaxSpecBytes)

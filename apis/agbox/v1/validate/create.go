@@ -18,7 +18,7 @@ import (
 const MaxSpecBytes = 1 << 20
 
 // Create checks the final spec of a sandbox, after all merging, as Normalize would make it; spec is not changed. A
-// spec beyond MaxSpecBytes is not looked at further.
+// spec beyond MaxSpecBytes is not checked further.
 func Create(spec *agboxv1.CreateSpec) (errs Errors) {
 	if size := proto.Size(spec); size > MaxSpecBytes {
 		errs.add("create_spec", "is %d bytes; the limit is %d", size, MaxSpecBytes)
