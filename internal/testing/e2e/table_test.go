@@ -19,6 +19,28 @@ func TestTheCrashContractNamesTestsThatExist(t *testing.T) {
 	namesTestsThatExist(t, "docs/crash-contract.md", 40)
 }
 
+// TestTheWalkNamesFilesAndFunctionsThatExist keeps ARCHITECTURE.md true: each .go file that it names exists, and has the function named with it.
+func TestTheWalkNamesFilesAndFunctionsThatExist(t *testing.T) {
+	const root = "../../.."
+	page, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile("(?:`(\\w+)`\\s+in\\s+)?`([a-z0-9_/]+\\.go)`").FindAllStringSubmatch(string(page), -1)
+	if len(names) < 15 {
+		t.Fatalf("it names %d files", len(names))
+	}
+	for _, n := range names {
+		text, err := os.ReadFile(filepath.Join(root, n[2]))
+		if err != nil {
+			t.Error(err)
+		}
+		if n[1] != "" && !regexp.MustCompile(`(?m)^func (\(.*?\) )?`+n[1]+`[(\[]`).Match(text) {
+			t.Errorf("%s has no function %s", n[2], n[1])
+		}
+	}
+}
+
 // namesTestsThatExist fails for each test that a page names and that does not exist, and for a page with fewer than atLeast names.
 func namesTestsThatExist(t *testing.T, page string, atLeast int) {
 	t.Helper()
