@@ -8,6 +8,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/agent/dialect"
+	"github.com/agbox/agbox/internal/execid"
 )
 
 func (p *player) namedBox(t *testing.T, id, name string) {
@@ -32,7 +33,7 @@ func (p *player) wantMoved(t *testing.T, id, box, heard string) {
 	p.prompt(t, id, "what was it")
 	pass(time.Second)
 	p.wantGiven(t, "what was it", 1)
-	first := p.shim.said.first(p.agent(t, id).ExecID(p.agent(t, id).Status.GetIncarnation()))
+	first := p.shim.said.first(execid.ForAgent(id, p.agent(t, id).Status.GetIncarnation()))
 	if !strings.Contains(first.text, "<agbox-context>") || !strings.Contains(first.text, heard) {
 		t.Errorf("it was told %q", first.text)
 	}

@@ -46,9 +46,6 @@ const (
 	maxTransitions = 1000
 )
 
-// ExecID returns the ID of the exec of the given incarnation. Clients cannot choose such an ID.
-func (a Agent) ExecID(incarnation uint64) string { return execid.ForAgent(a.ID, incarnation) }
-
 func (a *Agent) copied() Agent {
 	c := *a
 	c.Spec, c.Desired, c.Status = proto.CloneOf(a.Spec), proto.CloneOf(a.Desired), proto.CloneOf(a.Status) // nil stays nil

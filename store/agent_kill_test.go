@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/execid"
 )
 
 func init() { children["agents"] = transitUntilKilled }
@@ -97,7 +98,7 @@ func workOn(s *Store, a Agent) error {
 
 func endIn(s *Store, a Agent, tr agboxv1.AgentTrigger) error {
 	n := a.Status.GetIncarnation()
-	if err := s.EndExec(ctx, a.ExecID(n), finished()); err != nil {
+	if err := s.EndExec(ctx, execid.ForAgent(a.ID, n), finished()); err != nil {
 		return err
 	}
 	_, err := s.TransitionAgent(ctx, a.ID, Transition{Incarnation: n, Trigger: tr, Parked: tr == parked})

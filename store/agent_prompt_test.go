@@ -8,6 +8,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/execid"
 )
 
 func queuedIDs(t testing.TB, s *Store) (ids []string) {
@@ -179,7 +180,7 @@ func TestTheExecOfAnIncarnationIsAnExecLikeOthers(t *testing.T) {
 	s := open(t, testOptions(t))
 	withAgent(t, s, "agent")
 	a := spawn(t, s, "agent")
-	e, err := s.Exec(ctx, a.ExecID(1))
+	e, err := s.Exec(ctx, execid.ForAgent(a.ID, 1))
 	if err != nil || e.SandboxID != "box" || e.Request.GetExecId() != "agent.1" || e.Desired.GetNonce() == "" {
 		t.Fatalf("%+v, %v", e, err)
 	}

@@ -395,7 +395,7 @@ func (d *daemon) run(ctx context.Context, hangups <-chan os.Signal) error {
 		d.log.Info("agboxd serves TLS", "listen", d.tcp.Addr().String())
 		wg.Go(func() { served <- d.api.Serve(d.tcp) })
 	}
-	d.notifySystemd("READY=1")
+	d.notifySystemd(sdnotify.Ready)
 	d.log.Info("agboxd serves", "version", version, "socket", d.socket.Addr().String(), "instance", d.store.InstanceID())
 
 	var err error
@@ -408,7 +408,7 @@ func (d *daemon) run(ctx context.Context, hangups <-chan os.Signal) error {
 	case err = <-served:
 		err = fmt.Errorf("serve: %w", err)
 	}
-	d.notifySystemd("STOPPING=1")
+	d.notifySystemd(sdnotify.Stopping)
 	d.shutdownAPI()
 	stopLoops()
 	d.channels.Close()

@@ -130,7 +130,7 @@ func retrying(err error) string { return "retrying: " + message.Of(err) }
 // recordOf returns the part of an agent's record that decisions depend on.
 func recordOf(a store.Agent, at clock.Reading) agentplan.Record {
 	return agentplan.Record{
-		Run: a.Desired.GetRun(), State: a.Status.GetState(), Incarnation: a.Status.GetIncarnation(),
+		Run: a.Desired.GetRun(), State: a.Status.GetState(),
 		Attempts: a.Status.GetAttempts(), LastStart: at.Began(clock.FromNanos(a.Status.GetLastStartAt())),
 		ReadyAt: clock.FromNanos(a.Status.GetReadyAt()), ChangedAt: clock.FromNanos(a.Status.GetStateChangedAt()),
 		NeedsAttention: a.Status.GetNeedsAttention(), Parked: a.Status.GetParked(),

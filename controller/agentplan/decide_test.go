@@ -37,14 +37,14 @@ type scene struct {
 func at(state agboxv1.AgentState) scene {
 	s := scene{
 		r: Record{
-			Run: run, State: state, Incarnation: 1, Attempts: 1, LastStart: now.Add(-20 * time.Second),
+			Run: run, State: state, Attempts: 1, LastStart: now.Add(-20 * time.Second),
 			ReadyAt: now.Add(-10 * time.Second), ChangedAt: now.Add(-10 * time.Second), StartTimeout: time.Minute,
 		},
 		w: World{SandboxUp: true, Process: Alive, SandboxWaits: "its sandbox is STOPPED"},
 	}
 	switch state {
 	case pendingState:
-		s.r.Incarnation, s.r.Attempts, s.r.LastStart, s.r.ReadyAt, s.w.Process = 0, 0, time.Time{}, time.Time{}, NoProcess
+		s.r.Attempts, s.r.LastStart, s.r.ReadyAt, s.w.Process = 0, time.Time{}, time.Time{}, NoProcess
 	case startingState:
 		s.r.ReadyAt, s.r.ChangedAt = time.Time{}, s.r.LastStart
 	case stoppedState, failedState:

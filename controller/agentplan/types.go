@@ -14,8 +14,6 @@ import (
 type Record struct {
 	Run   storev1.AgentRun
 	State agboxv1.AgentState
-	// Incarnation is the number of the newest process; 0: there was none.
-	Incarnation uint64
 	// Attempts is the number of failed starts in a row. LastStart is the time of the newest start: not in the future, and after a jump of
 	// the clock the time of the jump.
 	Attempts  uint32

@@ -10,15 +10,6 @@ import (
 	"github.com/agbox/agbox/internal/execphase"
 )
 
-// Hooks is the number of all hooks.
-func (w Wanted) Hooks() int {
-	n := 0
-	for _, s := range w.Services {
-		n += s.Hooks
-	}
-	return n
-}
-
 // hookRecheck is the requeue delay after a hook's start or cancel if its journal does not change.
 const hookRecheck = 5 * time.Second
 

@@ -13,6 +13,7 @@ import (
 	"github.com/agbox/agbox/apis/enum"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/internal/host/naming"
 	"github.com/agbox/agbox/store"
 )
@@ -156,7 +157,7 @@ func (s *stage) spawn(db *store.Store, id string) {
 	s.Helper()
 	s.accept(db, id)
 	a := must(db.Agent(context.Background(), id))(s)
-	env := map[string]string{"AGBOX_AGENT_ID": id, "AGBOX_EXEC_ID": a.ExecID(1), "AGBOX_INCARNATION": "1"}
+	env := map[string]string{"AGBOX_AGENT_ID": id, "AGBOX_EXEC_ID": execid.ForAgent(a.ID, 1), "AGBOX_INCARNATION": "1"}
 	must(db.TransitionAgent(context.Background(), id, store.Transition{
 		Incarnation: 1, Trigger: agboxv1.AgentTrigger_AGENT_TRIGGER_SPAWN, Attempts: 1, Rung: untouched,
 		Spawn: &agboxv1.CreateExecRequest{Command: a.Spec.GetCommand(), EnvOverrides: env},
