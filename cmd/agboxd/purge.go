@@ -19,7 +19,10 @@ import (
 	"github.com/agbox/agbox/config"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/backup"
+	"github.com/agbox/agbox/internal/host/disk"
+	"github.com/agbox/agbox/internal/host/mountpolicy"
 	"github.com/agbox/agbox/internal/host/naming"
+	"github.com/agbox/agbox/internal/recovery"
 	"github.com/agbox/agbox/store"
 )
 
@@ -151,7 +154,7 @@ func (p *purge) look(ctx context.Context) error {
 		return err
 	}
 	p.begun = err == nil
-	instance, _, err := readInstance(p.paths)
+	instance, _, err := (recovery.Site{DataDir: p.paths.DataDir}).Instance()
 	if err != nil {
 		return err
 	}
@@ -186,7 +189,7 @@ func (p *purge) look(ctx context.Context) error {
 
 // readInventory reads a closed database, in a child process first: a damaged one can fault. A missing one is empty. Errors: ErrDataLoss.
 func readInventory(ctx context.Context, database string) (store.Inventory, error) {
-	if lost, err := isLost(database); lost || err != nil {
+	if lost, err := recovery.IsLost(database); lost || err != nil {
 		return store.Inventory{}, err
 	}
 	if err := backup.CheckInChild(ctx, database); err != nil {
@@ -284,7 +287,7 @@ func (p *purge) directories() (all []string) {
 
 // inside reports whether path is dir or in it.
 func inside(dir, path string) bool {
-	rel, err := filepath.Rel(resolve(dir), resolve(path))
+	rel, err := filepath.Rel(mountpolicy.Resolve(dir), mountpolicy.Resolve(path))
 	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
 }
 
@@ -317,8 +320,8 @@ func (p *purge) confirm(ctx context.Context, in io.Reader) error {
 }
 
 func (p *purge) run(ctx context.Context) error {
-	err := runSteps(ctx, p.after, []step{
-		{"begin", p.begin}, {"objects", p.removeObjects}, {"logs", p.removeLogs}, {"files", p.removeFiles}, {"records", p.removeRecords}, {"end", p.end},
+	err := backup.RunSteps(ctx, p.after, []backup.Step{
+		{Name: "begin", Do: p.begin}, {Name: "objects", Do: p.removeObjects}, {Name: "logs", Do: p.removeLogs}, {Name: "files", Do: p.removeFiles}, {Name: "records", Do: p.removeRecords}, {Name: "end", Do: p.end},
 	})
 	if err != nil {
 		return fmt.Errorf("purge %s: %w; run it again", p.paths.DataDir, err)
@@ -328,7 +331,7 @@ func (p *purge) run(ctx context.Context) error {
 }
 
 func (p *purge) begin(context.Context) error {
-	return writeFile(purging(p.paths.DataDir), []byte(strings.Join(p.instances, "\n")+"\n"), 0o600)
+	return disk.Replace(purging(p.paths.DataDir), []byte(strings.Join(p.instances, "\n")+"\n"), 0o600)
 }
 
 // purgeRounds bounds how often objects are listed again: the engine may complete the create of a daemon that was killed.
@@ -417,7 +420,7 @@ func (p *purge) removeEntries(which func(name string) bool) error {
 // end removes the mark, then the runtime directory with the lock, then the empty data directory. From the mark's removal on, another agboxd
 // may start afresh as soon as the lock is gone: its files stay.
 func (p *purge) end(context.Context) error {
-	err := errors.Join(removeIfThere(purging(p.paths.DataDir)), removeIfThere(p.paths.Socket), removeIfThere(p.paths.Lock))
+	err := errors.Join(disk.Remove(purging(p.paths.DataDir)), disk.Remove(p.paths.Socket), disk.Remove(p.paths.Lock))
 	_ = errors.Join(os.Remove(p.paths.RunDir), os.Remove(p.paths.DataDir)) // each stays if it has anything else or is a mount point
 	return err
 }

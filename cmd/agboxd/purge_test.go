@@ -13,6 +13,7 @@ import (
 
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/dockerx/dockertest"
+	"github.com/agbox/agbox/internal/host/lockfile"
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
@@ -229,7 +230,7 @@ func TestPurgeCommand(t *testing.T) {
 		t.Errorf("nothing there: %d %q", code, out)
 	}
 	p.add("one1")
-	held, err := lock(p.paths.Lock)
+	held, err := lockfile.Acquire(p.paths.Lock)
 	p.must(err)
 	if code, _, errs := outcome("purge", "--yes"); code != exitRunning || !strings.Contains(errs, "another agboxd is running") {
 		t.Errorf("beside a daemon: %d %q", code, errs)

@@ -39,7 +39,7 @@ type Restore struct {
 // Run executes the steps in order. It restores logs before the database: agboxd would start an exec of the new database again if its
 // journal were missing.
 func (r *Restore) Run(ctx context.Context) error {
-	return runSteps(ctx, r.After, []step{
+	return RunSteps(ctx, r.After, []Step{
 		{"extract", r.extract}, {"check", r.verify}, {"logs", r.restoreLogs}, {"keep", r.setAside}, {"install", r.install}, {"instance", r.instance},
 	})
 }
@@ -97,7 +97,7 @@ type Compaction struct {
 
 // Run executes the steps in order.
 func (c *Compaction) Run(ctx context.Context) error {
-	return runSteps(ctx, c.After, []step{
+	return RunSteps(ctx, c.After, []Step{
 		{"check the old", func(ctx context.Context) error { return c.Check(ctx, c.Database) }},
 		{"copy", c.copy},
 		{"check the new", func(ctx context.Context) error { return c.Check(ctx, c.compacted()) }},
@@ -115,22 +115,22 @@ func (c *Compaction) copy(context.Context) (err error) {
 	return err
 }
 
-// step is a step of a command that may be killed at any point.
-type step struct {
-	name string
-	do   func(context.Context) error
+// Step is a step of a command that may be killed at any point.
+type Step struct {
+	Name string
+	Do   func(context.Context) error
 }
 
-// runSteps runs steps in order until one fails, and calls after with the name of each completed one; nil: it is not called.
-func runSteps(ctx context.Context, after func(step string) error, steps []step) error {
+// RunSteps runs steps in order until one fails, and calls after with the name of each completed one; nil: it is not called.
+func RunSteps(ctx context.Context, after func(step string) error, steps []Step) error {
 	for _, s := range steps {
-		if err := s.do(ctx); err != nil {
+		if err := s.Do(ctx); err != nil {
 			return err
 		}
 		if after == nil {
 			continue
 		}
-		if err := after(s.name); err != nil {
+		if err := after(s.Name); err != nil {
 			return err
 		}
 	}

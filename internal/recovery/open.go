@@ -35,7 +35,7 @@ func (s Site) Execs() *execjournal.Dir { return execjournal.New(s.LogRoot, s.Run
 // recovered counts the records from the log; it is zero if nothing was lost.
 func (s Site) Open(ctx context.Context, o store.Options, log *slog.Logger) (records *store.Store, recovered store.Recovery, err error) {
 	o.Path = s.Database
-	lost, err := isLost(s.Database)
+	lost, err := IsLost(s.Database)
 	if err != nil {
 		return nil, recovered, err
 	}
@@ -76,8 +76,8 @@ func (s Site) Open(ctx context.Context, o store.Options, log *slog.Logger) (reco
 	return records, recovered, err
 }
 
-// isLost reports whether the database file is missing or empty. A dangling symbolic link is an error: its disk may not be mounted yet.
-func isLost(database string) (bool, error) {
+// IsLost reports whether the database file is missing or empty. A dangling symbolic link is an error: its disk may not be mounted yet.
+func IsLost(database string) (bool, error) {
 	info, err := os.Stat(database)
 	if err == nil {
 		return info.Size() == 0, nil
@@ -91,7 +91,7 @@ func isLost(database string) (bool, error) {
 // Traces searches for files that an earlier run of agboxd left beside its database: the file with its UUID, which may be missing,
 // directories of sandboxes, and a database that was set aside. If there are none, this is the first start.
 func (s Site) Traces() (instance string, there bool, err error) {
-	instance, there, err = s.readInstance()
+	instance, there, err = s.Instance()
 	if err != nil {
 		return "", false, err
 	}
@@ -106,8 +106,8 @@ func (s Site) Traces() (instance string, there bool, err error) {
 	return instance, there || len(dirs) > 0 || aside, nil
 }
 
-// readInstance returns the UUID beside the database. there is true and instance empty if the file holds no UUID.
-func (s Site) readInstance() (instance string, there bool, err error) {
+// Instance returns the UUID beside the database. there is true and instance empty if the file holds no UUID.
+func (s Site) Instance() (instance string, there bool, err error) {
 	text, err := os.ReadFile(filepath.Join(s.DataDir, "instance"))
 	if errors.Is(err, os.ErrNotExist) {
 		return "", false, nil
