@@ -66,6 +66,10 @@ type Deps struct {
 	// started. It must not block.
 	AgentStatus func(agentID string) (line string, unverified bool)
 	Drainer     Drainer
+	// Streams opens streams into READY sandboxes.
+	Streams Streams
+	// Archives reads files of sandboxes that do not run.
+	Archives Archives
 	// DrainWait is the wait of a drain whose caller names none. It must not block.
 	DrainWait func() time.Duration
 	// StartWarning returns what PID 1 of a sandbox reported about its present or last start, or "".

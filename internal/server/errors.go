@@ -99,6 +99,7 @@ func classOf(err error) (c codes.Code, text string) {
 		{errdefs.IsDataLoss, codes.DataLoss, "a stored record does not decode"},
 		{errdefs.IsNotFound, codes.NotFound, internal},
 		{errdefs.IsAlreadyExists, codes.AlreadyExists, internal},
+		{errdefs.IsPermissionDenied, codes.PermissionDenied, internal},
 		{errdefs.IsInvalidArgument, codes.InvalidArgument, internal},
 		{errdefs.IsFailedPrecondition, codes.FailedPrecondition, "not possible in the present state"},
 		{errdefs.IsOutOfRange, codes.OutOfRange, internal},

@@ -62,7 +62,7 @@ type (
 		*attaches
 		*execLogs
 		*sandboxLogs
-		unserved
+		*tunnels
 	}
 	adminService struct {
 		agboxv1.UnsafeAdminServiceServer
@@ -112,11 +112,14 @@ func New(d Deps) *Server {
 		conversations: &conversations{lifecycle: s.lifecycle, store: d.Store, reading: make(chan struct{}, readers)},
 		agentFeeds:    &agentFeeds{lifecycle: s.lifecycle, handles: h, agentHandles: ah, store: d.Store},
 	}))
+	w := &workers{store: d.Store, streams: d.Streams, open: map[string]int{}}
 	logs := &execLogs{lifecycle: s.lifecycle, store: d.Store, outputs: d.Outputs}
 	register(agboxv1.StreamService_ServiceDesc, agboxv1.StreamServiceServer(streamService{
 		attaches: &attaches{execLogs: logs, store: d.Store, channels: d.Channels, status: exec.execStatus, writers: d.Writers},
 		execLogs: logs, sandboxLogs: &sandboxLogs{execLogs: logs, services: services, read: d.ServiceOutput},
+		tunnels: &tunnels{lifecycle: s.lifecycle, workers: w},
 	}))
+	register(agboxv1.FileService_ServiceDesc, agboxv1.FileServiceServer(&files{lifecycle: s.lifecycle, workers: w, archives: d.Archives}))
 	register(agboxv1.AdminService_ServiceDesc, agboxv1.AdminServiceServer(adminService{admin: &admin{
 		lifecycle: s.lifecycle, agents: d.Store, confirmEngine: d.ConfirmEngine, collectGarbage: d.CollectGarbage, explain: d.Explain,
 		explainAgent: d.ExplainAgent, drainer: d.Drainer, drainWait: d.DrainWait, backup: d.Backup,

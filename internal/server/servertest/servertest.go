@@ -3,7 +3,9 @@ package servertest
 
 import (
 	"context"
+	"io"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -32,7 +34,16 @@ func Deps(st server.Store) server.Deps {
 		Explain:      func(context.Context, string) (*agboxv1.ExplainResponse, error) { return nil, errdefs.ErrUnavailable },
 		Stats:        func(context.Context, []string) ([]*agboxv1.SandboxStats, error) { return nil, nil },
 		Volumes:      func(context.Context, string) ([]*agboxv1.Volume, error) { return nil, nil },
+		Streams:      noStreams{},
+		Archives:     func(context.Context, string, string) (io.ReadCloser, error) { return nil, errdefs.ErrUnavailable },
 		RemoveVolume: func(context.Context, string, string) error { return errdefs.ErrNotFound },
 		Observe:      func(string, codes.Code, time.Duration) {},
 	}
+}
+
+type noStreams struct{}
+
+// Open implements server.Streams.
+func (noStreams) Open(context.Context, string, string) (net.Conn, error) {
+	return nil, errdefs.ErrUnavailable
 }

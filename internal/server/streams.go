@@ -1,0 +1,182 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/channel"
+	"github.com/agbox/agbox/store"
+)
+
+// Streams opens streams into sandboxes.
+type Streams interface {
+	// Open returns a connection to a worker of a READY sandbox that runs as user, ready for a Request frame; an empty user is that of the
+	// sandbox's execs. Errors: ErrFailedPrecondition when the container has no channel; ErrResourceExhausted; ErrUnavailable.
+	Open(ctx context.Context, sandboxID, user string) (net.Conn, error)
+}
+
+const (
+	// maxSandboxStreams and maxWorkerStreams bound the open streams of one sandbox and of all: each takes a descriptor and some goroutines.
+	maxSandboxStreams = 4096
+	maxWorkerStreams  = 16384
+
+	reasonStreamLost  = "STREAM_LOST"
+	reasonStreamLimit = "STREAM_LIMIT"
+)
+
+// workers opens streams to workers, for READY sandboxes, within the bounds.
+type workers struct {
+	store interface {
+		Sandbox(ctx context.Context, id string) (store.Sandbox, error)
+	}
+	streams Streams
+
+	mu   sync.Mutex
+	open map[string]int // streams by sandbox ID
+	all  int
+}
+
+// workerStream is a stream with its request sent. Close ends it, also twice.
+type workerStream struct {
+	net.Conn
+	frames    *channel.Reader
+	sandboxID string
+	path      string
+	release   func()
+}
+
+// Close implements net.Conn.
+func (s *workerStream) Close() error {
+	s.release()
+	return s.Conn.Close()
+}
+
+// ready refuses a sandbox that does not run.
+func ready(sb store.Sandbox) error {
+	refusal := &store.Refusal{
+		Class: errdefs.ErrFailedPrecondition, Reason: "SANDBOX_NOT_READY", Metadata: map[string]string{"sandbox_id": sb.ID},
+		Message: fmt.Sprintf("sandbox %s is not ready", sb.ID),
+	}
+	switch sb.State {
+	case agboxv1.SandboxState_SANDBOX_STATE_READY:
+		return nil
+	case agboxv1.SandboxState_SANDBOX_STATE_PAUSED:
+		refusal.Reason, refusal.Message = "SANDBOX_PAUSED", fmt.Sprintf("sandbox %s is paused; resume it first", sb.ID)
+	case agboxv1.SandboxState_SANDBOX_STATE_STOPPED:
+		refusal.Message = fmt.Sprintf("sandbox %s is stopped; resume it first", sb.ID)
+	}
+	return refusal
+}
+
+// call opens a stream for a request. The stream is closed when ctx ends.
+func (w *workers) call(ctx context.Context, sandboxID, user string, c channel.Call) (*workerStream, error) {
+	if err := required("sandbox_id", sandboxID); err != nil {
+		return nil, err
+	}
+	sb, err := w.store.Sandbox(ctx, sandboxID)
+	if err == nil {
+		err = ready(sb)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return w.callReady(ctx, sandboxID, user, c)
+}
+
+func (w *workers) callReady(ctx context.Context, sandboxID, user string, c channel.Call) (*workerStream, error) {
+	if err := w.acquire(sandboxID); err != nil {
+		return nil, err
+	}
+	release := sync.OnceFunc(func() { w.put(sandboxID) })
+	conn, err := w.streams.Open(ctx, sandboxID, user)
+	if err != nil {
+		release()
+		return nil, notOpened(sandboxID, err)
+	}
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	s := &workerStream{Conn: conn, frames: channel.NewReader(conn), sandboxID: sandboxID, path: c.Path, release: func() { stop(); release() }}
+	if err := channel.WriteJSON(conn, channel.Request, c); err != nil {
+		s.Close()
+		return nil, s.failed(ctx, err)
+	}
+	return s, nil
+}
+
+// notOpened makes the error of a stream that was not opened a part of the contract.
+func notOpened(sandboxID string, err error) error {
+	refusal := &store.Refusal{Message: err.Error(), Metadata: map[string]string{"sandbox_id": sandboxID}}
+	switch _, already := errors.AsType[*store.Refusal](err); {
+	case already:
+		return err
+	case errdefs.IsFailedPrecondition(err):
+		refusal.Class, refusal.Reason = errdefs.ErrFailedPrecondition, "CHANNEL_UNAVAILABLE"
+	case errdefs.IsResourceExhausted(err):
+		refusal.Class, refusal.Reason = errdefs.ErrResourceExhausted, reasonStreamLimit
+	default:
+		return err
+	}
+	return refusal
+}
+
+func (w *workers) acquire(sandboxID string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	limit, whose := maxSandboxStreams, "sandbox "+sandboxID+" has"
+	if w.all >= maxWorkerStreams {
+		limit, whose = maxWorkerStreams, "all sandboxes together have"
+	} else if w.open[sandboxID] < limit {
+		w.open[sandboxID]++
+		w.all++
+		return nil
+	}
+	return &store.Refusal{
+		Class: errdefs.ErrResourceExhausted, Reason: reasonStreamLimit, Metadata: map[string]string{"sandbox_id": sandboxID},
+		Message: fmt.Sprintf("%s %d open file operations and tunnels, which is the limit; close some", whose, limit),
+	}
+}
+
+func (w *workers) put(sandboxID string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all--
+	if w.open[sandboxID]--; w.open[sandboxID] == 0 {
+		delete(w.open, sandboxID)
+	}
+}
+
+// classes are the classes of a worker's reasons.
+var classes = map[string]error{
+	channel.FileNotFound: errdefs.ErrNotFound, channel.FileExists: errdefs.ErrAlreadyExists, channel.FilePermission: errdefs.ErrPermissionDenied,
+	channel.FileType: errdefs.ErrInvalidArgument, channel.FileNotEmpty: errdefs.ErrFailedPrecondition, channel.FileBusy: errdefs.ErrFailedPrecondition,
+	channel.FileNoSpace: errdefs.ErrResourceExhausted, channel.FileChanged: errdefs.ErrAborted, channel.FileOffset: errdefs.ErrOutOfRange,
+	channel.FileIO: errdefs.ErrFailedPrecondition, channel.ArchiveInvalid: errdefs.ErrInvalidArgument, channel.WatchLimit: errdefs.ErrResourceExhausted,
+	channel.PortRefused: errdefs.ErrFailedPrecondition, channel.UserUnknown: errdefs.ErrInvalidArgument, channel.BadCall: errdefs.ErrFailedPrecondition,
+}
+
+// failed returns the error of a stream for the client.
+func (s *workerStream) failed(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // the stream was closed because of it
+	}
+	metadata := map[string]string{"sandbox_id": s.sandboxID}
+	if failed, ok := errors.AsType[*channel.Failed](err); ok {
+		class := classes[failed.Reason]
+		if class == nil { // the worker is a process of the sandbox
+			return &store.Refusal{Class: errdefs.ErrFailedPrecondition, Reason: channel.FileIO, Message: "the sandbox gave an unknown answer", Metadata: metadata}
+		}
+		if s.path != "" {
+			metadata["path"] = s.path
+		}
+		return &store.Refusal{Class: class, Reason: failed.Reason, Message: failed.Message, Metadata: metadata}
+	}
+	return &store.Refusal{
+		Class: errdefs.ErrUnavailable, Reason: reasonStreamLost, Metadata: metadata,
+		Message: fmt.Sprintf("the stream into sandbox %s was cut off: the sandbox stopped, or its process for files and ports was killed", s.sandboxID),
+	}
+}
