@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"io"
 	"syscall"
 	"time"
 
@@ -52,6 +53,11 @@ func (c *Controller) Ports(sandboxID string) []*agboxv1.PublishedPort {
 // ServiceLog calls sandbox.Reconciler.ServiceLog.
 func (c *Controller) ServiceLog(ctx context.Context, sandboxID, service string) (path, problem string, err error) {
 	return c.sandboxes.ServiceLog(ctx, sandboxID, service)
+}
+
+// Archive calls sandbox.Reconciler.Archive.
+func (c *Controller) Archive(ctx context.Context, sandboxID, path string, read func(io.Reader) error) error {
+	return c.sandboxes.Archive(ctx, sandboxID, path, read)
 }
 
 // OverQuota returns how many sandboxes have used up their quota, as last measured.

@@ -339,6 +339,10 @@ func (e *simEngine) ReadContainerFile(ctx context.Context, id string, path strin
 	return simulated(e.simPort, "Engine.ReadContainerFile "+e.named(id), func() ([]byte, error) { return e.Fake.ReadContainerFile(ctx, id, path, limit) })
 }
 
+func (e *simEngine) ReadTar(ctx context.Context, id, name string, read func(io.Reader) error) error {
+	return e.effect("Engine.ReadTar "+e.named(id), func() error { return e.Fake.ReadTar(ctx, id, name, read) })
+}
+
 func (e *simEngine) ReadLogs(ctx context.Context, id string, tail int) ([]dockerx.LogRecord, error) {
 	return simulated(e.simPort, "Engine.ReadLogs "+e.named(id), func() ([]dockerx.LogRecord, error) { return e.Fake.ReadLogs(ctx, id, tail) })
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"strings"
 	"sync"
 	"time"
 
@@ -99,6 +100,39 @@ func readFile(ctx context.Context, c *client.Client, id, name string, limit int6
 		return nil, err
 	}
 	return io.ReadAll(r)
+}
+
+// ReadTar calls read with the file or tree at a path of a container, relative to its root, as a tar stream. Its names start with the last
+// element of the path, or with "." if that is "."; a symbolic link at the end is packed itself, links before it are resolved inside the
+// container. read need not read to the end. Memory use is constant. An error of read is returned unchanged, without a class of this package.
+// Others: ErrNotFound when the container or path does not exist; ErrUnavailable, also when the stream is cut off.
+func (e *Engine) ReadTar(ctx context.Context, id, name string, read func(io.Reader) error) error {
+	var readErr error
+	what := fmt.Sprintf("read %s in container %s", name, id)
+	err := e.do(ctx, OpReadTar, what, func(ctx context.Context, c *client.Client) error {
+		absolute := path.Join("/", name)
+		if strings.HasSuffix(name, "/.") {
+			absolute = strings.TrimSuffix(absolute, "/") + "/."
+		}
+		archive, _, err := c.CopyFromContainer(ctx, id, absolute)
+		if errdefs.IsInternal(err) && absolute != "/" && !isDirectory(ctx, c, id, path.Dir(absolute)) {
+			return reclass(err, errdefs.IsInternal, errdefs.ErrNotFound)
+		}
+		if err != nil {
+			return err
+		}
+		defer archive.Close()
+		src := &source{r: archive}
+		readErr = read(src)
+		if err := src.release(); err != nil {
+			return fmt.Errorf("the archive is cut off: %w: %w", err, errdefs.ErrUnavailable)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return readErr
 }
 
 func checkFile(mode fs.FileMode, size, limit int64) error {

@@ -22,6 +22,7 @@ var (
 	OpUnpauseContainer = operation("unpause_container", 30*time.Second)
 	OpStatPath         = operation("stat_path", 30*time.Second) // the engine mounts a container that does not run, and all its mounts
 	OpReadFile         = operation("read_file", 30*time.Second)
+	OpReadTar          = operation("read_tar", time.Hour) // includes the use of the archive by the caller
 	OpReadLogs         = operation("read_logs", 30*time.Second)
 	OpWriteTar         = operation("write_tar", 10*time.Minute) // unless the caller sets one
 	OpListNetworks     = operation("list_networks", 30*time.Second)

@@ -5,6 +5,7 @@ package sandbox
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -45,6 +46,7 @@ type Engine interface {
 	Info(ctx context.Context) (dockerx.Info, error)
 	InspectContainer(ctx context.Context, id string) (dockerx.ContainerDetail, error)
 	ReadLogs(ctx context.Context, id string, tail int) ([]dockerx.LogRecord, error)
+	ReadTar(ctx context.Context, id, name string, read func(io.Reader) error) error
 }
 
 // Files are the files of a sandbox on the host that a Reader reads.

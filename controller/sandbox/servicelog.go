@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"io"
 	"sync"
 
 	"github.com/containerd/errdefs"
@@ -51,6 +52,23 @@ func (r *Reconciler) ServiceLog(ctx context.Context, sandboxID, service string) 
 		}
 	}
 	return path, problem, nil
+}
+
+// Archive calls read with the file or tree at an absolute path of a sandbox's primary as a tar stream; see dockerx.Engine.ReadTar. Errors:
+// ErrNotFound when the path does not exist; ErrFailedPrecondition when the container does not; ErrUnavailable; those of read.
+func (r *Reconciler) Archive(ctx context.Context, sandboxID, path string, read func(io.Reader) error) error {
+	worlds, err := r.o.Objects.Worlds(ctx, sandboxID)
+	if err != nil {
+		return err
+	}
+	if w := worlds[sandboxID]; w != nil {
+		for _, c := range w.Containers {
+			if c.Component == naming.ComponentPrimary {
+				return r.o.Engine.ReadTar(ctx, c.ID, path, read)
+			}
+		}
+	}
+	return fmt.Errorf("sandbox %s has no primary container: %w", sandboxID, errdefs.ErrFailedPrecondition)
 }
 
 // keepOutput copies the output of a service that the engine keeps to the file of the service. It may be repeated, also after a crash.

@@ -33,6 +33,7 @@ type Subject interface {
 
 	StatPath(ctx context.Context, id, name string) (dockerx.PathInfo, error)
 	ReadLogs(ctx context.Context, id string, tail int) ([]dockerx.LogRecord, error)
+	ReadTar(ctx context.Context, id, name string, read func(io.Reader) error) error
 	ReadContainerFile(ctx context.Context, id, name string, limit int64) ([]byte, error)
 	WriteTar(ctx context.Context, id, dir string, within time.Duration, tar io.Reader) error
 

@@ -4,8 +4,10 @@ import (
 	"archive/tar"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"strings"
 	"testing/iotest"
 	"time"
@@ -49,11 +51,57 @@ func checkFiles(w *world) {
 		for _, name := range []string{"/tmp", "/tmp/pipe", "/tmp/to-dir"} {
 			w.refused(errOf(w.e.ReadContainerFile(w.ctx, id, name, 1000)), errdefs.ErrFailedPrecondition)
 		}
+		w.wantTar(id, "/tmp/file", "file 640 12345")
+		w.wantTar(id, "/tmp/to-dir/file", "file 640 12345")
+		w.wantTar(id, "/tmp/to-file", "to-file 777 -> to-to-file")
+		w.wantTar(id, "/tmp/pipe", "pipe 600 ")
+		w.wantTar(id, "/etc/passwd", "passwd 644 nobody:")
+		w.wantTar(id, "/tmp/", "tmp/ 755 ", "tmp/file 640 12345", "tmp/to-dir 777 -> /tmp", "tmp/out 777 -> ../../../../tmp/file")
+		w.wantTar(id, "/tmp/.", "./ 755 ", "./file 640 12345")
+		for _, name := range []string{"/no", "/no/such", "/etc/passwd/x", "/tmp/to-nowhere/x"} {
+			w.refused(w.e.ReadTar(w.ctx, id, name, func(io.Reader) error { return errors.New("there is something") }), errdefs.ErrNotFound)
+		}
+		mine := errors.New("mine")
+		if err := w.e.ReadTar(w.ctx, id, "/tmp", func(io.Reader) error { return mine }); !errors.Is(err, mine) {
+			w.Errorf("the caller's error became %v", err)
+		}
 		w.ok(w.e.StartContainer(w.ctx, id))
 	}
 	w.ok(w.e.RemoveContainer(w.ctx, id))
 	w.refused(errOf(w.e.StatPath(w.ctx, id, "/")), errdefs.ErrNotFound)
 	w.refused(errOf(w.e.ReadContainerFile(w.ctx, id, "/etc/passwd", 1000)), errdefs.ErrNotFound)
+}
+
+// wantTar checks that an archive has entries that start with the given texts: name, mode, and content or target.
+func (w *world) wantTar(id, name string, want ...string) {
+	w.Helper()
+	var got []string
+	err := w.e.ReadTar(w.ctx, id, name, func(r io.Reader) error {
+		for tr := tar.NewReader(r); ; {
+			h, err := tr.Next()
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			content, err := io.ReadAll(tr)
+			if err != nil {
+				return err
+			}
+			text := string(content)
+			if h.Typeflag == tar.TypeSymlink {
+				text = "-> " + h.Linkname
+			}
+			got = append(got, fmt.Sprintf("%s %o %s", h.Name, h.Mode&0o777, text))
+		}
+	})
+	w.ok(err)
+	for _, one := range want {
+		if !slices.ContainsFunc(got, func(line string) bool { return strings.HasPrefix(line, one) }) {
+			w.Errorf("%s: no %q in %q", name, one, got)
+		}
+	}
 }
 
 func (w *world) wantPath(id, name string, want dockerx.PathInfo) {

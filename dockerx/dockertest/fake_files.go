@@ -2,6 +2,7 @@ package dockertest
 
 import (
 	"archive/tar"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -54,6 +55,15 @@ func (f *Fake) ReadContainerFile(ctx context.Context, id, name string, limit int
 		}
 		return slices.Clone(n.content), nil
 	})
+}
+
+// ReadTar implements Subject. As with mounts, the fake has no owners and times.
+func (f *Fake) ReadTar(ctx context.Context, id, name string, read func(io.Reader) error) error {
+	packed, err := askOf(ctx, f, dockerx.OpReadTar, id, func(c *fakeContainer) (*bytes.Buffer, error) { return c.files.pack(name) })
+	if err != nil {
+		return err
+	}
+	return read(packed)
 }
 
 // WriteTar implements Subject. It waits for a reader that hangs; the deadline is checked between entries.

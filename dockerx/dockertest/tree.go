@@ -2,9 +2,12 @@ package dockertest
 
 import (
 	"archive/tar"
+	"bytes"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -114,4 +117,42 @@ func (t tree) unpack(dir string, h *tar.Header, content []byte) error {
 		t[place] = n
 	}
 	return nil
+}
+
+// pack returns the archive of a file or a directory.
+func (t tree) pack(name string) (*bytes.Buffer, error) {
+	n, place, err := t.stat(name, strings.HasSuffix(name, "/."))
+	if err != nil {
+		return nil, err
+	}
+	if !n.mode.IsDir() && strings.HasSuffix(name, "/.") {
+		return nil, fmt.Errorf("%s is not a directory: %w", name, errdefs.ErrNotFound)
+	}
+	root := path.Base(name)
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, p := range slices.Sorted(maps.Keys(t)) {
+		rest, below := strings.CutPrefix(p, strings.TrimSuffix(place, "/")+"/")
+		if p != place && !below {
+			continue
+		}
+		n := t[p]
+		h := &tar.Header{Name: root, Mode: int64(n.mode.Perm()), Size: int64(len(n.content)), Linkname: n.link, Typeflag: tar.TypeReg}
+		if below {
+			h.Name = root + "/" + rest
+		}
+		switch n.mode.Type() {
+		case fs.ModeDir:
+			h.Typeflag, h.Name = tar.TypeDir, h.Name+"/"
+		case fs.ModeSymlink:
+			h.Typeflag = tar.TypeSymlink
+		case fs.ModeNamedPipe:
+			h.Typeflag = tar.TypeFifo
+		}
+		if err := w.WriteHeader(h); err != nil {
+			return nil, err
+		}
+		_, _ = w.Write(n.content) // to memory
+	}
+	return &b, w.Close()
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"archive/tar"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,9 +32,10 @@ const (
 	chunkBytes = 64 << 10
 )
 
-// Archives returns the file or tree at an absolute path of a sandbox's primary as a tar stream; its names start with the last element of the
-// path. A symbolic link at the end is not followed. Errors: ErrNotFound when the container or the path does not exist; ErrUnavailable.
-type Archives func(ctx context.Context, sandboxID, path string) (io.ReadCloser, error)
+// Archives calls read with the file or tree at an absolute path of a sandbox's primary as a tar stream; its names start with the last element
+// of the path. A symbolic link at the end is not followed. Errors: ErrNotFound when the path does not exist; ErrFailedPrecondition when the
+// container does not; ErrUnavailable; those of read.
+type Archives func(ctx context.Context, sandboxID, path string, read func(io.Reader) error) error
 
 // stoppedFiles reads the files of one path of a sandbox that does not run. The stream comes from the engine, and nothing of it is written
 // to this host or looked up there: links are texts.
@@ -70,38 +72,56 @@ func (f *files) engine(ctx context.Context, req interface {
 
 func (s *stoppedFiles) refuse(reason, format string, args ...any) error {
 	return &store.Refusal{
-		Class: classes[reason], Reason: reason, Message: fmt.Sprintf(format, args...),
+		Class: cmp.Or(classes[reason], error(errdefs.ErrFailedPrecondition)), Reason: reason, Message: fmt.Sprintf(format, args...),
 		Metadata: map[string]string{"sandbox_id": s.sandboxID, "path": s.path},
 	}
 }
 
-// reader opens the archive at a path and returns its first header. With follow it goes on where a symbolic link leads.
-func (s *stoppedFiles) reader(ctx context.Context, follow bool) (name string, archive io.ReadCloser, tr *tar.Reader, h *tar.Header, err error) {
-	name = path.Clean(s.path)
+// errFollow ends the reading of an archive whose root is a symbolic link that is to be followed.
+var errFollow = errors.New("a symbolic link")
+
+// with calls read with the archive at the path, behind its first header. With follow it goes on where a symbolic link leads.
+func (s *stoppedFiles) with(ctx context.Context, follow bool, read func(name string, tr *tar.Reader, h *tar.Header) error) error {
+	name := path.Clean(s.path)
 	for range maxLinks {
-		archive, err = s.open(ctx, s.sandboxID, name)
-		if errdefs.IsNotFound(err) {
-			return name, nil, nil, nil, s.refuse(channel.FileNotFound, "%s was not found in sandbox %s", name, s.sandboxID)
+		var target string
+		err := s.packed(ctx, name, func(r io.Reader) error {
+			tr := tar.NewReader(r)
+			h, err := tr.Next()
+			if err != nil {
+				return s.cut(err)
+			}
+			if h.Typeflag == tar.TypeSymlink && follow {
+				target = h.Linkname
+				return errFollow
+			}
+			return read(name, tr, h)
+		})
+		if !errors.Is(err, errFollow) {
+			return err
 		}
-		if err != nil {
-			return name, nil, nil, nil, err
-		}
-		tr = tar.NewReader(archive)
-		if h, err = tr.Next(); err != nil {
-			archive.Close()
-			return name, nil, nil, nil, s.cut(err)
-		}
-		if h.Typeflag != tar.TypeSymlink || !follow {
-			return name, archive, tr, h, nil
-		}
-		archive.Close()
-		if path.IsAbs(h.Linkname) {
-			name = path.Clean(h.Linkname)
+		if path.IsAbs(target) {
+			name = path.Clean(target)
 		} else {
-			name = path.Join(path.Dir(name), h.Linkname)
+			name = path.Join(path.Dir(name), target)
 		}
 	}
-	return name, nil, nil, nil, s.refuse(channel.FileType, "%s leads through more than %d symbolic links", s.path, maxLinks)
+	return s.refuse(channel.FileType, "%s leads through more than %d symbolic links", s.path, maxLinks)
+}
+
+// packed opens an archive of the engine.
+func (s *stoppedFiles) packed(ctx context.Context, name string, read func(io.Reader) error) error {
+	err := s.open(ctx, s.sandboxID, name, read)
+	if _, ok := errors.AsType[*store.Refusal](err); ok || err == nil {
+		return err
+	}
+	switch {
+	case errdefs.IsNotFound(err):
+		return s.refuse(channel.FileNotFound, "%s was not found in sandbox %s", name, s.sandboxID)
+	case errdefs.IsFailedPrecondition(err):
+		return s.refuse("SANDBOX_NOT_READY", "the container of sandbox %s is gone", s.sandboxID)
+	}
+	return err
 }
 
 func (s *stoppedFiles) cut(err error) error {
@@ -129,61 +149,53 @@ func entryOfHeader(h *tar.Header, full string) *agboxv1.FileEntry {
 }
 
 func (s *stoppedFiles) stat(ctx context.Context, follow bool) (*agboxv1.FileEntry, error) {
-	name, archive, _, h, err := s.reader(ctx, follow)
-	if err != nil {
-		return nil, err
-	}
-	defer archive.Close()
-	return entryOfHeader(h, name), nil
+	var e *agboxv1.FileEntry
+	err := s.with(ctx, follow, func(name string, _ *tar.Reader, h *tar.Header) error {
+		e = entryOfHeader(h, name)
+		return nil
+	})
+	return e, err
 }
 
 func (s *stoppedFiles) read(ctx context.Context, req *agboxv1.ReadFileRequest, send func(*agboxv1.ReadFileResponse) error) error {
-	name, archive, tr, h, err := s.reader(ctx, true)
-	if err != nil {
-		return err
-	}
-	defer archive.Close()
-	if h.Typeflag != tar.TypeReg {
-		return s.refuse(channel.FileType, "read %s: it is not a regular file", name)
-	}
-	if req.GetOffset() > h.Size {
-		return s.refuse(channel.FileOffset, "%s has %d bytes; offset %d is beyond its end", name, h.Size, req.GetOffset())
-	}
-	if err := send(&agboxv1.ReadFileResponse{Entry: entryOfHeader(h, name)}); err != nil {
-		return err
-	}
-	if _, err := io.CopyN(io.Discard, tr, req.GetOffset()); err != nil {
-		return s.cut(err)
-	}
-	var r io.Reader = tr
-	if limit := req.GetLimitBytes(); limit > 0 {
-		r = io.LimitReader(tr, limit)
-	}
-	return s.pieces(r, func(data []byte) error { return send(&agboxv1.ReadFileResponse{Data: data}) })
+	return s.with(ctx, true, func(name string, tr *tar.Reader, h *tar.Header) error {
+		if h.Typeflag != tar.TypeReg {
+			return s.refuse(channel.FileType, "read %s: it is not a regular file", name)
+		}
+		if req.GetOffset() > h.Size {
+			return s.refuse(channel.FileOffset, "%s has %d bytes; offset %d is beyond its end", name, h.Size, req.GetOffset())
+		}
+		if err := send(&agboxv1.ReadFileResponse{Entry: entryOfHeader(h, name)}); err != nil {
+			return err
+		}
+		if _, err := io.CopyN(io.Discard, tr, req.GetOffset()); err != nil {
+			return s.cut(err)
+		}
+		var r io.Reader = tr
+		if limit := req.GetLimitBytes(); limit > 0 {
+			r = io.LimitReader(tr, limit)
+		}
+		return s.pieces(r, func(data []byte) error { return send(&agboxv1.ReadFileResponse{Data: data}) })
+	})
 }
 
 func (s *stoppedFiles) archive(ctx context.Context, follow bool, send func(*agboxv1.ArchiveChunk) error) error {
 	name := path.Clean(s.path)
 	if follow {
-		resolved, first, _, _, err := s.reader(ctx, true)
+		err := s.with(ctx, true, func(resolved string, _ *tar.Reader, _ *tar.Header) error {
+			name = resolved
+			return nil
+		})
 		if err != nil {
 			return err
 		}
-		first.Close()
-		name = resolved
 	}
 	if strings.HasSuffix(s.path, "/.") {
 		name += "/."
 	}
-	archive, err := s.open(ctx, s.sandboxID, name)
-	if errdefs.IsNotFound(err) {
-		return s.refuse(channel.FileNotFound, "%s was not found in sandbox %s", name, s.sandboxID)
-	}
-	if err != nil {
-		return err
-	}
-	defer archive.Close()
-	return s.pieces(archive, func(data []byte) error { return send(&agboxv1.ArchiveChunk{Data: data}) })
+	return s.packed(ctx, name, func(r io.Reader) error {
+		return s.pieces(r, func(data []byte) error { return send(&agboxv1.ArchiveChunk{Data: data}) })
+	})
 }
 
 func (s *stoppedFiles) pieces(r io.Reader, send func([]byte) error) error {
@@ -208,15 +220,16 @@ func (s *stoppedFiles) pieces(r io.Reader, send func([]byte) error) error {
 func (s *stoppedFiles) list(ctx context.Context, req *agboxv1.ListDirRequest, send func(*agboxv1.ListDirResponse) error) error {
 	ctx, cancel := context.WithTimeout(ctx, stoppedDeadline)
 	defer cancel()
-	name, archive, tr, h, err := s.reader(ctx, true)
-	if err != nil {
+	var all []*agboxv1.FileEntry
+	var name string
+	err := s.with(ctx, true, func(resolved string, tr *tar.Reader, h *tar.Header) (err error) {
+		if h.Typeflag != tar.TypeDir {
+			return s.refuse(channel.FileType, "list %s: it is not a directory", resolved)
+		}
+		name = resolved
+		all, err = s.entries(tr, h.Name, name, int(max(req.GetDepth(), 1)))
 		return err
-	}
-	defer archive.Close()
-	if h.Typeflag != tar.TypeDir {
-		return s.refuse(channel.FileType, "list %s: it is not a directory", name)
-	}
-	all, err := s.entries(tr, h.Name, name, int(max(req.GetDepth(), 1)))
+	})
 	if err != nil {
 		return err
 	}

@@ -304,14 +304,15 @@ func TestTunnelsCloseEachDirectionByItself(t *testing.T) {
 
 // packed is an engine that has the files of a directory of this host.
 func packed(dir string) server.Archives {
-	return func(_ context.Context, _, path string) (io.ReadCloser, error) {
+	return func(_ context.Context, _, path string, read func(io.Reader) error) error {
 		if _, err := os.Lstat(dir + path); err != nil {
-			return nil, errdefs.ErrNotFound
+			return errdefs.ErrNotFound
 		}
-		r, w := io.Pipe()
-		name := path[strings.LastIndexByte(path, '/')+1:]
-		go func() { _ = w.CloseWithError(filetree.Pack(w, dir+path, filetree.PackOptions{Name: name})) }()
-		return r, nil
+		var b bytes.Buffer
+		if err := filetree.Pack(&b, dir+path, filetree.PackOptions{Name: path[strings.LastIndexByte(path, '/')+1:]}); err != nil {
+			return err
+		}
+		return read(&b)
 	}
 }
 

@@ -70,10 +70,6 @@ type (
 	}
 )
 
-type unserved struct {
-	agboxv1.UnimplementedStreamServiceServer
-}
-
 // New returns a server that is not yet serving.
 func New(d Deps) *Server {
 	s := &Server{lifecycle: newLifecycle(), deps: d, gate: newGate()}

@@ -35,7 +35,7 @@ func Deps(st server.Store) server.Deps {
 		Stats:        func(context.Context, []string) ([]*agboxv1.SandboxStats, error) { return nil, nil },
 		Volumes:      func(context.Context, string) ([]*agboxv1.Volume, error) { return nil, nil },
 		Streams:      noStreams{},
-		Archives:     func(context.Context, string, string) (io.ReadCloser, error) { return nil, errdefs.ErrUnavailable },
+		Archives:     func(context.Context, string, string, func(io.Reader) error) error { return errdefs.ErrUnavailable },
 		RemoveVolume: func(context.Context, string, string) error { return errdefs.ErrNotFound },
 		Observe:      func(string, codes.Code, time.Duration) {},
 	}
