@@ -55,7 +55,7 @@ func checkFiles(w *world) {
 		w.wantTar(id, "/tmp/to-dir/file", "file 640 12345")
 		w.wantTar(id, "/tmp/to-file", "to-file 777 -> to-to-file")
 		w.wantTar(id, "/tmp/pipe", "pipe 600 ")
-		w.wantTar(id, "/etc/passwd", "passwd 644 nobody:")
+		w.wantTar(id, "/etc/passwd", "passwd 644 ")
 		w.wantTar(id, "/tmp/", "tmp/ 755 ", "tmp/file 640 12345", "tmp/to-dir 777 -> /tmp", "tmp/out 777 -> ../../../../tmp/file")
 		w.wantTar(id, "/tmp/.", "./ 755 ", "./file 640 12345")
 		for _, name := range []string{"/no", "/no/such", "/etc/passwd/x", "/tmp/to-nowhere/x"} {
