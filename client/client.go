@@ -34,6 +34,7 @@ type Client struct {
 	admin     agboxv1.AdminServiceClient
 	via       via // nil when the connection is the caller's
 	streams   agboxv1.StreamServiceClient
+	files     agboxv1.FileServiceClient
 	close     func() error
 	conn      *grpc.ClientConn // nil when the connection is the caller's
 	patience  time.Duration
@@ -102,6 +103,7 @@ func New(conn grpc.ClientConnInterface) *Client {
 		agents:    agboxv1.NewAgentServiceClient(conn),
 		admin:     agboxv1.NewAdminServiceClient(conn),
 		streams:   agboxv1.NewStreamServiceClient(conn),
+		files:     agboxv1.NewFileServiceClient(conn),
 		close:     func() error { return nil },
 	}
 }
