@@ -31,6 +31,7 @@ type channelEnd struct {
 	fd       int               // control connection; -1: none
 	in       []byte            // start of a frame on it
 	workers  map[string]worker // by user
+	leaving  []worker          // accept no more streams, and still serve those that they have
 	awaiting []awaiting
 }
 
@@ -127,7 +128,7 @@ func (c *channelEnd) open(f channel.Frame) {
 	case f.Exec == "":
 		c.openWorker(f)
 	case c.p.children[f.Exec] != nil:
-		c.pass(f.Text, c.p.children[f.Exec].link)
+		_ = c.pass(f.Text, c.p.children[f.Exec].link)
 	default:
 		c.await(f)
 	}
@@ -158,7 +159,7 @@ const notRunning = "the command is not running"
 func (c *channelEnd) started(exec string, link int) {
 	c.awaiting = slices.DeleteFunc(c.awaiting, func(a awaiting) bool {
 		if a.exec == exec {
-			c.pass(a.token, link)
+			_ = c.pass(a.token, link)
 		}
 		return a.exec == exec
 	})
@@ -177,16 +178,20 @@ func (c *channelEnd) prune() {
 
 // openWorker passes a stream to the worker of a user.
 func (c *channelEnd) openWorker(f channel.Frame) {
-	w, ok := c.workers[f.User]
-	if !ok {
-		var err error
-		if w, err = c.startWorker(f.User); err != nil {
-			c.refuse(f.Text, "the sandbox has no room for another process: "+err.Error())
+	if w, ok := c.workers[f.User]; ok {
+		if !errors.Is(c.pass(f.Text, w.link), unix.EPIPE) {
 			return
 		}
-		c.workers[f.User] = w
+		c.leaving = append(c.leaving, w) // it was idle: see serve.Worker.Run
+		delete(c.workers, f.User)
 	}
-	c.pass(f.Text, w.link)
+	w, err := c.startWorker(f.User)
+	if err != nil {
+		c.refuse(f.Text, "the sandbox has no room for another process: "+err.Error())
+		return
+	}
+	c.workers[f.User] = w
+	_ = c.pass(f.Text, w.link) // the daemon sees a failure
 }
 
 func (c *channelEnd) startWorker(user string) (worker, error) {
@@ -211,27 +216,42 @@ func (c *channelEnd) startWorker(user string) (worker, error) {
 
 // ended forgets a worker that has exited, and reports whether the process was one.
 func (c *channelEnd) ended(pid int) (was bool) {
-	maps.DeleteFunc(c.workers, func(_ string, w worker) bool {
+	end := func(w worker) bool {
 		if w.pid == pid {
 			unix.Close(w.link)
 			was = true
 		}
 		return w.pid == pid
-	})
+	}
+	maps.DeleteFunc(c.workers, func(_ string, w worker) bool { return end(w) })
+	c.leaving = slices.DeleteFunc(c.leaving, end)
 	return was
 }
 
-// pass opens a stream and passes it over a link.
-func (c *channelEnd) pass(token string, link int) {
+// pass opens a stream and passes it over a link. Only an error of the link is returned, and the daemon sees it as the end of the stream.
+// EPIPE means that the process behind the link accepts no more streams; then the token can be used again.
+func (c *channelEnd) pass(token string, link int) error {
+	if closed(link) {
+		return unix.EPIPE
+	}
 	fd, err := c.connect(channel.Frame{Kind: channel.Hello, Number: channel.Version, Text: token})
 	if err != nil {
 		c.refuse(token, "connect to agboxd: "+err.Error())
-		return
+		return nil
 	}
 	defer unix.Close(fd)
-	if err := unix.Sendmsg(link, []byte{1}, unix.UnixRights(fd), nil, 0); err != nil {
-		say("pass a stream: %v", err) // the daemon sees its end
+	err = unix.Sendmsg(link, []byte{1}, unix.UnixRights(fd), nil, 0)
+	if err != nil {
+		say("pass a stream: %v", err)
 	}
+	return err
+}
+
+// closed reports whether the process behind a link accepts no more streams, or is dead.
+func closed(link int) bool {
+	fds := []unix.PollFd{{Fd: int32(link), Events: unix.POLLOUT}}
+	n, err := unix.Poll(fds, 0)
+	return err == nil && n == 1 && fds[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0
 }
 
 // refuse answers an Open.
