@@ -336,3 +336,21 @@ func FuzzUnpack(f *testing.F) {
 		}
 	})
 }
+
+func TestAnUntrustedArchiveGainsNothing(t *testing.T) {
+	dir := t.TempDir()
+	var skipped []string
+	_, err := filetree.Unpack(archive(t,
+		tar.Header{Typeflag: tar.TypeReg, Name: "suid", Mode: 0o6755, PAXRecords: map[string]string{"SCHILY.xattr.security.capability": "x", "SCHILY.xattr.user.colour": "red"}},
+		tar.Header{Typeflag: tar.TypeChar, Name: "mem", Devmajor: 1, Devminor: 1, Mode: 0o666},
+	), dir, filetree.UnpackOptions{Untrusted: true, Skipped: func(s string) { skipped = append(skipped, s) }})
+	if err != nil || len(skipped) != 1 || !strings.Contains(skipped[0], "mem: a device") {
+		t.Errorf("%q, %v", skipped, err)
+	}
+	if st, err := os.Stat(dir + "/suid"); err != nil || st.Mode() != 0o755 {
+		t.Errorf("%v, %v", st, err)
+	}
+	if _, err := os.Lstat(dir + "/mem"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+}

@@ -25,6 +25,9 @@ var ErrType = errors.New("another type of file is there")
 type UnpackOptions struct {
 	// KeepOwners sets the numeric owners of the archive; otherwise the files belong to the user of this process.
 	KeepOwners bool
+	// Untrusted is for archives whose author must gain nothing on this host: set-user-ID and set-group-ID bits, attributes of the kernel's
+	// security modules (file capabilities) and devices are left out.
+	Untrusted bool
 	// Rename returns the name under which an entry is unpacked, and false to skip it. Nil: unchanged.
 	Rename func(name string) (string, bool)
 	// Skipped is called with a sentence about each entry that is not unpacked as it is in the archive. Nil: it is not told.
@@ -281,8 +284,12 @@ func (u *unpacker) link(dir int, base string, h *tar.Header) error {
 }
 
 func (u *unpacker) special(dir int, base string, h *tar.Header) error {
+	if u.Untrusted && h.Typeflag != tar.TypeFifo {
+		u.Skipped(u.path(h.Name) + ": a device is not copied out of a sandbox")
+		return nil
+	}
 	kinds := map[byte]uint32{tar.TypeFifo: unix.S_IFIFO, tar.TypeChar: unix.S_IFCHR, tar.TypeBlock: unix.S_IFBLK}
-	err := unix.Mknodat(dir, base, kinds[h.Typeflag]|uint32(h.Mode)&0o7777, int(unix.Mkdev(uint32(h.Devmajor), uint32(h.Devminor))))
+	err := unix.Mknodat(dir, base, kinds[h.Typeflag]|u.mode(h), int(unix.Mkdev(uint32(h.Devmajor), uint32(h.Devminor))))
 	if errors.Is(err, unix.EPERM) && h.Typeflag != tar.TypeFifo {
 		u.Skipped(u.path(h.Name) + ": only root can create devices")
 		return nil
@@ -309,6 +316,15 @@ func (u *unpacker) finish() error {
 	return nil
 }
 
+// mode returns the bits of chmod(2) that an entry gets.
+func (u *unpacker) mode(h *tar.Header) uint32 {
+	mode := uint32(h.Mode) & 0o7777
+	if u.Untrusted {
+		mode &^= unix.S_ISUID | unix.S_ISGID
+	}
+	return mode
+}
+
 // settle sets owner, extended attributes, time and mode of the file base of dir, which it never follows; fd is its descriptor, or -1 if it
 // cannot be opened. The mode comes after the owner, whose change clears set-user-ID bits, and last: it may forbid the rest.
 func (u *unpacker) settle(fd, dir int, base string, h *tar.Header) error {
@@ -319,7 +335,7 @@ func (u *unpacker) settle(fd, dir int, base string, h *tar.Header) error {
 	}
 	for key, value := range h.PAXRecords {
 		name, ok := strings.CutPrefix(key, xattrKey)
-		if !ok || fd < 0 || ours(name) {
+		if !ok || fd < 0 || ours(name) || u.Untrusted && strings.HasPrefix(name, "security.") {
 			continue
 		}
 		if err := unix.Fsetxattr(fd, name, []byte(value), 0); err != nil {
@@ -330,7 +346,7 @@ func (u *unpacker) settle(fd, dir int, base string, h *tar.Header) error {
 	if err := unix.UtimesNanoAt(dir, base, []unix.Timespec{mtime, mtime}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return u.failed("set the time of", h.Name, err)
 	}
-	mode, err := uint32(h.Mode)&0o7777, error(nil)
+	mode, err := u.mode(h), error(nil)
 	switch {
 	case fd >= 0:
 		err = unix.Fchmod(fd, mode)

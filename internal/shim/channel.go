@@ -128,7 +128,7 @@ func (c *channelEnd) open(f channel.Frame) {
 	case f.Exec == "":
 		c.openWorker(f)
 	case c.p.children[f.Exec] != nil:
-		_ = c.pass(f.Text, c.p.children[f.Exec].link)
+		c.passToExec(f.Text, c.p.children[f.Exec].link)
 	default:
 		c.await(f)
 	}
@@ -159,7 +159,7 @@ const notRunning = "the command is not running"
 func (c *channelEnd) started(exec string, link int) {
 	c.awaiting = slices.DeleteFunc(c.awaiting, func(a awaiting) bool {
 		if a.exec == exec {
-			_ = c.pass(a.token, link)
+			c.passToExec(a.token, link)
 		}
 		return a.exec == exec
 	})
@@ -245,6 +245,13 @@ func (c *channelEnd) pass(token string, link int) error {
 		say("pass a stream: %v", err)
 	}
 	return err
+}
+
+// passToExec passes a stream to the supervisor of an exec, which may have died.
+func (c *channelEnd) passToExec(token string, link int) {
+	if errors.Is(c.pass(token, link), unix.EPIPE) {
+		c.refuse(token, notRunning)
+	}
 }
 
 // closed reports whether the process behind a link accepts no more streams, or is dead.
