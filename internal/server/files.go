@@ -37,7 +37,7 @@ func (f *files) one(ctx context.Context, sandboxID, user string, c channel.Call)
 	if err != nil {
 		return nil, err
 	}
-	defer s.Close()
+	defer s.end()
 	var e channel.Entry
 	if err := s.frames.ReadAnswer(channel.Result, &e); err != nil {
 		return nil, s.failed(ctx, err)
@@ -148,7 +148,7 @@ func (f *files) stream(ctx context.Context, sandboxID, user string, c channel.Ca
 	if err != nil {
 		return err
 	}
-	defer s.Close()
+	defer s.end()
 	r := channel.NewReader(bufio.NewReaderSize(s, channel.MaxData))
 	err = func() error {
 		if first != nil {
@@ -266,7 +266,7 @@ func (f *files) upload(ctx context.Context, sandboxID, user string, c channel.Ca
 		if err != nil {
 			return err
 		}
-		defer s.Close()
+		defer s.end()
 		if err := s.frames.ReadAnswer(channel.Result, nil); err != nil {
 			return s.failed(ctx, err)
 		}

@@ -42,7 +42,7 @@ type workers struct {
 	all  int
 }
 
-// workerStream is a stream with its request sent. Close ends it, also twice.
+// workerStream is a stream with its request sent. The caller ends it with end.
 type workerStream struct {
 	net.Conn
 	frames    *channel.Reader
@@ -51,10 +51,10 @@ type workerStream struct {
 	release   func()
 }
 
-// Close implements net.Conn.
-func (s *workerStream) Close() error {
+// end closes the stream. It may be called twice.
+func (s *workerStream) end() {
 	s.release()
-	return s.Conn.Close()
+	s.Conn.Close()
 }
 
 // ready refuses a sandbox that does not run.
@@ -102,7 +102,7 @@ func (w *workers) callReady(ctx context.Context, sandboxID, user string, c chann
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	s := &workerStream{Conn: conn, frames: channel.NewReader(conn), sandboxID: sandboxID, path: c.Path, release: func() { stop(); release() }}
 	if err := channel.WriteJSON(conn, channel.Request, c); err != nil {
-		s.Close()
+		s.end()
 		return nil, s.failed(ctx, err)
 	}
 	return s, nil

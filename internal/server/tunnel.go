@@ -56,7 +56,7 @@ func (t *tunnels) Tunnel(stream grpc.BidiStreamingServer[agboxv1.TunnelRequest, 
 		if err != nil {
 			return err
 		}
-		defer s.Close()
+		defer s.end()
 		if err := s.frames.ReadAnswer(channel.Result, nil); err != nil {
 			return s.failed(ctx, err)
 		}
