@@ -29,7 +29,7 @@ func TestKilledAtEveryFailpoint(t *testing.T) {
 		"CreateSandbox", "CreateExec", "EndExec", "Report", "RequestCancel", "UpdateSpec", "SetTimeout", "RequestPause", "RequestResume",
 		"RequestStop", "RequestDelete", "NewEpoch", "SetMarkerWritten", "SetEngineIdentity",
 		"engine.pull_image", "engine.update_container", "engine.write_tar", "engine.pause_container", "engine.unpause_container",
-		"engine.read_logs",
+		"engine.read_logs", "engine.read_tar",
 	}, m.wholeLife)
 	m.rehearse("volumes", []string{
 		"RequestDeleteWithVolumes", "engine.list_volumes", "engine.list_volume_users", "engine.remove_volume",
@@ -102,6 +102,10 @@ func (m *mortal) wholeLife(round string) {
 	m.await(id, ready)
 	must(m.StopSandbox(m.ctx(), &agboxv1.StopSandboxRequest{SandboxId: id}))(m)
 	m.await(id, stopped)
+	m.eventually("a file of "+id+" is read through the engine", func() error {
+		_, err := agboxv1.NewFileServiceClient(m.conn).Stat(m.ctx(), &agboxv1.StatRequest{SandboxId: id, Path: "/workspace/mark"})
+		return err
+	})
 	must(m.ResumeSandbox(m.ctx(), &agboxv1.ResumeSandboxRequest{SandboxId: id}))(m)
 	m.await(id, ready)
 	m.once(id, round+"-again", "/workspace/mark")
