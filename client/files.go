@@ -20,8 +20,8 @@ const (
 	ReasonFileOffset     = "FILE_OFFSET"
 )
 
-// pieceBytes is the size of a piece of data that is sent, in bytes.
-const pieceBytes = 64 << 10
+// pieceBytes is the size of a piece of data that is sent, in bytes. The daemon admits requests of this size without counting them.
+const pieceBytes = 32 << 10
 
 // StatFile describes a file. Errors: see agbox.v1.FileService.
 func (c *Client) StatFile(ctx context.Context, req *agboxv1.StatRequest) (*agboxv1.FileEntry, error) {
