@@ -108,7 +108,7 @@ func New(d Deps) *Server {
 		conversations: &conversations{lifecycle: s.lifecycle, store: d.Store, reading: make(chan struct{}, readers)},
 		agentFeeds:    &agentFeeds{lifecycle: s.lifecycle, handles: h, agentHandles: ah, store: d.Store},
 	}))
-	w := &workers{store: d.Store, streams: d.Streams, open: map[string]int{}}
+	w := &workers{store: d.Store, streams: d.Streams, open: map[string]*openStreams{}}
 	logs := &execLogs{lifecycle: s.lifecycle, store: d.Store, outputs: d.Outputs}
 	register(agboxv1.StreamService_ServiceDesc, agboxv1.StreamServiceServer(streamService{
 		attaches: &attaches{execLogs: logs, store: d.Store, channels: d.Channels, status: exec.execStatus, writers: d.Writers},

@@ -25,6 +25,9 @@ const (
 	// maxSandboxStreams and maxWorkerStreams bound the open streams of one sandbox and of all: each takes a descriptor and some goroutines.
 	maxSandboxStreams = 4096
 	maxWorkerStreams  = 16384
+	// maxOpening is the number of streams of one sandbox that wait for their first answer. Further ones wait here: PID 1 must not block, so
+	// it drops what its link to a worker does not hold, some 250 connections.
+	maxOpening = 128
 
 	reasonStreamLost  = "STREAM_LOST"
 	reasonStreamLimit = "STREAM_LIMIT"
@@ -38,8 +41,14 @@ type workers struct {
 	streams Streams
 
 	mu   sync.Mutex
-	open map[string]int // streams by sandbox ID
+	open map[string]*openStreams // by sandbox ID
 	all  int
+}
+
+// openStreams are the streams of one sandbox.
+type openStreams struct {
+	n       int
+	opening chan struct{} // a slot for each that waits for its first answer
 }
 
 // workerStream is a stream with its request sent. The caller ends it with end.
@@ -48,7 +57,15 @@ type workerStream struct {
 	frames    *channel.Reader
 	sandboxID string
 	path      string
+	opened    func() // at the first answer
 	release   func()
+}
+
+// Read implements io.Reader.
+func (s *workerStream) Read(p []byte) (int, error) {
+	n, err := s.Conn.Read(p)
+	s.opened()
+	return n, err
 }
 
 // end closes the stream. It may be called twice.
@@ -90,17 +107,27 @@ func (w *workers) call(ctx context.Context, sandboxID, user string, c channel.Ca
 }
 
 func (w *workers) callReady(ctx context.Context, sandboxID, user string, c channel.Call) (*workerStream, error) {
-	if err := w.acquire(sandboxID); err != nil {
+	streams, err := w.acquire(sandboxID)
+	if err != nil {
 		return nil, err
 	}
-	release := sync.OnceFunc(func() { w.put(sandboxID) })
+	put := sync.OnceFunc(func() { w.put(sandboxID) })
+	select {
+	case streams.opening <- struct{}{}:
+	case <-ctx.Done():
+		put()
+		return nil, context.Cause(ctx)
+	}
+	opened := sync.OnceFunc(func() { <-streams.opening })
+	release := func() { opened(); put() }
 	conn, err := w.streams.Open(ctx, sandboxID, user)
 	if err != nil {
 		release()
 		return nil, notOpened(sandboxID, err)
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	s := &workerStream{Conn: conn, frames: channel.NewReader(conn), sandboxID: sandboxID, path: c.Path, release: func() { stop(); release() }}
+	s := &workerStream{Conn: conn, sandboxID: sandboxID, path: c.Path, opened: opened, release: func() { stop(); release() }}
+	s.frames = channel.NewReader(s)
 	if err := channel.WriteJSON(conn, channel.Request, c); err != nil {
 		s.end()
 		return nil, s.failed(ctx, err)
@@ -124,18 +151,25 @@ func notOpened(sandboxID string, err error) error {
 	return refusal
 }
 
-func (w *workers) acquire(sandboxID string) error {
+func (w *workers) acquire(sandboxID string) (*openStreams, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	limit, whose := maxSandboxStreams, "sandbox "+sandboxID+" has"
 	if w.all >= maxWorkerStreams {
 		limit, whose = maxWorkerStreams, "all sandboxes together have"
-	} else if w.open[sandboxID] < limit {
-		w.open[sandboxID]++
-		w.all++
-		return nil
+	} else {
+		s := w.open[sandboxID]
+		if s == nil {
+			s = &openStreams{opening: make(chan struct{}, maxOpening)}
+			w.open[sandboxID] = s
+		}
+		if s.n < limit {
+			s.n++
+			w.all++
+			return s, nil
+		}
 	}
-	return &store.Refusal{
+	return nil, &store.Refusal{
 		Class: errdefs.ErrResourceExhausted, Reason: reasonStreamLimit, Metadata: map[string]string{"sandbox_id": sandboxID},
 		Message: fmt.Sprintf("%s %d open file operations and tunnels, which is the limit; close some", whose, limit),
 	}
@@ -145,7 +179,9 @@ func (w *workers) put(sandboxID string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.all--
-	if w.open[sandboxID]--; w.open[sandboxID] == 0 {
+	if s := w.open[sandboxID]; s.n > 1 {
+		s.n--
+	} else {
 		delete(w.open, sandboxID)
 	}
 }

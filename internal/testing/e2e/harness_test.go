@@ -74,6 +74,7 @@ func testMain(m *testing.M) int {
 		"../../../cmd/agbox":      {"CGO_ENABLED=0", "-trimpath"},
 		"../../../cmd/agbox-shim": {"CGO_ENABLED=0", "-trimpath"},
 		"./testdata/dial":         {"CGO_ENABLED=0", "-trimpath"},
+		"./testdata/echo":         {"CGO_ENABLED=0", "-trimpath"},
 		"./testdata/hostile":      {"CGO_ENABLED=0", "-trimpath"},
 		"./testdata/testagent":    {"CGO_ENABLED=0", "-trimpath"},
 		"../scriptmodel":          {"CGO_ENABLED=0", "-trimpath"},

@@ -96,8 +96,10 @@ func TestDeathsInTheMiddleOfFileCalls(t *testing.T) {
 	must(0, put(strings.NewReader("old")))(t)
 	for name, kill := range map[string]func(){
 		"the daemon": d.restart,
-		"the worker": func() { d.sh(id, "pkill -9 -f '[a]gbox-shim serve'") },
-		"PID 1":      func() { d.docker("kill", naming.Primary(id)) },
+		"the worker": func() {
+			d.sh(id, `for p in /proc/[0-9]*; do case $(tr '\0' ' ' <$p/cmdline) in agbox-shim\ serve*) kill -9 ${p#/proc/}; esac; done`)
+		},
+		"PID 1": func() { d.docker("kill", naming.Primary(id)) },
 	} {
 		r, w := io.Pipe()
 		ended := make(chan error, 1)
@@ -152,7 +154,8 @@ func TestForwardedPorts(t *testing.T) {
 	d := newDaemon(t, "", "")
 	id := d.named("web", &agboxv1.CreateSpec{})
 	d.await(id, ready)
-	d.exec(id, "nc", "-ll", "-p", "7000", "-e", "cat")
+	d.agbox("cp", filepath.Join(binaries, "echo"), "web:/tmp/")
+	d.exec(id, "/tmp/echo", "7000")
 	cmd := exec.Command(filepath.Join(binaries, "agbox"), "port-forward", "web", ":7000", ":7001")
 	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+d.home+"/run")
 	var errs logFile
@@ -191,6 +194,9 @@ func TestForwardedPorts(t *testing.T) {
 		})
 	}
 	all.Wait()
+	if t.Failed() {
+		t.Fatal(errs.tail(1000))
+	}
 	for i, c := range conns {
 		_, _ = c.Write([]byte("the end"))
 		must(0, c.CloseWrite())(t)
