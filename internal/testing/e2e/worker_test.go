@@ -211,7 +211,7 @@ func TestForwardedPorts(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 	d.eventually("the refusal is told", func() error {
-		if text := errs.tail(1000); !strings.Contains(text, "nothing listens on port 7001 of the sandbox") || strings.Count(text, "\n") != 1 {
+		if text := errs.tail(10000); strings.Count(text, "nothing listens on port 7001 of the sandbox\n") != 1 {
 			return errors.New(text)
 		}
 		return nil
