@@ -193,7 +193,7 @@ func (r *Reconciler) request(ex store.Exec, spec *agboxv1.CreateSpec) execjourna
 		Version: execjournal.Version, ExecID: ex.ID, Nonce: ex.Desired.GetNonce(),
 		Command: ex.Request.GetCommand(), Cwd: ex.Request.GetCwd(), Env: ex.Request.GetEnvOverrides(), User: ex.Request.GetUser(),
 		TimeoutMillis: ex.Request.GetTimeout().AsDuration().Milliseconds(),
-		Stdin: ex.Request.GetStdin() != nil, Live: ex.Request.GetLiveOutput(),
+		Stdin:         ex.Request.GetStdin() != nil, Live: ex.Request.GetLiveOutput(),
 		LogLimitBytes: l.LogBytes, LogLimitAction: logLimitAction(spec, l.KillAtLogLimit), CancelGraceMillis: l.CancelGrace.Milliseconds(),
 	}
 	if size := ex.Request.GetTerminal(); size != nil {
