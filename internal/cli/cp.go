@@ -442,8 +442,8 @@ func (c *copying) fileOut(ctx context.Context, req *agboxv1.ReadFileRequest, fin
 	if st, err := os.Stat(final); err == nil && !st.Mode().IsRegular() { // such as /dev/null
 		return c.stream(ctx, req, final)
 	}
-	if real, err := filepath.EvalSymlinks(final); err == nil {
-		final = real
+	if resolved, err := filepath.EvalSymlinks(final); err == nil {
+		final = resolved
 	}
 	part := partName(final, st.GetPath()+" "+st.GetVersion())
 	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
@@ -471,7 +471,7 @@ func (c *copying) fileOut(ctx context.Context, req *agboxv1.ReadFileRequest, fin
 	if err != nil {
 		return err
 	}
-	defer r.Close()
+	defer r.Close() //nolint:errcheck // it was read only
 	if r.Entry().GetVersion() != st.GetVersion() {
 		return fmt.Errorf("%s changed while it was copied; copy it again", req.GetPath())
 	}
@@ -491,7 +491,7 @@ func (c *copying) stream(ctx context.Context, req *agboxv1.ReadFileRequest, fina
 	if err != nil {
 		return err
 	}
-	defer r.Close()
+	defer r.Close() //nolint:errcheck // it was read only
 	f, err := os.OpenFile(final, os.O_WRONLY, 0)
 	if err != nil {
 		return err

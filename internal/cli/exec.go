@@ -282,25 +282,6 @@ type execEnd struct {
 	err  error
 }
 
-// awaitExec waits in the background until the exec ends or ctx does.
-func (a *app) awaitExec(ctx context.Context, execID string) *execEnd {
-	return background(func() (*agboxv1.ExecStatus, error) { return a.conn().WaitExec(ctx, execID) })
-}
-
-// ended is the end of a command that does not run.
-func ended() *execEnd {
-	return background(func() (*agboxv1.ExecStatus, error) { return nil, nil })
-}
-
-func background(wait func() (*agboxv1.ExecStatus, error)) *execEnd {
-	end := &execEnd{done: make(chan struct{})}
-	go func() {
-		defer close(end.done)
-		end.exec, end.err = wait()
-	}()
-	return end
-}
-
 // outcome turns the end of an exec into an exit code.
 func (a *app) outcome(ctx context.Context, execID string, end *execEnd) error {
 	if signal, ok := errors.AsType[*Signalled](context.Cause(ctx)); ok {

@@ -169,7 +169,7 @@ func (a *app) cat(ctx context.Context, w io.Writer, req *agboxv1.ReadFileRequest
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer f.Close() //nolint:errcheck // it was read only
 	_, err = io.Copy(w, f)
 	return err
 }
@@ -205,7 +205,7 @@ func (a *app) edit(ctx context.Context, start *agboxv1.WriteFileStart) error {
 	case err != nil:
 		return err
 	default:
-		defer f.Close()
+		defer f.Close() //nolint:errcheck // it was read only
 		if f.Entry().GetSizeBytes() > maxEditBytes {
 			return fmt.Errorf("%s has more than %d MiB; use agbox cp", start.GetPath(), maxEditBytes>>20)
 		}

@@ -88,7 +88,7 @@ func (r *logReader) next(end int64) (*agboxv1.OutputChunk, error) {
 
 func (r *logReader) close() {
 	if r.file != nil {
-		r.file.Close()
+		_ = r.file.Close()
 	}
 }
 

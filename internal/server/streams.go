@@ -71,7 +71,7 @@ func (s *workerStream) Read(p []byte) (int, error) {
 // end closes the stream. It may be called twice.
 func (s *workerStream) end() {
 	s.release()
-	s.Conn.Close()
+	_ = s.Close()
 }
 
 // ready refuses a sandbox that does not run.

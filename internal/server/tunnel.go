@@ -110,7 +110,7 @@ func (s *workerStream) closeWrite() error {
 	if c, ok := s.Conn.(interface{ CloseWrite() error }); ok {
 		return c.CloseWrite()
 	}
-	return s.Conn.Close()
+	return s.Close()
 }
 
 func (s *workerStream) toClient(stream grpc.BidiStreamingServer[agboxv1.TunnelRequest, agboxv1.TunnelResponse]) error {

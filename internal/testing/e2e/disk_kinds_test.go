@@ -147,7 +147,7 @@ func fillsBtrfs(t *testing.T, script string, want error) {
 			t.Errorf("the other's exec: %v", st)
 		}
 	}
-	if want == syscall.EDQUOT {
+	if errors.Is(want, syscall.EDQUOT) {
 		other7()
 	}
 	d.refusesNew(other)
