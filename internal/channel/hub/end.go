@@ -79,8 +79,7 @@ func listen(dir string) (*net.UnixListener, error) {
 		err = os.NewSyscallError("rename", unix.Renameat(fd, tempName, fd, channel.SocketName))
 	}
 	if err != nil {
-		l.Close()
-		return nil, err
+		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
 }
@@ -101,7 +100,7 @@ func inodeOf(path string) uint64 {
 
 // close ends the listener and the control connection.
 func (e *end) close() {
-	e.l.Close()
+	_ = e.l.Close() // it has no state to lose
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.closed = true
