@@ -72,7 +72,7 @@ func TestCountersAndGauges(t *testing.T) {
 	m.ConfigReloaded(fault)
 	m.Build("v1")
 	Export(reg, Live{
-		OverQuota: func() int { return 6 }, UnreadableSecrets: func() int { return 7 }, Vanished: func() int { return 4 }, LogWhole: func() bool { return true }, AgentsInNeed: func() int { return 5 },
+		OverQuota: func() int { return 6 }, Channels: func() int { return 8 }, UnreadableSecrets: func() int { return 7 }, Vanished: func() int { return 4 }, LogWhole: func() bool { return true }, AgentsInNeed: func() int { return 5 },
 		Sandboxes: func() map[string]int { return map[string]int{"ready": 3, "failed": 0} },
 		Agents:    func() map[string]int { return map[string]int{"busy": 2, "pending": 0} },
 		Usage:     func() ([]SandboxUsage, int) { return nil, 0 },
@@ -132,7 +132,7 @@ func TestUsageOfSandboxesIsReadOncePerScrape(t *testing.T) {
 	used, omitted := []SandboxUsage{{ID: "i1", Name: "web", CPUSeconds: 1.5, MemoryBytes: 2, MemoryLimitBytes: 3, Pids: 4, ReadBytes: 5, WrittenBytes: 6}}, 0
 	none := func() map[string]int { return nil }
 	Export(reg, Live{
-		OverQuota: func() int { return 0 }, UnreadableSecrets: func() int { return 0 }, Vanished: func() int { return 0 }, LogWhole: func() bool { return true }, Sandboxes: none, Agents: none,
+		OverQuota: func() int { return 0 }, Channels: func() int { return 0 }, UnreadableSecrets: func() int { return 0 }, Vanished: func() int { return 0 }, LogWhole: func() bool { return true }, Sandboxes: none, Agents: none,
 		AgentsInNeed: func() int { return 0 },
 		Usage:        func() ([]SandboxUsage, int) { reads++; return used, omitted },
 	})

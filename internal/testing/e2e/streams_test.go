@@ -1,0 +1,207 @@
+//go:build docker
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/client"
+)
+
+// connect returns a client that outlives the daemon.
+func (d *daemon) connect() *client.Client {
+	d.Helper()
+	c := must(client.DialWith(d.home+"/run/agbox/agboxd.sock", client.Options{Patience: time.Minute}))(d)
+	d.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// withStdin starts a command with a standard input.
+func (d *daemon) withStdin(id string, in *agboxv1.StdinSpec, command ...string) string {
+	d.Helper()
+	return must(d.CreateExec(d.ctx(), &agboxv1.CreateExecRequest{SandboxId: id, Command: command, Stdin: in}))(d).GetExecId()
+}
+
+// slowly returns a reader that takes a while for size bytes, and their checksum.
+func slowly(size int, during time.Duration) (io.Reader, [sha256.Size]byte) {
+	data := make([]byte, size)
+	rng := rand.NewChaCha8([32]byte{1})
+	_, _ = rng.Read(data) // it never fails
+	r, w := io.Pipe()
+	go func() {
+		const pieces = 100
+		for rest := data; len(rest) > 0; time.Sleep(during / pieces) {
+			n := min(len(rest), size/pieces+1)
+			if _, err := w.Write(rest[:n]); err != nil {
+				return // the reader has given up
+			}
+			rest = rest[n:]
+		}
+		_ = w.Close() // as documented, always nil
+	}()
+	return r, sha256.Sum256(data)
+}
+
+func TestStdinAndOutputOverKillsOfTheDaemon(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, "", "")
+	id := d.create(nil)
+	d.await(id, ready)
+	c := d.connect()
+	e := d.withStdin(id, &agboxv1.StdinSpec{}, "sh", "-c", "cat; echo end >&2; exit 7")
+	in, want := slowly(24<<20, 4*time.Second)
+	got, errOut := sha256.New(), &bytes.Buffer{}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	var end *agboxv1.ExecStatus
+	var err error
+	var attached sync.WaitGroup
+	attached.Go(func() { end, err = c.Attach(ctx, e, client.AttachOptions{Stdin: in, Stdout: got, Stderr: errOut}) })
+	for range 5 {
+		d.killSometime(800 * time.Millisecond)
+	}
+	attached.Wait()
+	if err != nil || end.GetExitCode() != 7 || errOut.String() != "end\n" || !bytes.Equal(got.Sum(nil), want[:]) {
+		t.Errorf("%v, %v, stderr %q, checksum equal: %v", end, err, errOut, bytes.Equal(got.Sum(nil), want[:]))
+	}
+}
+
+func TestOutputBeyondTheLimitReachesItsReader(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, "", "[artifacts]\nexec_log_max_bytes = \"1MiB\"\n")
+	id := d.create(nil)
+	d.await(id, ready)
+	const size = 300 << 20
+	e := must(d.CreateExec(d.ctx(), &agboxv1.CreateExecRequest{
+		SandboxId: id, Command: []string{"sh", "-c", "yes 0123456789abcde | head -c 314572800"}, LiveOutput: true,
+	}))(d)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	got, want := sha256.New(), sha256.New()
+	for range size / 16 {
+		want.Write([]byte("0123456789abcde\n"))
+	}
+	gap := func(bool, int64, int64) { t.Error("the reader got a gap") }
+	end, err := d.connect().Attach(ctx, e.GetExecId(), client.AttachOptions{Stdout: got, OnGap: gap})
+	if err != nil || end.GetState() != finished || end.GetStdoutDroppedBytes() != size-1<<20 || !bytes.Equal(got.Sum(nil), want.Sum(nil)) {
+		t.Errorf("%v, %v, checksum equal: %v", end, err, bytes.Equal(got.Sum(nil), want.Sum(nil)))
+	}
+}
+
+func TestStdinEndsAfterItsGraceWithoutAWriter(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, "", "")
+	id := d.create(nil)
+	d.await(id, ready)
+	grace := &agboxv1.StdinSpec{WhenGone: "eof", Grace: durationpb.New(2 * time.Second)}
+	never := d.withStdin(id, grace, "cat") // no client ever writes
+	left := d.withStdin(id, grace, "cat")
+	kept := d.withStdin(id, grace, "cat")
+	c := d.connect()
+	attach := func(e string, detach <-chan struct{}) <-chan error {
+		r, w := io.Pipe()
+		over := make(chan error, 1)
+		go func() {
+			_, err := c.Attach(t.Context(), e, client.AttachOptions{Stdin: r, Stdout: &bytes.Buffer{}, Detach: detach})
+			over <- err
+		}()
+		_, _ = w.Write([]byte("x\n"))
+		return over
+	}
+	leave := make(chan struct{})
+	over := attach(kept, leave)
+	attach(left, nil)
+	d.eventually("both have their input", func() error {
+		for _, e := range []string{left, kept} {
+			if d.read(must(d.GetExec(d.ctx(), &agboxv1.GetExecRequest{ExecId: e}))(d).GetExec().GetStdoutLogPath()) != "x\n" {
+				return errors.New("not yet")
+			}
+		}
+		return nil
+	})
+	close(leave)
+	if err := <-over; !errors.Is(err, client.ErrDetached) {
+		t.Errorf("detached: %v", err)
+	}
+	d.kill() // the writer of left goes with it: the next daemon starts its deadline
+	c.Close()
+	d.start()
+	for _, e := range []string{never, left} {
+		if st := d.ended(e); st.GetState() != finished {
+			t.Errorf("%v", st)
+		}
+	}
+	if st := must(d.GetExec(d.ctx(), &agboxv1.GetExecRequest{ExecId: kept}))(d).GetExec(); st.GetState() != agboxv1.ExecState_EXEC_STATE_RUNNING {
+		t.Errorf("a detached exec is %v", st)
+	}
+}
+
+func TestATerminalOverTheDaemonsDeath(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, "", "")
+	id := d.create(nil)
+	d.await(id, ready)
+	e := must(d.CreateExec(d.ctx(), &agboxv1.CreateExecRequest{
+		SandboxId: id, Command: []string{"sh", "-c", "while read x; do [ $x = end ] && exit 5; stty size; done"},
+		Stdin: &agboxv1.StdinSpec{WhenGone: "hangup"}, Terminal: &agboxv1.TerminalSpec{Columns: 90, Rows: 20},
+	}))(d).GetExecId()
+	r, w := io.Pipe()
+	sizes := make(chan client.Size)
+	out := &lockedBuffer{}
+	type result struct {
+		end *agboxv1.ExecStatus
+		err error
+	}
+	over := make(chan result, 1)
+	go func() {
+		end, err := d.connect().Attach(t.Context(), e, client.AttachOptions{Stdin: r, Stdout: out, Resize: sizes})
+		over <- result{end, err}
+	}()
+	say := func(line, want string) {
+		t.Helper()
+		_, _ = w.Write([]byte(line + "\n"))
+		d.eventually(want, func() error {
+			if !strings.Contains(out.String(), want) {
+				return errors.New("the terminal shows " + out.String())
+			}
+			return nil
+		})
+	}
+	say("a", "20 90")
+	d.restart()
+	sizes <- client.Size{Columns: 70, Rows: 10}
+	say("b", "10 70")
+	_, _ = w.Write([]byte("end\n"))
+	if got := <-over; got.err != nil || got.end.GetExitCode() != 5 {
+		t.Errorf("%v", got)
+	}
+}
+
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
