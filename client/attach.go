@@ -59,6 +59,9 @@ func (c *Client) Attach(ctx context.Context, execID string, o AttachOptions) (*a
 	var pause retry
 	for {
 		end, err := a.once(ctx, &pause)
+		if a.detached() && IsUnavailable(err) {
+			return nil, ErrDetached // the exec keeps its input for the grace of its policy
+		}
 		if end != nil || !IsUnavailable(err) {
 			return end, a.why(ctx, err)
 		}
@@ -69,6 +72,16 @@ func (c *Client) Attach(ctx context.Context, execID string, o AttachOptions) (*a
 			return nil, a.why(ctx, err)
 		}
 		a.o.TakeOver = true // the connection that was lost may still be registered
+	}
+}
+
+// detached reports whether the caller has left.
+func (a *attaching) detached() bool {
+	select {
+	case <-a.o.Detach:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -138,6 +151,9 @@ func (a *attaching) once(ctx context.Context, pause *retry) (*agboxv1.ExecStatus
 	senders.Go(func() { a.control(ctx, send) })
 	for {
 		r, err := call.Recv()
+		if errors.Is(err, io.EOF) && a.detached() {
+			return nil, ErrDetached
+		}
 		if err != nil {
 			return nil, a.c.fromStatus(err)
 		}
@@ -221,8 +237,8 @@ func (a *attaching) control(ctx context.Context, send func(*agboxv1.AttachExecRe
 		case sig := <-a.o.Signals:
 			err = send(&agboxv1.AttachExecRequest{Request: &agboxv1.AttachExecRequest_Signal{Signal: uint32(sig)}})
 		case <-a.o.Detach:
-			_ = send(&agboxv1.AttachExecRequest{Request: &agboxv1.AttachExecRequest_Detach{Detach: true}}) // if the stream has broken, the exec ends its input after the grace
-			a.cancel(ErrDetached)
+			// The daemon ends the stream once it has read this: a stream that is cut off drops what was sent.
+			_ = send(&agboxv1.AttachExecRequest{Request: &agboxv1.AttachExecRequest_Detach{Detach: true}})
 			return
 		}
 		if err != nil {

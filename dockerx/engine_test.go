@@ -3,6 +3,7 @@ package dockerx
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/netip"
 	"path/filepath"
@@ -60,6 +61,9 @@ var everyMethod = map[string]func(context.Context, *Engine) error{
 	OpReadLogs: func(ctx context.Context, e *Engine) error { _, err := e.ReadLogs(ctx, "x", 0); return err },
 	OpWriteTar: func(ctx context.Context, e *Engine) error {
 		return e.WriteTar(ctx, "x", "/", time.Minute, strings.NewReader("tar"))
+	},
+	OpReadTar: func(ctx context.Context, e *Engine) error {
+		return e.ReadTar(ctx, "x", "f", func(io.Reader) error { return nil })
 	},
 	OpListNetworks: func(ctx context.Context, e *Engine) error { _, err := e.ListNetworks(ctx, nil); return err },
 	OpCreateNetwork: func(ctx context.Context, e *Engine) error {

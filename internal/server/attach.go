@@ -125,11 +125,18 @@ func (c *attachment) run(ctx context.Context) error {
 	}
 	c.goes(func() { c.receive(ctx) })
 	err := c.followExec(ctx, c.exec, c.show)
-	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(cause, context.Canceled) {
+	cause := context.Cause(ctx)
+	switch {
+	case errors.Is(cause, errDetached):
+		return nil
+	case err != nil && cause != nil && !errors.Is(cause, context.Canceled):
 		return cause
 	}
 	return err
 }
+
+// errDetached ends the call of a client that leaves on purpose.
+var errDetached = errors.New("the client has left")
 
 // output returns a stream of output from where the client wants it.
 func (c *attachment) output(stream agboxv1.OutputStream) (*attachedOutput, error) {
@@ -204,6 +211,10 @@ func (c *attachment) receive(ctx context.Context) {
 			return
 		}
 		if c.input == nil {
+			if req.GetDetach() {
+				c.cancel(errDetached)
+				return
+			}
 			continue // the exec has ended, or has nothing to send to
 		}
 		if err := c.input.obey(ctx, req); err != nil {

@@ -250,7 +250,7 @@ func (l *stdinLink) obey(ctx context.Context, req *agboxv1.AttachExecRequest) er
 		return l.frame(channel.Frame{Kind: channel.Signal, Number: int64(r.Signal)})
 	case *agboxv1.AttachExecRequest_Detach:
 		l.update(func() { l.keep = r.Detach })
-		return nil
+		return errDetached
 	}
 	return invalid("request", "start must be the first request, and no other")
 }
