@@ -88,6 +88,13 @@ type stdinLink struct {
 
 // connect opens the connection of a client and registers it as the writer if it wants to be.
 func (c *attachment) connect(ctx context.Context) (*stdinLink, error) {
+	sb, err := c.store.Sandbox(ctx, c.exec.SandboxID)
+	if err != nil {
+		return nil, err
+	}
+	if sb.State == agboxv1.SandboxState_SANDBOX_STATE_PAUSED {
+		return nil, ready(sb) // PID 1 is frozen and answers nothing
+	}
 	l := &stdinLink{c: c, changed: make(chan struct{}), reading: make(chan struct{})}
 	close(l.reading)
 	if c.start.GetStdin() && c.exec.Request.GetStdin() != nil {

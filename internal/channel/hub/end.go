@@ -23,6 +23,7 @@ type end struct {
 	l         *net.UnixListener
 	inode     uint64
 	greeting  chan struct{} // a slot for each connection whose Hello is awaited
+	opening   chan struct{} // a slot for each stream that is being opened
 	lookups   *rate.Limiter // of the main process, by connections of unknown processes
 
 	mu      sync.Mutex
@@ -48,7 +49,8 @@ type answer struct {
 
 func newEnd(h *Hub, sandboxID string, l *net.UnixListener) *end {
 	e := &end{
-		h: h, sandboxID: sandboxID, l: l, greeting: make(chan struct{}, maxGreeting), lookups: rate.NewLimiter(rate.Every(200*time.Millisecond), 5),
+		h: h, sandboxID: sandboxID, l: l, greeting: make(chan struct{}, maxGreeting),
+		opening: make(chan struct{}, maxOpening), lookups: rate.NewLimiter(rate.Every(200*time.Millisecond), 5),
 		arrived: make(chan struct{}), waiting: map[string]chan answer{},
 	}
 	e.inode = inodeOf(filepath.Join(h.o.Dir(sandboxID), channel.SocketName))

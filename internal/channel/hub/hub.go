@@ -26,8 +26,11 @@ const (
 	openTimeout = 20 * time.Second
 	// maxStreams is the number of streams of one sandbox, open and being opened.
 	maxStreams = 8192
+	// maxOpening is the number of streams of one sandbox that are being opened; more wait. PID 1 never blocks, so it refuses what the
+	// sockets do not hold.
+	maxOpening = 128
 	// maxGreeting is the number of connections of one sandbox whose Hello is awaited.
-	maxGreeting = 256
+	maxGreeting = 2 * maxOpening
 )
 
 // Drop reasons: why a connection or a stream was ended by the hub.
@@ -169,6 +172,12 @@ func (h *Hub) open(ctx context.Context, sandboxID string, f channel.Frame) (net.
 	control, err := e.awaitControl(ctx)
 	if err != nil {
 		return nil, err
+	}
+	select {
+	case e.opening <- struct{}{}:
+		defer func() { <-e.opening }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
 	}
 	f.Kind, f.Text = channel.Open, rand.Text()
 	answer, forget, err := e.expect(control, f.Text)

@@ -162,6 +162,23 @@ func TestAStreamIsAConnectionOfItsOwn(t *testing.T) {
 	}
 }
 
+func TestABurstOfStreamsIsOpened(t *testing.T) {
+	f := newFixture(t)
+	f.pid1(func(_ net.Conn, open channel.Frame) { f.dial(open.Text) })
+	var opening sync.WaitGroup
+	for range 4 * maxOpening {
+		opening.Go(func() {
+			conn, err := f.hub.OpenExec(t.Context(), box, "e1")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			conn.Close()
+		})
+	}
+	opening.Wait()
+}
+
 func TestOnlyTheMainProcessIsAccepted(t *testing.T) {
 	f := newFixture(t)
 	f.setMain(func() (int, error) { return os.Getppid(), nil })
