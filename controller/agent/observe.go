@@ -164,8 +164,7 @@ func (v *Observation) observeProcess(ctx context.Context, alive func(store.Exec)
 		v.World.Seen = v.memory().alive == v.ExecID
 		v.World.Cancelled = end.GetState() == int32(agboxv1.ExecState_EXEC_STATE_CANCELLED)
 		v.World.Lost = end.GetErrorCode() == plan.CodeExecLost
-		v.World.Stopped = end.GetWithContainer()
-		v.World.WithContainer = v.World.Lost || v.World.Stopped
+		v.World.WithContainer = v.World.Lost || end.GetWithContainer()
 		if end.GetErrorCode() == plan.CodeExecStartFailed {
 			v.World.Error = end.GetErrorMessage()
 		}

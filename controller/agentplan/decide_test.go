@@ -144,7 +144,6 @@ func TestDecide(t *testing.T) {
 		{"idle and dead", idleState, ends(137), "transition PROCESS_CRASHED"},
 		{"idle and lost", idleState, lost, "transition PROCESS_CRASHED"},
 		{"idle, and a sandbox that was stopped", idleState, func(s *scene) { cancelled(s); down(s) }, "transition DRAIN_PARKED parked"},
-		{"ended by a stop of its container, by others: parked", idleState, func(s *scene) { ends(143)(s); s.w.Stopped, s.w.WithContainer = true, true }, "transition DRAIN_PARKED parked"},
 		{"dead after it was well for long", idleState, func(s *scene) {
 			ends(1)(s)
 			s.r.Attempts, s.r.ReadyAt = MaxAttempts, now.Add(-HealthyAfter)

@@ -20,7 +20,7 @@ func ended(r Record, w World, now time.Time) Plan {
 		p := transition(agboxv1.AgentTrigger_AGENT_TRIGGER_USER_TERMINATED, "stopped on request")
 		p.Saved = w.Save
 		return p
-	case w.Cancelled, w.Stopped, r.Parked && (w.Draining || !w.Seen):
+	case w.Cancelled, r.Parked && (w.Draining || !w.Seen):
 		p := transition(agboxv1.AgentTrigger_AGENT_TRIGGER_DRAIN_PARKED, w.parkedFor())
 		p.Parked, p.Saved = true, w.Save
 		return p

@@ -67,9 +67,8 @@ type World struct {
 	Process      Process
 	// ExitCode, Lost, Cancelled and WithContainer are set if it Ended. Lost: its end was not observed. Cancelled: its end was requested.
 	// WithContainer: it ended with its container, or the end was not observed.
-	ExitCode int
-	// Stopped: PID 1 ended it because the container was stopped, by whomever, or because its main process ended.
-	Lost, Cancelled, WithContainer, Stopped bool
+	ExitCode                       int
+	Lost, Cancelled, WithContainer bool
 	// Error is why it could not start; empty otherwise.
 	Error string
 	// Killed says that and why the kernel killed it; empty: it did not.
