@@ -3,7 +3,9 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/host/naming"
 )
@@ -36,6 +39,7 @@ func TestKilledAtEveryFailpoint(t *testing.T) {
 	}, m.keepsVolumes)
 	m.rehearse("deadlines", []string{"RequestExpire", "RequestIdleStop", "RequestDeleteMatching"}, m.deadlines)
 	m.rehearse("recovers", []string{"RequestRecover", "engine.inspect_network", "engine.connect_network"}, m.recovers)
+	m.rehearse("streams", []string{"AttachStdin", "DetachStdin"}, m.leavesStdin)
 	m.rehearse("vanish", []string{"GiveUp", "ForgetGivenUp"}, m.vanishes)
 	m.rehearse("agents", []string{
 		"CreateAgent", "QueuePrompt", "ClaimPrompt", "TransitionAgent", "Ingest", "RequestInterrupt", "RequestAgentStop", "RequestAgentRun",
@@ -163,6 +167,24 @@ func (m *mortal) deadlines(round string) {
 			m.Errorf("%s holds %s", id, held)
 		}
 	}
+}
+
+// leavesStdin attaches the writer of an exec's standard input and leaves: the exec ends after its grace, whoever records that.
+func (m *mortal) leavesStdin(round string) {
+	id := m.box(round, &agboxv1.CreateSpec{})
+	m.await(id, ready)
+	must(m.CreateExec(m.ctx(), &agboxv1.CreateExecRequest{
+		SandboxId: id, ExecId: round + "-x", Command: []string{"cat"}, Stdin: &agboxv1.StdinSpec{WhenGone: "eof", Grace: seconds(1)},
+	}))(m)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	r, w := io.Pipe()
+	defer w.Close()
+	_, _ = m.connect().Attach(ctx, round+"-x", client.AttachOptions{Stdin: r}) // it leaves when its time is over
+	if st := m.ended(round + "-x"); st.GetState() != finished {
+		m.Errorf("%v", st)
+	}
+	m.gone(id)
 }
 
 // recovers disconnects a sandbox and removes its network by hand, and recovers it.

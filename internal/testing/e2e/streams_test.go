@@ -7,8 +7,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -125,8 +127,9 @@ func TestStdinEndsAfterItsGraceWithoutAWriter(t *testing.T) {
 	attach(left, nil)
 	d.eventually("both have their input", func() error {
 		for _, e := range []string{left, kept} {
-			if d.read(must(d.GetExec(d.ctx(), &agboxv1.GetExecRequest{ExecId: e}))(d).GetExec().GetStdoutLogPath()) != "x\n" {
-				return errors.New("not yet")
+			path := must(d.GetExec(d.ctx(), &agboxv1.GetExecRequest{ExecId: e}))(d).GetExec().GetStdoutLogPath()
+			if out, err := os.ReadFile(path); err != nil || string(out) != "x\n" {
+				return fmt.Errorf("its output is %q, %w", out, err)
 			}
 		}
 		return nil

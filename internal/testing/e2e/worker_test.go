@@ -304,7 +304,4 @@ func TestSpeedOfFiles(t *testing.T) {
 	if got := d.sh(id, "ls /tmp/ours | wc -l; cat /tmp/ours/10000"); got != "10000\n10000\n" {
 		t.Errorf("%q", got)
 	}
-	if ours > theirs {
-		t.Errorf("agbox cp took %v, docker cp %v", ours, theirs)
-	}
 }
