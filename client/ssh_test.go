@@ -167,6 +167,7 @@ func TestSSHFailuresSayWhatSSHSaid(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tc.want) || client.Code(err) != tc.code || len(err.Error()) > 5000 {
 				t.Errorf("%.50q: got %s %.300v", tc.does, client.Code(err), err)
 			}
+			f.must(c.Close()) // it may be trying again
 		}
 	}
 	for _, pid := range f.processes() {
