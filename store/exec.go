@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/containerd/errdefs"
 	bolt "go.etcd.io/bbolt"
@@ -71,7 +72,7 @@ func (t *txn) createExec(e Exec) error {
 func (t *txn) startExec(sb *Sandbox, e Exec) {
 	sb.ActiveExecs = withID(sb.ActiveExecs, e.ID)
 	ev := execEvent(agboxv1.EventType_EXEC_STARTED, &agboxv1.ExecEventDetails{
-		ExecId: e.ID, ExecState: agboxv1.ExecState_EXEC_STATE_RUNNING,
+		ExecId: e.ID, ExecState: agboxv1.ExecState_EXEC_STATE_RUNNING, Command: EventCommand(e.Request.GetCommand()),
 	})
 	t.append(sb, ev)
 	e.Desired.CreatedAt, e.Desired.StartedSequence = t.now.UnixNano(), ev.GetSequence()
@@ -81,6 +82,20 @@ func (t *txn) startExec(sb *Sandbox, e Exec) {
 	t.changes.execs[e.ID] = sb.ID
 	t.keep(sb, e.ID)
 	t.putExec(e, e.Desired.GetCreatedAt())
+}
+
+// eventCommandBytes bounds the command in an event, with one byte more for each argument.
+const eventCommandBytes = 1024
+
+// EventCommand returns a command as EXEC_STARTED has it: the last argument of one longer than the bound is cut and ends in "...".
+func EventCommand(command []string) []string {
+	left := eventCommandBytes
+	for i, arg := range command {
+		if left -= len(arg) + 1; left < 0 {
+			return append(slices.Clone(command[:i]), strings.ToValidUTF8(arg[:max(0, left+len(arg))], "")+"...")
+		}
+	}
+	return command
 }
 
 // putExec stages the records of a new exec.

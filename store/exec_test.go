@@ -67,6 +67,33 @@ func TestExecIDIsReservedForEver(t *testing.T) {
 	refusedFor(t, err, "EXEC_ID_ALREADY_EXISTS", errdefs.ErrAlreadyExists, "exec_id exec-1 already exists")
 }
 
+func TestExecStartedShowsTheCommandWithinItsBound(t *testing.T) {
+	s := open(t, testOptions(t))
+	makeReady(t, s, "box")
+	for i, tt := range []struct{ command, want []string }{
+		{[]string{"sh", "-c", "echo ä"}, []string{"sh", "-c", "echo ä"}},
+		{[]string{strings.Repeat("x", 1023)}, []string{strings.Repeat("x", 1023)}},
+		{[]string{strings.Repeat("x", 1022) + "ä"}, []string{strings.Repeat("x", 1022) + "..."}},
+		{[]string{strings.Repeat("x", 1022), "y", "z"}, []string{strings.Repeat("x", 1022), "..."}},
+		{make([]string, 5000), append(make([]string, 1024), "...")},
+	} {
+		req := execRequest("box", fmt.Sprintf("exec-%d", i))
+		req.Command, req.EnvOverrides = tt.command, map[string]string{"TOKEN": "hidden"}
+		_, err := s.CreateExec(ctx, req)
+		must(t, err)
+		events := allEvents(t, s, "box")
+		x := events[len(events)-1].GetExec()
+		if !slices.Equal(x.GetCommand(), tt.want) || strings.Contains(x.String(), "hidden") {
+			t.Errorf("exec %d: %v", i, x)
+		}
+		endExec(t, s, req.GetExecId())
+		events = allEvents(t, s, "box")
+		if x := events[len(events)-1].GetExec(); x.GetCommand() != nil {
+			t.Errorf("the end of exec %d has the command as well: %v", i, x)
+		}
+	}
+}
+
 func TestExecEndsOnce(t *testing.T) {
 	s := open(t, testOptions(t))
 	makeReady(t, s, "box")

@@ -104,6 +104,7 @@ func eventDetails(e *agboxv1.SandboxEvent) (parts []string) {
 	say("error", joinError(phase.GetErrorCode(), phase.GetErrorMessage()))
 	say("before", phase.GetEndMessage())
 	say("exec", x.GetExecId())
+	say("command", commandLine(x.GetCommand(), 2*commandWidth))
 	if x.GetExecState() == agboxv1.ExecState_EXEC_STATE_FINISHED || x.GetExecState() == agboxv1.ExecState_EXEC_STATE_FAILED {
 		say("exit_code", fmt.Sprint(x.GetExitCode()))
 	}

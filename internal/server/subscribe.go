@@ -20,6 +20,7 @@ type eventStore interface {
 	Sandbox(ctx context.Context, id string) (store.Sandbox, error)
 	Events(ctx context.Context, id string, after uint64, limit int) ([]*agboxv1.SandboxEvent, error)
 	EventsAfter(ctx context.Context, id string, c store.Cursor, limit int) ([]*agboxv1.SandboxEvent, error)
+	Exec(ctx context.Context, execID string) (store.Exec, error)
 	Watch(id string) (changed <-chan struct{}, stop func())
 }
 
@@ -107,19 +108,23 @@ func (s *subscription) sendSnapshot(sb store.Sandbox, last *agboxv1.SandboxEvent
 		return err
 	}
 	for _, execID := range sb.ActiveExecs {
-		if err := s.stream.Send(snapshotExec(s.id, execID, sb.LastSequence, last.GetOccurredAt())); err != nil {
+		e, err := s.store.Exec(s.stream.Context(), execID)
+		if err != nil && !errdefs.IsDataLoss(err) { // one damaged record hides only its command
+			return err
+		}
+		if err := s.stream.Send(snapshotExec(s.id, execID, e.Request.GetCommand(), sb.LastSequence, last.GetOccurredAt())); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func snapshotExec(sandboxID, execID string, newest uint64, at *timestamppb.Timestamp) *agboxv1.SandboxEvent {
+func snapshotExec(sandboxID, execID string, command []string, newest uint64, at *timestamppb.Timestamp) *agboxv1.SandboxEvent {
 	return &agboxv1.SandboxEvent{
 		EventId: sandboxID + "-snapshot-" + execID, Sequence: newest, SandboxId: sandboxID,
 		EventType: agboxv1.EventType_EXEC_STARTED, OccurredAt: at, Snapshot: true,
 		Details: &agboxv1.SandboxEvent_Exec{Exec: &agboxv1.ExecEventDetails{
-			ExecId: execID, ExecState: agboxv1.ExecState_EXEC_STATE_RUNNING,
+			ExecId: execID, ExecState: agboxv1.ExecState_EXEC_STATE_RUNNING, Command: store.EventCommand(command),
 		}},
 	}
 }

@@ -58,7 +58,7 @@ func TestSubscribeSnapshot(t *testing.T) {
 			t.Errorf("event %d: %v", i, got[i])
 		}
 	}
-	if e := got[1]; e.GetEventType() != agboxv1.EventType_EXEC_STARTED || e.GetExec().GetExecState() != agboxv1.ExecState_EXEC_STATE_RUNNING || e.GetOccurredAt() == nil {
+	if e := got[1]; e.GetEventType() != agboxv1.EventType_EXEC_STARTED || e.GetExec().GetExecState() != agboxv1.ExecState_EXEC_STATE_RUNNING || e.GetOccurredAt() == nil || len(e.GetExec().GetCommand()) == 0 {
 		t.Errorf("got %v", e)
 	}
 

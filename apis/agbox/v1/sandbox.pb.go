@@ -1994,12 +1994,15 @@ func (x *SandboxPhaseDetails) GetEndMessage() string {
 }
 
 type ExecEventDetails struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ExecId        string                 `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
-	ExitCode      int32                  `protobuf:"varint,2,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
-	ExecState     ExecState              `protobuf:"varint,3,opt,name=exec_state,json=execState,proto3,enum=agbox.v1.ExecState" json:"exec_state,omitempty"`
-	ErrorCode     string                 `protobuf:"bytes,4,opt,name=error_code,json=errorCode,proto3" json:"error_code,omitempty"`
-	ErrorMessage  string                 `protobuf:"bytes,5,opt,name=error_message,json=errorMessage,proto3" json:"error_message,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	ExecId       string                 `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
+	ExitCode     int32                  `protobuf:"varint,2,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
+	ExecState    ExecState              `protobuf:"varint,3,opt,name=exec_state,json=execState,proto3,enum=agbox.v1.ExecState" json:"exec_state,omitempty"`
+	ErrorCode    string                 `protobuf:"bytes,4,opt,name=error_code,json=errorCode,proto3" json:"error_code,omitempty"`
+	ErrorMessage string                 `protobuf:"bytes,5,opt,name=error_message,json=errorMessage,proto3" json:"error_message,omitempty"`
+	// EXEC_STARTED: the command, without environment and standard input. At most 1024 bytes, one more counted for each argument. The last
+	// argument of a longer one is cut and ends in "...".
+	Command       []string `protobuf:"bytes,100,rep,name=command,proto3" json:"command,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2067,6 +2070,13 @@ func (x *ExecEventDetails) GetErrorMessage() string {
 		return x.ErrorMessage
 	}
 	return ""
+}
+
+func (x *ExecEventDetails) GetCommand() []string {
+	if x != nil {
+		return x.Command
+	}
+	return nil
 }
 
 type ServiceEventDetails struct {
@@ -5916,7 +5926,7 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
 	"oom_killed\x18\x97\x01 \x01(\bR\toomKilled\x12 \n" +
 	"\vend_message\x18\x98\x01 \x01(\tR\n" +
-	"endMessage\"\xc0\x01\n" +
+	"endMessage\"\xda\x01\n" +
 	"\x10ExecEventDetails\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12\x1b\n" +
 	"\texit_code\x18\x02 \x01(\x05R\bexitCode\x122\n" +
@@ -5924,7 +5934,8 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"exec_state\x18\x03 \x01(\x0e2\x13.agbox.v1.ExecStateR\texecState\x12\x1d\n" +
 	"\n" +
 	"error_code\x18\x04 \x01(\tR\terrorCode\x12#\n" +
-	"\rerror_message\x18\x05 \x01(\tR\ferrorMessage\"|\n" +
+	"\rerror_message\x18\x05 \x01(\tR\ferrorMessage\x12\x18\n" +
+	"\acommand\x18d \x03(\tR\acommand\"|\n" +
 	"\x13ServiceEventDetails\x12!\n" +
 	"\fservice_name\x18\x01 \x01(\tR\vserviceName\x12\x1d\n" +
 	"\n" +

@@ -29,7 +29,11 @@ func execs(t *testing.T, c *client) {
 		}
 		c.holds(resp.GetStdoutLogPath(), "out\n")
 		c.holds(resp.GetStderrLogPath(), "err\n")
-		c.rows(c.history(id)[3:], started(x), "EXEC_FINISHED - exec_id="+x+" exec_state=FINISHED exit_code=0")
+		events := c.history(id)[3:]
+		c.rows(events, started(x), "EXEC_FINISHED - exec_id="+x+" exec_state=FINISHED exit_code=0")
+		if got := events[0].GetExec().GetCommand(); !slices.Equal(got, st.GetCommand()) {
+			c.Errorf("EXEC_STARTED has the command %q", got)
+		}
 		c.refused(c.tryCancel(x), aboutExec(codes.FailedPrecondition, "EXEC_ALREADY_TERMINAL", x, "exec %s is already terminal"))
 	})
 	c.sub(t, "commands that do not end well", failures)
