@@ -168,7 +168,7 @@ type player struct {
 }
 
 func newPlayer(dir string) *player {
-	return &player{world: newWorld(dir), excuses: &excuses{harmed: map[string]bool{}, oom: map[string]bool{}}}
+	return &player{world: newWorld(dir), excuses: &excuses{harmed: map[string]bool{}, oom: map[string]bool{}, halted: map[string]bool{}}}
 }
 
 // excuses are the sandboxes that may be FAILED, because a fault from outside broke them.
@@ -176,7 +176,22 @@ type excuses struct {
 	mu     sync.Mutex
 	harmed map[string]bool
 	oom    map[string]bool // by the OOM killer
+	halted map[string]bool // their primaries were stopped from outside amid the create
 	all    bool            // any sandbox may be FAILED
+}
+
+// halts records that the primary of a sandbox is stopped from outside amid its create.
+func (e *excuses) halts(id string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.halted[id] = true
+}
+
+// mayFailForHalt reports whether a create may fail because its primary was stopped from outside.
+func (e *excuses) mayFailForHalt(id string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.halted[id]
 }
 
 // killsForMemory records that the OOM killer ended a sandbox.
@@ -365,6 +380,9 @@ func (p *player) do(a act) error {
 	case "disconnect box":
 		p.engine.DisconnectOutside(p.container(a.n))
 	case "docker stop":
+		if sb, err := p.store.Sandbox(ctx, p.box(a.n)); err == nil && sb.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING {
+			p.halts(sb.ID) // what runs in it, a hook too, runs once: the create cannot continue
+		}
 		_ = p.engine.StopOutside(p.container(a.n), 10*time.Second)
 	case "recover":
 		_, _ = p.store.RequestRecover(ctx, p.box(a.n))

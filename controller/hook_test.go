@@ -77,3 +77,23 @@ func TestAHookThatNeverStartsOrNeverEndsFailsTheCreate(t *testing.T) {
 		}, func(c *controller.Config) { deaf.Execs = c.Execs; c.Execs = &deaf })
 	}
 }
+
+// A hook that docker stop ended does not run again, so the create fails; its error must not blame the hook's timeout.
+func TestAStopFromOutsideAmidAHookFailsTheCreateAndSaysSo(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		id := p.create(t, &agboxv1.CreateSpec{RequiredServices: []*agboxv1.ServiceSpec{checked(p, "db", "sleep 20000 0")}})
+		pass(10 * time.Second)
+		p.wantState(t, id, agboxv1.SandboxState_SANDBOX_STATE_PENDING)
+		if err := p.engine.StopOutside(p.container(0), 10*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Minute)
+		p.wantState(t, id, failed)
+		if sb := p.sandbox(t, id); !strings.Contains(sb.ErrorMessage, "stopped from outside") || strings.Contains(sb.ErrorMessage, "hook_timeout") {
+			t.Errorf("it says %q", sb.ErrorMessage)
+		}
+		if n := len(p.engine.Containers()); n != 0 {
+			t.Errorf("%d containers are left", n)
+		}
+	})
+}

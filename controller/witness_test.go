@@ -263,6 +263,8 @@ func (w *witness) fails(sb store.Sandbox, why *agboxv1.SandboxPhaseDetails) {
 		w.vanishes(sb, kept)
 	case code == plan.CodeContainerOOM && !w.excuses.mayFailForMemory(sb.ID):
 		w.breaks("%s fails as out of memory, and the OOM killer did not end it", sb.ID)
+	case w.excuses.mayFailForHalt(sb.ID) && strings.Contains(why.GetErrorMessage(), "stopped from outside"):
+		w.excuses.harmIf(sb.ID, true)
 	case w.excuses.mayFail(sb.ID):
 	case code == plan.CodeResumeFailed && exists && deniedForLong(primary):
 		w.vanishes(sb, kept)

@@ -36,7 +36,7 @@ func Of(j execjournal.Journal, stopWanted bool) *storev1.ExecEnd {
 	case j.OOM:
 		fail(plan.CodeExecRunFailed, plan.OutOfMemory(j.OOMLimitBytes))
 	case j.Stopped:
-		fail(plan.CodeExecRunFailed, "the command was ended: its container was stopped from outside, or the main process ended"+meanwhile)
+		fail(plan.CodeExecRunFailed, "the command was ended: "+plan.EndedWithContainer+meanwhile)
 	case j.Signal != 0:
 		fail(plan.CodeExecRunFailed, fmt.Sprintf("the command was ended by signal %d", j.Signal)+meanwhile)
 	default:

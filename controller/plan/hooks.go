@@ -42,7 +42,7 @@ func (b *bringUp) hooks() (p Plan, up bool) {
 		b.p.soonest(left)
 		return b.record(), false
 	case execphase.Ended:
-		if h.ExitCode == 0 && h.Error == "" && !h.Cancelled {
+		if h.ExitCode == 0 && h.Error == "" && !h.Cancelled && !h.Stopped {
 			return b.hookDone(h), false
 		}
 	}
@@ -69,6 +69,9 @@ func (b *bringUp) hookDone(h *Hook) Plan {
 	return b.p
 }
 
+// EndedWithContainer says why an exec ended that the stop of its container has ended.
+const EndedWithContainer = "its container was stopped from outside, or the main process ended"
+
 // failure describes a failed hook in one sentence, with the end of its output.
 func (h *Hook) failure(timeout time.Duration) string {
 	what := fmt.Sprintf("post_start_on_primary hook %d of service %s ", h.Number, h.Service)
@@ -83,6 +86,8 @@ func (h *Hook) failure(timeout time.Duration) string {
 		what += "could not be started: " + h.Error
 	case h.Cancelled:
 		what += fmt.Sprintf("did not end within %s (runtime.hook_timeout)", timeout)
+	case h.Stopped:
+		what += "was ended: " + EndedWithContainer
 	default:
 		what += fmt.Sprintf("exited with code %d", h.ExitCode) + h.Memory
 	}

@@ -269,7 +269,8 @@ type Hook struct {
 	Phase     execphase.Phase
 	StartedAt time.Time
 	ExitCode  int
-	Cancelled bool
+	// Cancelled: a cancel ended it. Stopped: the end of its container did.
+	Cancelled, Stopped bool
 	// Error says why the command could not start; empty otherwise.
 	Error string
 	// Memory says what the kernel killed for memory meanwhile: the end of a message, empty if nothing.

@@ -69,8 +69,7 @@ func (b *bringUp) ended() Plan {
 	}
 	primary := *b.mine.primary
 	if b.stoppedOutside(primary) {
-		b.p.add(Step{Kind: StopDead, Reason: BecauseStoppedOutside, Words: reasonStoppedOutside})
-		return b.p
+		return b.stopDead()
 	}
 	wait, ok := backOff(b.r.Wanted.Restart, primary, b.progress.GetRestarts(), b.now)
 	code, text := b.death(primary)
@@ -89,6 +88,12 @@ func (b *bringUp) ended() Plan {
 	}
 	b.p.add(Step{Kind: StartContainer, ID: primary.ID, Reason: BecauseRestartPolicy})
 	return b.broughtBack()
+}
+
+// stopDead records a READY sandbox as stopped whose primary was stopped from outside.
+func (b *bringUp) stopDead() Plan {
+	b.p.add(Step{Kind: StopDead, Reason: BecauseStoppedOutside, Words: reasonStoppedOutside})
+	return b.p
 }
 
 // reasonStoppedOutside is the reason of a stop that agboxd did not request.

@@ -120,6 +120,8 @@ func (b *bringUp) primary() (p Plan, up bool) {
 	case !c.Alive() && b.hasRun():
 		b.progress.Released = true
 		return Plan{}, true
+	case !c.Alive() && b.r.State == agboxv1.SandboxState_SANDBOX_STATE_READY && b.stoppedOutside(*c): // amid a restart
+		return b.stopDead(), false
 	case !c.Alive():
 		_, text := b.death(*c)
 		return b.fail(FailureCode(b.r), text), false
@@ -182,6 +184,9 @@ func (b *bringUp) startError() string {
 func (b *bringUp) death(primary Container) (code, text string) {
 	if b.w.Start.Error != "" {
 		return CodeContainerDied, b.startError()
+	}
+	if b.stoppedOutside(primary) {
+		return CodeContainerDied, "the primary container was stopped from outside"
 	}
 	return death(primary, b.w.ExecOOM, "the primary container")
 }

@@ -55,6 +55,14 @@ func TestDecideAwaitsTheStart(t *testing.T) {
 		{"the same without a main process: PID 1 died", func(s *scene) {
 			s.w.Start.Reported, s.w.Containers[0].Status, s.w.Containers[0].ExitCode = true, "exited", 2
 		}, "FAILED(SANDBOX_CREATE_FAILED)", "the primary container exited with code 2"},
+		{"docker stop before READY", func(s *scene) {
+			s.w.Containers[0].Status, s.w.Containers[0].ExitCode = "exited", 143
+		}, "FAILED(SANDBOX_CREATE_FAILED)", "the primary container was stopped from outside"},
+		{"docker stop amid a restart after the engine's death: taken for a stop", func(s *scene) {
+			s.r.State, s.r.EngineRun, s.w.Run = ready, life("b", "1"), life("b", "2")
+			s.r.Progress.RestartRun = life("b", "2")
+			s.w.Containers[0].Status, s.w.Containers[0].ExitCode = "exited", 143
+		}, "stop-dead", ""},
 		{"an ENTRYPOINT that is the main process ends: nobody stopped the sandbox", func(s *scene) {
 			s.r.State, s.r.EngineRun, s.w.Start = ready, life("b", "1"), Start{Reported: true, Main: true}
 			s.w.Containers[0].Status = "exited"

@@ -71,7 +71,7 @@ func (r *Reader) observeHook(v View, w *plan.World) error {
 		return fmt.Errorf("read the journal of hook %d: %w", index, err)
 	}
 	j := status.Journal
-	h.Phase, h.ExitCode, h.Cancelled = status.Phase, j.ExitCode, j.Cancelled || j.Stopped
+	h.Phase, h.ExitCode, h.Cancelled, h.Stopped = status.Phase, j.ExitCode, j.Cancelled, j.Stopped
 	if j.StartedAtNanos != 0 {
 		h.StartedAt = time.Unix(0, j.StartedAtNanos)
 	}
@@ -84,7 +84,7 @@ func (r *Reader) observeHook(v View, w *plan.World) error {
 	if h.Since = r.o.Hook(rec.ID).since(index); h.Since.IsZero() && h.Phase == execphase.Running {
 		h.Since = v.At.Now
 	}
-	if h.Phase == execphase.Ended && (h.ExitCode != 0 || h.Cancelled) {
+	if h.Phase == execphase.Ended && (h.ExitCode != 0 || h.Cancelled || h.Stopped) {
 		h.Output = message.Redact(r.endOf(sb.ID, execid.ForHook(index)), hook.Service.GetEnvs(), sb.Spec.GetEnvs(), r.o.Files.SecretValues(sb.ID, ""))
 	}
 	return nil
