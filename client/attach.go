@@ -51,7 +51,7 @@ var ErrDetached = errors.New("detached from the exec")
 func (c *Client) Attach(ctx context.Context, execID string, o AttachOptions) (*agboxv1.ExecStatus, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	a := &attaching{c: c, execID: execID, o: o, cancel: cancel, offsets: [2]int64{o.StdoutOffset, o.StderrOffset}}
+	a := &attaching{c: c, execID: execID, o: o, cancel: cancel, offsets: [2]int64{o.StdoutOffset, o.StderrOffset}, origin: -1}
 	if o.Stdin != nil {
 		a.input = newTyping(o.Stdin)
 		defer a.input.finish()
@@ -101,6 +101,8 @@ type attaching struct {
 	cancel  context.CancelCauseFunc
 	offsets [2]int64
 	input   *typing
+	// origin is the offset of the first byte of input in the exec's standard input; -1 before the first connection.
+	origin int64
 }
 
 type attachCall interface {
@@ -146,7 +148,15 @@ func (a *attaching) once(ctx context.Context, pause *retry) (*agboxv1.ExecStatus
 		return call.Send(r)
 	}
 	if a.input != nil && !attached.GetStdinClosed() {
-		senders.Go(func() { a.input.send(ctx, attached.GetStdinOffset(), send) })
+		if a.origin < 0 {
+			a.origin = attached.GetStdinOffset() // behind what other clients have written
+		}
+		senders.Go(func() {
+			a.input.send(ctx, attached.GetStdinOffset()-a.origin, func(chunk *agboxv1.StdinChunk) error {
+				chunk.Offset += a.origin
+				return send(&agboxv1.AttachExecRequest{Request: &agboxv1.AttachExecRequest_Stdin{Stdin: chunk}})
+			})
+		})
 	}
 	senders.Go(func() { a.control(ctx, send) })
 	for {
@@ -177,7 +187,7 @@ func (a *attaching) sendError(call attachCall) error {
 func (a *attaching) take(r *agboxv1.AttachExecResponse) error {
 	if ack := r.GetStdinAck(); ack != nil {
 		if a.input != nil && !ack.GetTakenOver() {
-			a.input.taken(ack.GetOffset())
+			a.input.taken(ack.GetOffset() - a.origin)
 		}
 		if ack.GetClosed() || ack.GetTakenOver() {
 			a.stdinOver(ack.GetTakenOver())

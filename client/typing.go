@@ -8,18 +8,18 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-const (
-	// typingPiece is how much is read and sent at once, typingRoom how much may wait for the exec to take it, both in bytes.
-	typingPiece = 64 << 10
-	typingRoom  = 1 << 20
-)
+// typingRoom is how much standard input may wait for the exec to take it, in bytes.
+const typingRoom = 1 << 20
 
 // typing is standard input on its way to an exec. It keeps what the exec has not taken, so that a new connection can send it again.
 type typing struct {
+	ring []byte // what was read, at its offset modulo typingRoom; written by the reader goroutine alone
+
 	mu      sync.Mutex
-	changed chan struct{} // closed and replaced at each change
-	base    int64         // offset of buf in the input; everything before was taken
-	buf     []byte
+	changed chan struct{} // closed and replaced at each change that somebody waits for
+	waited  bool          // for changed
+	base    int64         // the exec has taken all bytes before this offset
+	end     int64         // offset behind what was read
 	eof     bool
 	over    bool // the exec takes no more
 }
@@ -27,60 +27,61 @@ type typing struct {
 // newTyping starts to read r. The reader goroutine ends at the end of r, at its first error, or with the first byte that it reads when the exec
 // takes no more: a read of a terminal cannot be interrupted.
 func newTyping(r io.Reader) *typing {
-	t := &typing{changed: make(chan struct{})}
+	t := &typing{ring: make([]byte, typingRoom), changed: make(chan struct{})}
 	go t.read(r)
 	return t
 }
 
 func (t *typing) read(r io.Reader) {
-	piece := make([]byte, typingPiece)
 	for {
-		n, err := r.Read(piece)
-		if !t.add(piece[:n]) {
+		free := t.free()
+		if free == nil {
 			return
 		}
+		n, err := r.Read(free)
+		t.update(func() { t.end, t.eof = t.end+int64(n), err != nil })
 		if err != nil {
-			t.update(func() { t.eof = true })
 			return
 		}
 	}
 }
 
-// add waits for room and adds data. It returns false if the exec takes no more.
-func (t *typing) add(data []byte) bool {
+// free waits for room and returns the next part of the ring; nil if the exec takes no more.
+func (t *typing) free() []byte {
 	for {
 		t.mu.Lock()
-		over, room, changed := t.over, len(t.buf) < typingRoom, t.changed
+		over, room, at := t.over, t.base+typingRoom-t.end, t.end%typingRoom
+		changed := t.wait()
 		t.mu.Unlock()
 		if over {
-			return false
+			return nil
 		}
-		if room {
-			t.update(func() { t.buf = append(t.buf, data...) })
-			return true
+		if room > 0 {
+			return t.ring[at:min(at+room, at+agboxv1.PieceBytes, typingRoom)]
 		}
 		<-changed
 	}
+}
+
+// wait returns what the next change closes. The caller holds mu.
+func (t *typing) wait() <-chan struct{} {
+	t.waited = true
+	return t.changed
 }
 
 func (t *typing) update(change func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	change()
-	close(t.changed)
-	t.changed = make(chan struct{})
+	if t.waited {
+		close(t.changed)
+		t.changed, t.waited = make(chan struct{}), false
+	}
 }
 
 // taken drops what the exec has taken.
 func (t *typing) taken(offset int64) {
-	t.update(func() {
-		if n := min(offset-t.base, int64(len(t.buf))); n > 0 {
-			t.base, t.buf = t.base+n, t.buf[n:]
-		}
-		if len(t.buf) == 0 {
-			t.buf = nil
-		}
-	})
+	t.update(func() { t.base = max(t.base, min(offset, t.end)) })
 }
 
 // finish says that the exec takes no more. first is false if that was known.
@@ -90,7 +91,7 @@ func (t *typing) finish() (first bool) {
 }
 
 // send sends from an offset on until the input or ctx ends, or send fails.
-func (t *typing) send(ctx context.Context, offset int64, send func(*agboxv1.AttachExecRequest) error) {
+func (t *typing) send(ctx context.Context, offset int64, send func(*agboxv1.StdinChunk) error) {
 	for {
 		chunk, changed := t.next(offset)
 		if chunk == nil {
@@ -101,25 +102,26 @@ func (t *typing) send(ctx context.Context, offset int64, send func(*agboxv1.Atta
 				return
 			}
 		}
-		if send(&agboxv1.AttachExecRequest{Request: &agboxv1.AttachExecRequest_Stdin{Stdin: chunk}}) != nil || chunk.GetClose() {
+		offset += int64(len(chunk.GetData()))
+		if send(chunk) != nil || chunk.GetClose() {
 			return // Recv has the reason
 		}
-		offset += int64(len(chunk.GetData()))
 	}
 }
 
-// next returns what is to be sent at an offset; nil if there is nothing yet.
+// next returns what is to be sent at an offset; nil if there is nothing yet. Its data is a part of the ring, which is not written again before
+// the exec has taken it.
 func (t *typing) next(offset int64) (*agboxv1.StdinChunk, <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.over || offset < t.base {
-		return nil, t.changed // an exec has never taken less than it acknowledged
+		return nil, t.wait() // an exec has never taken less than it acknowledged
 	}
-	left := t.buf[min(offset-t.base, int64(len(t.buf))):]
-	data := append([]byte(nil), left[:min(len(left), typingPiece)]...)
-	end := t.eof && len(data) == len(left)
-	if len(data) == 0 && !end {
-		return nil, t.changed
+	at := offset % typingRoom
+	data := t.ring[at:max(at, min(at+t.end-offset, at+agboxv1.PieceBytes, typingRoom))]
+	last := t.eof && offset+int64(len(data)) >= t.end
+	if len(data) == 0 && !last {
+		return nil, t.wait()
 	}
-	return &agboxv1.StdinChunk{Offset: offset, Data: data, Close: end}, t.changed
+	return &agboxv1.StdinChunk{Offset: offset, Data: data, Close: last}, nil
 }

@@ -19,6 +19,10 @@ const (
 // FirstAddition is the smallest field number and enum value that clients of the older contract do not know.
 const FirstAddition = 100
 
+// PieceBytes is the size of the pieces in which clients and daemon send data, in bytes. A message with one fits into a pooled buffer of gRPC of
+// 32 KiB; larger ones use buffers of 1 MiB, which gRPC clears for each message.
+const PieceBytes = 32<<10 - 256
+
 // Declare returns conn with the metadata of this package's contract on every call. The connection stays the caller's.
 func Declare(conn grpc.ClientConnInterface) grpc.ClientConnInterface { return declared{conn} }
 

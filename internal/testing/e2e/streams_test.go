@@ -151,6 +151,39 @@ func TestStdinEndsAfterItsGraceWithoutAWriter(t *testing.T) {
 	}
 }
 
+// A second client writes behind what the first one has written.
+func TestStandardInputOfSeveralClientsInTurn(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, "", "")
+	id := d.create(nil)
+	d.await(id, ready)
+	c := d.connect()
+	e := d.withStdin(id, &agboxv1.StdinSpec{}, "cat")
+	r, w := io.Pipe()
+	leave, out := make(chan struct{}), &lockedBuffer{}
+	over := make(chan error, 1)
+	go func() {
+		_, err := c.Attach(t.Context(), e, client.AttachOptions{Stdin: r, Stdout: out, Detach: leave})
+		over <- err
+	}()
+	_, _ = w.Write([]byte("of the first client\n"))
+	d.eventually("the command has the first input", func() error {
+		if out.String() == "" {
+			return errors.New("no output")
+		}
+		return nil
+	})
+	close(leave)
+	if err := <-over; !errors.Is(err, client.ErrDetached) {
+		t.Fatalf("detached: %v", err)
+	}
+	all := &lockedBuffer{}
+	end, err := c.Attach(t.Context(), e, client.AttachOptions{Stdin: strings.NewReader("2\n"), Stdout: all, TakeOver: true})
+	if want := "of the first client\n2\n"; err != nil || end.GetState() != finished || all.String() != want {
+		t.Errorf("%v, %v: %q instead of %q", end, err, all.String(), want)
+	}
+}
+
 func TestATerminalOverTheDaemonsDeath(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "", "")
