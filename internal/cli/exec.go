@@ -238,7 +238,7 @@ func (a *app) attachExec(ctx context.Context, execID string, o execOptions) erro
 	detach.restore()
 	switch {
 	case errors.Is(end.err, client.ErrDetached):
-		a.notes.say("left exec " + execID + " running; \"agbox attach " + execID + "\" returns to it")
+		a.hint("\nleft exec " + execID + " running; \"agbox attach " + execID + "\" returns to it") // below the line where the command was
 		return nil
 	case printErr != nil && errors.Is(printErr, syscall.EPIPE):
 		return &exitError{code: exitBrokenOut}
