@@ -6,6 +6,7 @@ package filetree
 
 import (
 	"archive/tar"
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +23,8 @@ const (
 	maxDepth = 1000
 	// maxLinked bounds the memory for files with several links. Beyond it each name becomes a file of its own.
 	maxLinked = 200_000
+	// bufferBytes is the size of reads and writes of archives, whose own are of 512 bytes.
+	bufferBytes = 64 << 10
 	// xattrKey is the prefix of extended attributes in PAX records, as GNU tar and libarchive write them.
 	xattrKey = "SCHILY.xattr."
 )
@@ -40,7 +43,8 @@ type PackOptions struct {
 // directories. A file that shrinks while it is read is padded with zeros, of one that grows the first bytes are packed; both are told.
 // Errors: those of w, and of opening path.
 func Pack(w io.Writer, path string, o PackOptions) error {
-	p := &packer{tw: tar.NewWriter(w), linked: map[fileID]string{}, skipped: o.Skipped, buf: make([]byte, 64<<10)}
+	bw := bufio.NewWriterSize(w, bufferBytes)
+	p := &packer{tw: tar.NewWriter(bw), linked: map[fileID]string{}, skipped: o.Skipped, buf: make([]byte, bufferBytes)}
 	if p.skipped == nil {
 		p.skipped = func(string) {}
 	}
@@ -51,7 +55,7 @@ func Pack(w io.Writer, path string, o PackOptions) error {
 	if err := p.entry(unix.AT_FDCWD, path, path, o.Name, flags, 0); err != nil {
 		return err
 	}
-	return p.tw.Close()
+	return errors.Join(p.tw.Close(), bw.Flush())
 }
 
 type fileID struct{ dev, ino uint64 }

@@ -2,6 +2,7 @@ package filetree
 
 import (
 	"archive/tar"
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -54,7 +55,7 @@ func Unpack(r io.Reader, dir string, o UnpackOptions) (Counts, error) {
 	if u.Rename == nil {
 		u.Rename = func(name string) (string, bool) { return name, true }
 	}
-	err = u.all(tar.NewReader(r))
+	err = u.all(tar.NewReader(bufio.NewReaderSize(r, bufferBytes)))
 	return u.Counts, errors.Join(err, u.finish())
 }
 

@@ -356,16 +356,11 @@ func packTree(s *stream) error {
 		name = "."
 	}
 	told := 0
-	data := channel.NewDataWriter(s)
-	w := bufio.NewWriterSize(data, channel.MaxData)
-	err := filetree.Pack(w, s.path, filetree.PackOptions{Name: name, Follow: s.call.Follow, Skipped: func(text string) {
+	err := filetree.Pack(channel.NewDataWriter(s), s.path, filetree.PackOptions{Name: name, Follow: s.call.Follow, Skipped: func(text string) {
 		if told++; told <= maxSkipped {
 			_ = channel.Write(s, channel.Frame{Kind: channel.Data, Text: sentence(text)}) // the next write has the same error
 		}
 	}})
-	if err == nil {
-		err = w.Flush()
-	}
 	if err != nil {
 		return err
 	}
