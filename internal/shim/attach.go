@@ -35,6 +35,7 @@ type attachments struct {
 	all    []*attached
 	writer *attached // who writes standard input
 	acked  int64     // offset of the last acknowledgement
+	buf    []byte    // of receive; nil while there is no stream
 }
 
 // attach accepts a stream that init passes over the link.
@@ -128,25 +129,26 @@ func (j *job) serve(a *attached, revents int16) {
 
 // receive reads one piece and handles the frames in it. It returns false if the stream is over.
 func (j *job) receive(a *attached) bool {
-	buf := make([]byte, channel.MaxFrame)
-	n, err := unix.Read(a.fd, buf)
+	if j.att.buf == nil {
+		j.att.buf = make([]byte, 4*channel.MaxFrame)
+	}
+	buf := j.att.buf
+	kept := copy(buf, a.in)
+	n, err := unix.Read(a.fd, buf[kept:])
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
 		return true
 	}
 	if err != nil || n <= 0 {
 		return false
 	}
-	data := buf[:n]
-	if len(a.in) > 0 {
-		data = append(a.in, data...)
-	}
+	data := buf[:kept+n]
 	for {
 		f, size, err := channel.Cut(data)
 		if err != nil || size > 0 && !j.handle(a, f) {
 			return false
 		}
 		if size == 0 {
-			a.in = slices.Clone(data)
+			a.in = append(a.in[:0], data...)
 			return true
 		}
 		data = data[size:]
@@ -207,6 +209,9 @@ func (j *job) detach(a *attached) {
 	j.att.all = slices.DeleteFunc(j.att.all, func(other *attached) bool { return other == a })
 	if j.att.writer == a {
 		j.att.writer = nil
+	}
+	if len(j.att.all) == 0 {
+		j.att.buf = nil
 	}
 	j.relay(time.Now())
 }

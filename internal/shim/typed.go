@@ -17,7 +17,8 @@ type typed struct {
 	fd       int // write end of the pipe or master of the terminal, non-blocking; -1 once it is closed
 	terminal bool
 	taken    int64  // bytes that the pipe or the terminal has taken
-	pending  []byte // accepted, at most channel.StdinWindow
+	pending  []byte // accepted and not taken, at most channel.StdinWindow; a part of room
+	room     []byte // nil while nothing is pending
 	end      int64  // offset at which it ends; -1: not known
 }
 
@@ -90,11 +91,39 @@ func (t *typed) accept(offset int64, data []byte) bool {
 		return true
 	}
 	data = data[skip:]
-	if len(t.pending)+len(data) > channel.StdinWindow+channel.MaxData {
+	if len(t.pending)+len(data) > maxPending {
 		return false
+	}
+	if t.idle() {
+		data = data[t.give(data):]
+	}
+	if len(data) == 0 || t.over() {
+		return true
+	}
+	if t.room == nil {
+		t.room = make([]byte, 2*maxPending)
+		t.pending = t.room[:0]
+	} else if cap(t.pending)-len(t.pending) < len(data) {
+		t.pending = t.room[:copy(t.room, t.pending)]
 	}
 	t.pending = append(t.pending, data...)
 	return true
+}
+
+// maxPending is the window of standard input, and a frame that was on its way.
+const maxPending = channel.StdinWindow + channel.MaxData
+
+// give writes to the command, and returns how many bytes it has taken.
+func (t *typed) give(data []byte) int {
+	n, err := unix.Write(t.fd, data[:min(len(data), channel.MaxData)])
+	if err != nil {
+		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {
+			t.hangUp()
+		}
+		return 0
+	}
+	t.taken += int64(n)
+	return n
 }
 
 // endAt ends standard input behind all that was accepted. It returns false for a gap.
@@ -133,17 +162,11 @@ func (t *typed) feed(revents int16) {
 	if len(t.pending) == 0 {
 		return
 	}
-	n, err := unix.Write(t.fd, t.pending[:min(len(t.pending), channel.MaxData)])
-	switch {
-	case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR):
-		return
-	case err != nil:
-		t.hangUp()
-		return
+	if n := t.give(t.pending); t.fd >= 0 {
+		t.pending = t.pending[n:]
 	}
-	t.taken += int64(n)
-	if t.pending = t.pending[n:]; len(t.pending) == 0 {
-		t.pending = nil
+	if t.idle() {
+		t.pending, t.room = nil, nil
 	}
 	t.settle()
 }
@@ -161,7 +184,7 @@ func (t *typed) hangUp() {
 		return
 	}
 	unix.Close(t.fd)
-	t.fd, t.pending = -1, nil
+	t.fd, t.pending, t.room = -1, nil, nil
 	if t.end < 0 {
 		t.end = t.taken
 	}
