@@ -20,6 +20,9 @@ const (
 	callTimeout = 40 * time.Second
 	// maxReply holds lists of some hundred thousand sandboxes.
 	maxReply = 256 << 20
+	// streamWindow is how much the daemon may send on a stream that is not read, and ioBuffer how much one call of the kernel moves, both in bytes.
+	streamWindow = 512 << 10
+	ioBuffer     = 128 << 10
 	// connectTimeout bounds one try to connect. A daemon that is not there is noticed at once; this is for a busy one.
 	connectTimeout = 10 * time.Second
 	// Pauses between tries to reach a daemon that went away.
@@ -80,6 +83,7 @@ func DialWith(host string, o Options) (*Client, error) {
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return way.dial(ctx) }),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // dial encrypts what leaves this host
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReply)),
+		grpc.WithStaticStreamWindowSize(streamWindow), grpc.WithReadBufferSize(ioBuffer), grpc.WithWriteBufferSize(ioBuffer),
 	)...)
 	if err != nil {
 		return nil, err

@@ -20,9 +20,6 @@ const (
 	ReasonFileOffset     = "FILE_OFFSET"
 )
 
-// pieceBytes is the size of a piece of data that is sent, in bytes. The daemon admits requests of this size without counting them.
-const pieceBytes = 32 << 10
-
 // StatFile describes a file. Errors: see agbox.v1.FileService.
 func (c *Client) StatFile(ctx context.Context, req *agboxv1.StatRequest) (*agboxv1.FileEntry, error) {
 	resp, err := read(ctx, c, c.files.Stat, req)
@@ -268,7 +265,7 @@ func (c *Client) WriteFile(ctx context.Context, start *agboxv1.WriteFileStart, r
 type sourceError struct{ error }
 
 func pieces(r io.Reader, send func([]byte) error) error {
-	buf := make([]byte, pieceBytes)
+	buf := make([]byte, agboxv1.PieceBytes)
 	for {
 		n, err := r.Read(buf)
 		if n > 0 {

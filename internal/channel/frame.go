@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -121,7 +122,10 @@ type Frame struct {
 var ErrFrame = errors.New("bad frame")
 
 // Append appends the encoded frame to buf.
-func (f *Frame) Append(buf []byte) []byte {
+func (f *Frame) Append(buf []byte) []byte { return append(f.appendHead(buf), f.Data...) }
+
+// appendHead appends the encoded frame up to Data, which is its last field.
+func (f *Frame) appendHead(buf []byte) []byte {
 	start := len(buf)
 	buf = append(buf, 0, 0, 0, 0)
 	number := func(field protowire.Number, v uint64) {
@@ -136,9 +140,6 @@ func (f *Frame) Append(buf []byte) []byte {
 	}
 	number(1, uint64(f.Kind))
 	number(2, uint64(f.Offset))
-	if len(f.Data) > 0 {
-		buf = protowire.AppendBytes(protowire.AppendTag(buf, 3, protowire.BytesType), f.Data)
-	}
 	number(4, uint64(f.Stream))
 	number(5, uint64(f.Number))
 	text(6, f.Text)
@@ -150,7 +151,10 @@ func (f *Frame) Append(buf []byte) []byte {
 	if f.Live {
 		number(12, 1)
 	}
-	binary.BigEndian.PutUint32(buf[start:], uint32(len(buf)-start-4))
+	if len(f.Data) > 0 {
+		buf = protowire.AppendVarint(protowire.AppendTag(buf, 3, protowire.BytesType), uint64(len(f.Data)))
+	}
+	binary.BigEndian.PutUint32(buf[start:], uint32(len(buf)-start-4+len(f.Data)))
 	return buf
 }
 
@@ -253,9 +257,17 @@ func (r *Reader) Read() (Frame, error) {
 	return Decode(r.buf)
 }
 
-// Write writes one frame with one write.
+// smallData is the size up to which Write copies Data, in bytes.
+const smallData = 4 << 10
+
+// Write writes one frame, to a Unix socket with one call of the kernel.
 func Write(w io.Writer, f Frame) error {
-	_, err := w.Write(f.Append(make([]byte, 0, len(f.Data)+64)))
+	if len(f.Data) <= smallData {
+		_, err := w.Write(f.Append(make([]byte, 0, len(f.Data)+64)))
+		return err
+	}
+	parts := net.Buffers{f.appendHead(make([]byte, 0, 64)), f.Data}
+	_, err := parts.WriteTo(w)
 	return err
 }
 

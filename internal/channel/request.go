@@ -221,21 +221,16 @@ func (d *DataReader) Read(p []byte) (int, error) {
 }
 
 // DataWriter writes each slice as Data frames.
-type DataWriter struct {
-	w   io.Writer
-	buf []byte
-}
+type DataWriter struct{ w io.Writer }
 
 // NewDataWriter returns a DataWriter.
-func NewDataWriter(w io.Writer) *DataWriter { return &DataWriter{w: w} }
+func NewDataWriter(w io.Writer) DataWriter { return DataWriter{w} }
 
 // Write implements io.Writer.
-func (d *DataWriter) Write(p []byte) (n int, err error) {
+func (d DataWriter) Write(p []byte) (n int, err error) {
 	for n < len(p) {
 		piece := p[n:min(n+MaxData, len(p))]
-		f := Frame{Kind: Data, Data: piece}
-		d.buf = f.Append(d.buf[:0])
-		if _, err := d.w.Write(d.buf); err != nil {
+		if err := Write(d.w, Frame{Kind: Data, Data: piece}); err != nil {
 			return n, err
 		}
 		n += len(piece)

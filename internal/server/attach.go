@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -349,11 +350,12 @@ func (o *attachedOutput) relay(r *channel.Reader) error {
 		if err := o.gap(f.Offset); err != nil {
 			return err
 		}
-		data := f.Data[o.at-f.Offset:]
-		if err := o.send(&agboxv1.OutputChunk{Stream: o.log.stream, Offset: o.at, Data: data}); err != nil {
-			return err
+		for piece := range slices.Chunk(f.Data[o.at-f.Offset:], agboxv1.PieceBytes) {
+			if err := o.send(&agboxv1.OutputChunk{Stream: o.log.stream, Offset: o.at, Data: piece}); err != nil {
+				return err
+			}
+			o.at += int64(len(piece))
 		}
-		o.at += int64(len(data))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -139,6 +140,16 @@ func sent(err error) error {
 	return sendError{err}
 }
 
+// inPieces sends data in messages of a good size.
+func inPieces(data []byte, send func([]byte) error) error {
+	for piece := range slices.Chunk(data, agboxv1.PieceBytes) {
+		if err := send(piece); err != nil {
+			return sent(err)
+		}
+	}
+	return nil
+}
+
 // stream runs an operation that answers with data. first receives the Result that precedes it, if it is not nil.
 func (f *files) stream(ctx context.Context, sandboxID, user string, c channel.Call, first func(channel.Entry) error, data func([]byte) error, told func(string)) error {
 	if err := required("path", c.Path); err != nil {
@@ -197,7 +208,7 @@ func (f *files) ReadFile(req *agboxv1.ReadFileRequest, out grpc.ServerStreamingS
 		return f.stream(ctx, req.GetSandboxId(), req.GetUser(), c, func(e channel.Entry) error {
 			return sent(out.Send(&agboxv1.ReadFileResponse{Entry: entryOf(e)}))
 		}, func(data []byte) error {
-			return sent(out.Send(&agboxv1.ReadFileResponse{Data: data}))
+			return inPieces(data, func(piece []byte) error { return out.Send(&agboxv1.ReadFileResponse{Data: piece}) })
 		}, nil)
 	})
 }
@@ -240,7 +251,7 @@ func (f *files) ReadArchive(req *agboxv1.ReadArchiveRequest, out grpc.ServerStre
 		c := channel.Call{Op: channel.Tar, Path: req.GetPath(), Follow: req.GetFollow()}
 		var lost error
 		err := f.stream(ctx, req.GetSandboxId(), req.GetUser(), c, nil, func(data []byte) error {
-			return sent(out.Send(&agboxv1.ArchiveChunk{Data: data}))
+			return inPieces(data, func(piece []byte) error { return out.Send(&agboxv1.ArchiveChunk{Data: piece}) })
 		}, func(text string) {
 			lost = errors.Join(lost, out.Send(&agboxv1.ArchiveChunk{Skipped: []string{valid(text)}}))
 		})
@@ -293,7 +304,7 @@ func (f *files) upload(ctx context.Context, sandboxID, user string, c channel.Ca
 
 // copyFrom sends the data of the client up to its end. An error of the client is a sendError.
 func (s *workerStream) copyFrom(next func() ([]byte, error)) error {
-	w := channel.NewDataWriter(s)
+	w := channel.NewDataWriter(s.Conn)
 	for {
 		data, err := next()
 		if errors.Is(err, io.EOF) {

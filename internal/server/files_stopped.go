@@ -28,8 +28,6 @@ const (
 	maxStoppedEntries = 100_000
 	// stoppedDeadline bounds a listing: the engine packs the whole tree, contents too.
 	stoppedDeadline = 2 * time.Minute
-	// pieceBytes is the size of a piece of a file or an archive.
-	pieceBytes = 64 << 10
 )
 
 // Archives calls read with the file or tree at an absolute path of a sandbox's primary as a tar stream; its names start with the last element
@@ -199,7 +197,7 @@ func (s *stoppedFiles) archive(ctx context.Context, follow bool, send func(*agbo
 }
 
 func (s *stoppedFiles) pieces(r io.Reader, send func([]byte) error) error {
-	buf := make([]byte, pieceBytes)
+	buf := make([]byte, agboxv1.PieceBytes)
 	for {
 		n, err := r.Read(buf)
 		if n > 0 {

@@ -135,9 +135,9 @@ func (r *logReader) tail(lines int) error {
 	if lines == 0 {
 		return nil
 	}
-	buf := make([]byte, chunkBytes)
+	buf := make([]byte, agboxv1.PieceBytes)
 	for at := size; at > max(0, size-maxTail); {
-		n := min(at, chunkBytes)
+		n := min(at, agboxv1.PieceBytes)
 		got, err := r.file.ReadAt(buf[:n], at-n)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err

@@ -15,9 +15,6 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// chunkBytes is the most output that one message has.
-const chunkBytes = 64 << 10
-
 // Outputs reads the logs of execs: *execjournal.Dir.
 type Outputs interface {
 	Follow(sandboxID, execID string) (changed <-chan struct{}, stop func())
@@ -72,9 +69,9 @@ func (r *logReader) next(end int64) (*agboxv1.OutputChunk, error) {
 		return nil, err
 	}
 	if r.buf == nil {
-		r.buf = make([]byte, chunkBytes)
+		r.buf = make([]byte, agboxv1.PieceBytes)
 	}
-	n, err := r.file.ReadAt(r.buf[:min(chunkBytes, end-r.offset)], r.offset)
+	n, err := r.file.ReadAt(r.buf[:min(agboxv1.PieceBytes, end-r.offset)], r.offset)
 	if n == 0 {
 		if errors.Is(err, io.EOF) {
 			err = nil

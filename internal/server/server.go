@@ -23,6 +23,10 @@ const (
 	maxRequestBytes = 4 << 20
 	// maxStreams bounds the calls of one connection; one subscription for each sandbox must fit.
 	maxStreams = 10_000
+	// streamWindow is how much a client may send on a stream that is not read, and ioBuffer how much one call of the kernel moves, both in bytes.
+	// gRPC's own windows grow to 16 MiB.
+	streamWindow = 512 << 10
+	ioBuffer     = 128 << 10
 	// handshakeTimeout bounds the HTTP/2 handshake; a silent connection is closed.
 	handshakeTimeout = 20 * time.Second
 	// keepaliveLeast lets clients with keepalive set to 10 s, the common minimum, stay connected.
@@ -78,6 +82,7 @@ func New(d Deps) *Server {
 		grpc.MaxRecvMsgSize(maxRequestBytes),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.StaticStreamWindowSize(streamWindow), grpc.ReadBufferSize(ioBuffer), grpc.WriteBufferSize(ioBuffer),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveLeast, PermitWithoutStream: true}),
 		grpc.UnaryInterceptor(s.interceptUnary),
 		grpc.StreamInterceptor(s.interceptStream),

@@ -23,11 +23,8 @@ type tunnels struct {
 	*workers
 }
 
-// tunnelBuffer is the size of a piece of data, in bytes.
-const tunnelBuffer = 32 << 10
-
 // tunnelBuffers keeps buffers for tunnels that have data. An idle tunnel has none.
-var tunnelBuffers = sync.Pool{New: func() any { return new([tunnelBuffer]byte) }}
+var tunnelBuffers = sync.Pool{New: func() any { return new([agboxv1.PieceBytes]byte) }}
 
 // Tunnel implements agbox.v1.StreamService.
 func (t *tunnels) Tunnel(stream grpc.BidiStreamingServer[agboxv1.TunnelRequest, agboxv1.TunnelResponse]) error {
@@ -132,10 +129,10 @@ func (s *workerStream) toClient(stream grpc.BidiStreamingServer[agboxv1.TunnelRe
 }
 
 // readReady waits until there is data, and only then takes a buffer.
-func (s *workerStream) readReady() (buf *[tunnelBuffer]byte, n int, err error) {
+func (s *workerStream) readReady() (buf *[agboxv1.PieceBytes]byte, n int, err error) {
 	conn, ok := s.Conn.(*net.UnixConn)
 	if !ok {
-		buf = tunnelBuffers.Get().(*[tunnelBuffer]byte)
+		buf = tunnelBuffers.Get().(*[agboxv1.PieceBytes]byte)
 		n, err = s.Read(buf[:])
 		return buf, n, err
 	}
@@ -144,7 +141,7 @@ func (s *workerStream) readReady() (buf *[tunnelBuffer]byte, n int, err error) {
 		return nil, 0, err
 	}
 	rawErr := raw.Read(func(fd uintptr) bool {
-		buf = tunnelBuffers.Get().(*[tunnelBuffer]byte)
+		buf = tunnelBuffers.Get().(*[agboxv1.PieceBytes]byte)
 		for {
 			if n, err = unix.Read(int(fd), buf[:]); !errors.Is(err, unix.EINTR) {
 				break
