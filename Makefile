@@ -39,7 +39,7 @@ demo: ## See it work: a sandbox whose exec survives kill -9 of the daemon.
 
 .PHONY: bench
 bench: engine image build ## Compare agbox with the bare Docker API, or with the programs in AGAINST, a directory, side by side.
-	go run ./hack/bench $(if $(AGAINST),-against $(AGAINST))
+	CGO_ENABLED=0 go run ./hack/bench $(if $(AGAINST),-against $(AGAINST))
 
 PROGRAMS := agboxd agbox agbox-shim
 BIN ?= bin

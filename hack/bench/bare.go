@@ -9,6 +9,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/client"
+	"github.com/docker/go-connections/nat"
 )
 
 // bare makes the Docker API calls that a sandbox needs at least: a network, a container with an init, an exec.
@@ -27,14 +28,20 @@ func newBare(ctx context.Context) (*bare, error) {
 
 func (b *bare) close() { _ = b.c.Close() }
 
-func (b *bare) create(ctx context.Context, id string) error {
+func (b *bare) create(ctx context.Context, id string) error { return b.start(ctx, id, nil) }
+
+func (b *bare) start(ctx context.Context, id string, published nat.PortMap) error {
 	n, err := b.c.NetworkCreate(ctx, id, network.CreateOptions{Driver: "bridge"})
 	if err != nil {
 		return err
 	}
 	yes := true
-	c, err := b.c.ContainerCreate(ctx, &container.Config{Image: image, Cmd: []string{"sleep", "100000"}},
-		&container.HostConfig{Init: &yes, NetworkMode: container.NetworkMode(n.ID)}, nil, nil, id)
+	exposed := nat.PortSet{}
+	for port := range published {
+		exposed[port] = struct{}{}
+	}
+	c, err := b.c.ContainerCreate(ctx, &container.Config{Image: image, Cmd: []string{"sleep", "100000"}, ExposedPorts: exposed},
+		&container.HostConfig{Init: &yes, NetworkMode: container.NetworkMode(n.ID), PortBindings: published}, nil, nil, id)
 	if err != nil {
 		return err
 	}

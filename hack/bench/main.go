@@ -18,16 +18,20 @@ const image = "agbox-base:dev"
 func main() {
 	rounds := flag.Int("rounds", 15, "measurements of each kind")
 	many := flag.Int("sandboxes", 40, "sandboxes at the restart")
-	alone := flag.Bool("agents", false, "measure agents only")
+	only := flag.String("only", "", "measure only this part: lifecycle, inside (streams, files and ports) or agents")
+	serve := flag.Bool(echoFlag, false, "be the server in the measurements of ports")
 	bin := flag.String("bin", "bin", "directory of the built programs")
 	other := flag.String("against", "", "directory with the programs of another version: compare with it in place of the bare engine")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	var err error
-	if *other != "" {
+	switch {
+	case *serve:
+		err = echoServer()
+	case *other != "":
 		err = versions(ctx, *bin, *other, *rounds)
-	} else {
-		err = run(ctx, *bin, *rounds, *many, *alone)
+	default:
+		err = run(ctx, *bin, *rounds, *many, *only)
 	}
 	stop()
 	if err != nil {
@@ -40,6 +44,7 @@ func main() {
 type row struct {
 	what        string
 	most        float64         // the promised bound of the ratio to the bare engine; 0: none
+	below       time.Duration   // the promised bound of the median; 0: none
 	agbox, bare []time.Duration // bare: times of the other side, Docker or another version
 }
 
@@ -50,40 +55,51 @@ const (
 	mostStop   = 1.75
 )
 
-func run(ctx context.Context, bin string, rounds, many int, agentsAlone bool) error {
+func run(ctx context.Context, bin string, rounds, many int, only string) error {
 	d, err := newDaemon(ctx, bin)
 	if err != nil {
 		return err
 	}
 	defer d.end()
-	var slower error // the agents are measured all the same
-	if !agentsAlone {
-		if slower, err = compare(ctx, d, rounds, many); err != nil {
+	b, err := newBare(ctx)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	var slower error // the other parts are measured all the same
+	for _, part := range []struct {
+		name    string
+		measure func() ([]row, error)
+	}{
+		{"lifecycle", func() ([]row, error) { return compare(ctx, d, b, rounds, many) }},
+		{"inside", func() ([]row, error) { return measureInside(ctx, d, b, rounds) }},
+	} {
+		if only != "" && only != part.name {
+			continue
+		}
+		rows, err := part.measure()
+		if err != nil {
 			return err
 		}
+		report("agbox", "bare Docker", rows)
+		slower = errors.Join(slower, broken(rows))
+	}
+	if only != "" && only != "agents" {
+		return slower
 	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	err = measureAgents(ctx, d, rounds, w)
 	return errors.Join(slower, err, w.Flush())
 }
 
-// compare measures the operations that Docker has as well. broken lists the ratios above their promised bounds.
-func compare(ctx context.Context, d *daemon, rounds, many int) (broken, err error) {
-	b, err := newBare(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer b.close()
+// compare measures the lifecycle and restarts.
+func compare(ctx context.Context, d *daemon, b *bare, rounds, many int) ([]row, error) {
 	life, err := lifecycle(ctx, d, b, rounds, 1)
 	if err != nil {
 		return nil, err
 	}
 	again, err := restarts(ctx, d, b, rounds, many)
-	if err != nil {
-		return nil, err
-	}
-	report("agbox", "bare Docker", append(life, again...))
-	return ratios(life), nil
+	return append(life, again...), err
 }
 
 // execsOfVersions is the number of execs per round in a comparison of versions: single execs vary by half.

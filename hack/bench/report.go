@@ -19,13 +19,16 @@ func below(what string, got, promised time.Duration) error {
 	return fmt.Errorf("promise broken: %s: %s, and less than %s is promised", what, got.Round(time.Microsecond), promised)
 }
 
-// ratios returns an error for each row whose ratio of medians is above its promised bound.
-func ratios(rows []row) error {
+// broken returns an error for each row whose ratio of medians is above its promised bound, or whose median is not below it.
+func broken(rows []row) error {
 	var broken []error
 	for _, r := range rows {
 		if r.most > 0 && r.ratio() > r.most {
 			broken = append(broken, fmt.Errorf("promise broken: %s: %.2f times the bare engine's %s, and at most %.2f times is promised; "+
 				"if the machine was busy, run it again when it is idle", r.what, r.ratio(), at(r.bare, 50), r.most))
+		}
+		if r.below > 0 {
+			broken = append(broken, below(r.what, at(r.agbox, 50), r.below))
 		}
 	}
 	return errors.Join(broken...)
@@ -57,6 +60,9 @@ func report(ours, other string, rows []row) {
 		most := "-"
 		if r.most > 0 {
 			most = fmt.Sprintf("%.2f", r.most)
+		}
+		if r.below > 0 {
+			most = fmt.Sprintf("below %s", r.below.Round(time.Millisecond))
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%.2f\t%s\n", r.what, at(r.agbox, 50), at(r.agbox, 90), at(r.bare, 50), at(r.bare, 90), r.ratio(), most)
 	}

@@ -30,12 +30,12 @@ func TestARatioFailsAboveItsBound(t *testing.T) {
 	}
 	atBound := row{what: "create", most: 1.25, agbox: times(125, 125, 9000), bare: times(100, 100, 1)}
 	unbounded := row{what: "pause", agbox: times(900), bare: times(100)}
-	if err := ratios([]row{atBound, unbounded}); err != nil {
+	if err := broken([]row{atBound, unbounded}); err != nil {
 		t.Errorf("at the bound, and without one: %v", err)
 	}
 	exec := row{what: "exec", most: 0.5, agbox: times(51), bare: times(100)}
 	stop := row{what: "stop", most: 1.5, agbox: times(151, 200, 1), bare: times(100)}
-	err := ratios([]row{atBound, exec, unbounded, stop})
+	err := broken([]row{atBound, exec, unbounded, stop})
 	want := "promise broken: exec: 0.51 times the bare engine's 100ms, and at most 0.50 times is promised; if the machine was busy, run it again when it is idle\n" +
 		"promise broken: stop: 1.51 times the bare engine's 100ms, and at most 1.50 times is promised; if the machine was busy, run it again when it is idle"
 	if err == nil || err.Error() != want {
