@@ -18,7 +18,8 @@ import (
 // Errors: ErrNotFound when the container, or the network it was created on, does not exist; ErrFailedPrecondition when it is
 // paused or being removed, when one of its fixed host ports is in use (by any process or container: try again when the port
 // is free), or when its network shares its name with another one (20.10 keeps the name, not the ID, and refuses: remove the
-// duplicate and try again); ErrInvalidArgument when it cannot run as specified: the program or a mount source does not exist
+// duplicate and try again); ErrPermissionDenied when another endpoint in its network has its name (see stale.go for one that belongs to no
+// container: it is dropped first); ErrInvalidArgument when it cannot run as specified: the program or a mount source does not exist
 // (a user missing in the image, and GPUs missing in the engine, are ErrInternal on 20.10); ErrUnavailable.
 //
 // A port in use is recognized where the engine is on this host and this process may bind the port; otherwise it is
@@ -26,6 +27,13 @@ import (
 func (e *Engine) StartContainer(ctx context.Context, id string) error {
 	return e.do(ctx, OpStartContainer, "start container "+id, func(ctx context.Context, c *client.Client) error {
 		err := reclass(startAttached(ctx, c, id), errdefs.IsConflict, errdefs.ErrFailedPrecondition)
+		if errdefs.IsPermissionDenied(err) { // 403: the name of the endpoint is taken
+			if dropped, dropErr := dropOwnStale(ctx, c, id); dropErr != nil {
+				return dropErr
+			} else if dropped > 0 {
+				err = reclass(startAttached(ctx, c, id), errdefs.IsConflict, errdefs.ErrFailedPrecondition)
+			}
+		}
 		if errdefs.IsInvalidArgument(err) && onDoubledNetwork(ctx, c, id) {
 			return reclass(err, errdefs.IsInvalidArgument, errdefs.ErrFailedPrecondition)
 		}

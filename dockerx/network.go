@@ -1,6 +1,7 @@
 package dockerx
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -42,17 +43,29 @@ func (e *Engine) listNetworks(ctx context.Context, f filters.Args) ([]network.In
 }
 
 // RemoveNetwork removes a network by ID. One that does not exist is a success. Errors: ErrFailedPrecondition when a running
-// container is attached to it (a stopped one does not block the removal, and cannot start without it); ErrUnavailable.
+// container is attached to it (a stopped one does not block the removal, and cannot start without it); ErrUnavailable. Stale endpoints are
+// dropped.
 func (e *Engine) RemoveNetwork(ctx context.Context, id string) error {
 	err := e.do(ctx, OpRemoveNetwork, "remove network "+id, func(ctx context.Context, c *client.Client) error {
-		err := ignore(c.NetworkRemove(ctx, id), errdefs.IsNotFound)
-		err = reclass(err, errdefs.IsPermissionDenied, errdefs.ErrFailedPrecondition) // 403: active endpoints
-		return reclass(err, errdefs.IsConflict, errdefs.ErrFailedPrecondition)        // the same from later engines
+		err := removeNetwork(ctx, c, id)
+		if !errdefs.IsFailedPrecondition(err) {
+			return err
+		}
+		if dropped, dropErr := dropStale(ctx, c, id); dropErr != nil || dropped == 0 {
+			return cmp.Or(dropErr, err)
+		}
+		return removeNetwork(ctx, c, id)
 	})
 	if err == nil {
 		e.networks.removed(id)
 	}
 	return err
+}
+
+func removeNetwork(ctx context.Context, c *client.Client, id string) error {
+	err := ignore(c.NetworkRemove(ctx, id), errdefs.IsNotFound)
+	err = reclass(err, errdefs.IsPermissionDenied, errdefs.ErrFailedPrecondition) // 403: active endpoints
+	return reclass(err, errdefs.IsConflict, errdefs.ErrFailedPrecondition)        // the same from later engines
 }
 
 func fromNetwork(raw *network.Inspect) Network {

@@ -3,34 +3,46 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/dockerx/dockertest/dockerd"
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
 // TestAFullDiskOfTheEngine: what a sandbox writes to its own files fills the engine's disk. Execs of others write their output and end; a
 // pause, a stop and a delete need no room. A create and a resume wait, and say why, until there is room, also over a restart.
 func TestAFullDiskOfTheEngine(t *testing.T) {
-	for kind, script := range map[string]string{"ext4": onExt4("192m"), "tmpfs": "mount -t tmpfs -o size=192m none $DATA"} {
+	for kind, script := range map[string]string{"ext4": onExt4("192m"), "btrfs": onBtrfs("256m"), "tmpfs": "mount -t tmpfs -o size=192m none $DATA"} {
 		t.Run(kind, func(t *testing.T) {
 			disk := must(os.MkdirTemp("", "agbox-ed-"))(t)
 			mountSmall(t, disk, disk+"/d", script)
-			fillTheEnginesDisk(t, disk+"/d")
+			run := ""
+			if kind == "btrfs" { // containerd can't clean up there, and refuses each later start until it restarts
+				run = must(os.MkdirTemp("/run", "agbox-ed-"))(t)
+				t.Cleanup(func() { _ = os.RemoveAll(run) })
+			}
+			fillTheEnginesDisk(t, disk+"/d", run)
 		})
 	}
 }
 
-func fillTheEnginesDisk(t *testing.T, dir string) {
+// fillTheEnginesDisk: the engine's data are in dir; so is the state of its running containers, unless run, usually /run, is another directory.
+func fillTheEnginesDisk(t *testing.T, dir, run string) {
 	home := must(os.MkdirTemp("", "agbox-e2e-"))(t)
 	t.Setenv("TMPDIR", dir)
 	e := newEngine(t)
 	t.Setenv("TMPDIR", "")
+	if run != "" {
+		moveOut(t, e, dir, "exec", run)
+	}
 	d := prepared(t, home)
 	d.host, d.http = e.Host(), freeAddress(t)
 	d.start()
@@ -57,8 +69,10 @@ func fillTheEnginesDisk(t *testing.T, dir string) {
 	if st := d.ended(ends.GetExecId()); st.GetExitCode() != 7 || st.GetState() != ruined || d.read(st.GetStdoutLogPath()) != "end\n" {
 		t.Errorf("the exec of another sandbox: %v", st)
 	}
-	d.eventually("the create says why it waits", func() error {
-		if sb := d.sandbox(waits); sb.GetState() != pending || !strings.Contains(sb.GetStatusMessage(), "the disk of the Docker engine") {
+	d.eventually("the create says why it waits", func() error { // a full btrfs refuses even its network
+		sb := d.sandbox(waits)
+		why := sb.GetStatusMessage()
+		if sb.GetState() != pending || !strings.Contains(why, "the disk of the Docker engine") && !strings.Contains(why, "no space left") {
 			return fmt.Errorf("%s, %q", sb.GetState(), sb.GetStatusMessage())
 		}
 		return nil
@@ -93,4 +107,48 @@ func fillTheEnginesDisk(t *testing.T, dir string) {
 		}
 		d.remove(id)
 	}
+}
+
+// TestAnEndpointThatAFullDiskLeftBehind: the engine can't write the records of its networks when a container ends, and keeps the endpoint. The
+// next start, or the removal of the network, drops it.
+func TestAnEndpointThatAFullDiskLeftBehind(t *testing.T) {
+	home := must(os.MkdirTemp("", "agbox-ee-"))(t)
+	records := home + "/records"
+	mountSmall(t, home, records, onBtrfs("64m"))
+	t.Setenv("TMPDIR", home)
+	e := newEngine(t)
+	t.Setenv("TMPDIR", "")
+	moveOut(t, e, home, "data/network", records)
+	d := newDaemon(t, e.Host(), "")
+	id := d.create(nil)
+	d.await(id, ready)
+	stopOnFullDisk := func() {
+		for _, block := range []string{"1M", "4k"} {
+			_ = exec.Command("dd", "if=/dev/zero", "of="+records+"/fill"+block, "bs="+block, "count=64").Run() // until it is full
+		}
+		d.halt(id)
+		for _, block := range []string{"1M", "4k"} {
+			_ = os.Remove(records + "/fill" + block)
+		}
+		if ends := d.docker("network", "inspect", "-f", "{{json .Containers}}", naming.Network(id)); !strings.Contains(ends, "ep-") {
+			t.Fatalf("the engine left no endpoint: %s", ends)
+		}
+	}
+	stopOnFullDisk()
+	d.resume(id)
+	d.sh(id, "echo alive")
+	d.docker("inspect", naming.Primary(id)) // it has its name again
+	stopOnFullDisk()
+	d.remove(id)
+}
+
+// moveOut makes the engine in a directory below dir keep one of its own directories, afresh, at to.
+func moveOut(t *testing.T, e *dockerd.Engine, dir, what, to string) {
+	t.Helper()
+	e.Stop()
+	from := must(filepath.Glob(dir + "/agboxd-*/" + what))(t)[0]
+	if err := errors.Join(os.RemoveAll(from), os.Symlink(to, from)); err != nil {
+		t.Fatal(err)
+	}
+	e.Start()
 }
