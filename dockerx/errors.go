@@ -8,6 +8,8 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -23,6 +25,8 @@ func classify(ctx context.Context, within time.Duration, err error) error {
 		return fmt.Errorf("call to the engine cancelled: %w", ctx.Err())
 	case isContextual(err):
 		return fmt.Errorf("no answer from the engine within %s: %w", within, errdefs.ErrUnavailable)
+	case overQuota(err):
+		return &classed{err: err, class: errdefs.ErrUnavailable}
 	case isUnclear(err):
 		return fmt.Errorf("%w: %w", errdefs.ErrUnavailable, withoutURL(err))
 	}
@@ -49,6 +53,10 @@ func withoutURL(err error) error {
 	}
 	return err
 }
+
+// overQuota reports whether the engine met EDQUOT, on its disk or of its keys: the call succeeds once there is room. Only the text shows it:
+// the engine's answer has no class, and statfs(2) does not show a quota. A full disk without a quota is observed on the disk itself.
+func overQuota(err error) bool { return strings.Contains(err.Error(), syscall.EDQUOT.Error()) }
 
 // isUnclear reports whether the connection failed before the complete response was received.
 func isUnclear(err error) bool {

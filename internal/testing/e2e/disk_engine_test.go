@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -107,6 +108,48 @@ func fillTheEnginesDisk(t *testing.T, dir, run string) {
 		}
 		d.remove(id)
 	}
+}
+
+// TestAQuotaOfTheEnginesDisk: statfs(2) does not show a quota, so agboxd goes on with creates and resumes. They wait until there is room,
+// and fail no sandbox.
+func TestAQuotaOfTheEnginesDisk(t *testing.T) {
+	home := must(os.MkdirTemp("", "agbox-eq-"))(t)
+	mountSmall(t, home, home+"/d", strings.Replace(withQuota, "64m", "256m", 1))
+	run := must(os.MkdirTemp("/run", "agbox-eq-"))(t)
+	t.Cleanup(func() { _ = os.RemoveAll(run) })
+	t.Setenv("TMPDIR", home+"/d")
+	e := newEngine(t, "--storage-driver=overlay2") // a subvolume of the driver btrfs is not in the quota
+	t.Setenv("TMPDIR", "")
+	moveOut(t, e, home+"/d", "exec", run)
+	d := newDaemon(t, e.Host(), "")
+	culprit, halted := d.create(nil), d.create(nil)
+	d.await(culprit, ready)
+	d.await(halted, ready)
+	d.sh(halted, "echo kept >/workspace/note")
+	d.halt(halted)
+	d.sh(culprit, "cat /dev/zero >/workspace/fill; cat /dev/zero >/workspace/rest; true")
+	if err := os.WriteFile(home+"/d/probe", make([]byte, 1<<20), 0o600); !errors.Is(err, syscall.EDQUOT) {
+		t.Fatalf("a write on the full disk: %v", err)
+	}
+	waits := d.create(nil)
+	must(d.ResumeSandbox(d.ctx(), &agboxv1.ResumeSandboxRequest{SandboxId: halted}))(t)
+	for _, id := range []string{waits, halted} {
+		d.eventually("the quota is named", func() error {
+			if sb := d.sandbox(id); sb.GetState() != pending || !strings.Contains(sb.GetStatusMessage(), "disk quota exceeded") {
+				return fmt.Errorf("%s, %q", sb.GetState(), sb.GetStatusMessage())
+			}
+			return nil
+		})
+	}
+	d.remove(culprit)
+	for _, id := range []string{waits, halted} {
+		d.await(id, ready)
+	}
+	if note := d.sh(halted, "cat /workspace/note"); note != "kept\n" {
+		t.Errorf("the note is %q", note)
+	}
+	d.remove(waits)
+	d.remove(halted)
 }
 
 // TestAnEndpointThatAFullDiskLeftBehind: the engine can't write the records of its networks when a container ends, and keeps the endpoint. The
