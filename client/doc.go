@@ -8,6 +8,7 @@
 //	...
 //	sb, err := c.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{Image: "debian:13"}})
 //	sb, err = c.WaitSandbox(ctx, sb.GetSandboxId(), client.Ready)
+//	out, err := c.Command(ctx, sb.GetSandboxId(), "uname", "-a").Output() // as os/exec
 //
 // A Client is safe for concurrent use.
 package client

@@ -28,8 +28,8 @@ const (
 	sshMaxPause   = 15 * time.Second
 	// sshEnd is how long ssh may take to exit after its output ended or it got SIGTERM.
 	sshEnd = 2 * time.Second
-	// sshMessages bounds the bytes of ssh's stderr that are kept, the last ones.
-	sshMessages = 4 << 10
+	// tailBytes is how much of a stderr is kept, in bytes.
+	tailBytes = 4 << 10
 )
 
 // Exit codes of ssh: its own, and those of the command on the far side.
@@ -214,7 +214,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.last = append(t.last, p...)
-	if extra := len(t.last) - sshMessages; extra > 0 {
+	if extra := len(t.last) - tailBytes; extra > 0 {
 		t.last = append(t.last[:0], t.last[extra:]...)
 	}
 	return len(p), nil

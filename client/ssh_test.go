@@ -19,12 +19,14 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/testing/conformance/fakehost"
 )
 
 // envSSH names the directory of a fakeSSH, which the process then is one of.
 const envSSH = "AGBOX_TEST_SSH"
 
 func TestMain(m *testing.M) {
+	fakehost.RunShim()
 	if dir := os.Getenv(envSSH); dir != "" {
 		os.Exit(beSSH(dir))
 	}

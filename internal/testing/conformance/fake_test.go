@@ -1,36 +1,13 @@
-package conformance
+package conformance_test
 
 import (
-	"cmp"
-	"context"
-	"errors"
-	"log/slog"
-	"net"
 	"os"
-	"path/filepath"
-	"sync"
 	"testing"
-	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
-
-	"github.com/agbox/agbox/controller"
-	"github.com/agbox/agbox/controller/sandbox"
-	"github.com/agbox/agbox/dockerx"
-	"github.com/agbox/agbox/dockerx/dockertest"
-	"github.com/agbox/agbox/internal/host/execjournal"
-	"github.com/agbox/agbox/internal/host/naming"
-	"github.com/agbox/agbox/internal/metrics"
-	"github.com/agbox/agbox/internal/server"
+	"github.com/agbox/agbox/internal/testing/conformance"
+	"github.com/agbox/agbox/internal/testing/conformance/fakedaemon"
 	"github.com/agbox/agbox/internal/testing/conformance/fakehost"
-	"github.com/agbox/agbox/store"
 )
-
-// fakeImage is there; nothing else is.
-const fakeImage = "agbox-base:dev"
 
 func TestMain(m *testing.M) {
 	fakehost.RunShim()
@@ -38,146 +15,6 @@ func TestMain(m *testing.M) {
 }
 
 func TestOnTheFakeEngine(t *testing.T) {
-	Run(t, Target{Start: startFake, Image: fakeImage, MissingImage: "missing:1"})
-}
-
-// fakeDaemon is a daemon in this process, on an engine and commands that outlive it.
-type fakeDaemon struct {
-	t        testing.TB
-	settings Settings
-	dir      string
-	socket   string
-	engine   *dockertest.Fake
-	host     *fakehost.Host
-	stop     func(context.Context)
-}
-
-func startFake(t testing.TB, s Settings) Daemon {
-	t.Helper()
-	short, err := os.MkdirTemp("", "agbox") // a socket's path may have 107 characters at most
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := &fakeDaemon{t: t, settings: s, dir: t.TempDir(), socket: filepath.Join(short, "s"), engine: dockertest.NewFake()}
-	d.engine.AddImage(fakeImage, dockerx.Image{})
-	d.host = fakehost.New(d.engine)
-	t.Cleanup(func() {
-		d.Stop(t)
-		d.host.Close()
-		if err := errors.Join(d.engine.Close(), os.RemoveAll(short)); err != nil {
-			t.Error(err)
-		}
-	})
-	d.start()
-	return d
-}
-
-// start runs a daemon on the data that is there.
-func (d *fakeDaemon) start() {
-	d.t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	st, err := store.Open(ctx, store.Options{
-		Path: filepath.Join(d.dir, "ids.db"), InitialMmapSize: 64 << 20, EventHistoryLimit: d.settings.EventHistoryLimit,
-	})
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	l, err := net.Listen("unix", d.socket)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	resync := time.Minute
-	if d.settings.EventRetention > 0 || d.settings.CleanupTTL > 0 {
-		resync = time.Second
-	}
-	execs := execjournal.New(filepath.Join(d.dir, "logs"), filepath.Join(d.dir, "s"))
-	channels, files := d.host.Channels(execs, st.LiveIDs())
-	var writers server.Writers
-	ctl := controller.New(controller.Config{
-		Store: st, Engine: d.engine, Execs: files, HasWriter: writers.Has, WatchExecs: execs.Watch, WatchAgents: execs.WatchAgents, BootID: "boot",
-		Host:           sandbox.Host{ShimDir: "/shim", HostUID: cmp.Or(os.Getuid(), 1000), HostGID: cmp.Or(os.Getgid(), 1000)},
-		ResyncInterval: resync, Workers: 8,
-		Settings: controller.Settings{
-			StopGrace: 2 * time.Second, CancelGrace: 5 * time.Second, HookTimeout: time.Minute, HealthTimeout: time.Minute,
-			PidsLimit: 4096, EventRetention: d.settings.EventRetention, CleanupTTL: d.settings.CleanupTTL,
-			LogLimit: d.settings.LogLimitBytes, MaxFrozen: d.settings.MaxFrozen,
-			FreezeDuration: d.settings.FreezeDuration, StoppedGCAfter: d.settings.StoppedGCAfter,
-		},
-		Logger: slog.New(slog.DiscardHandler), Metrics: metrics.New(prometheus.NewRegistry(), metrics.Sets{}),
-	})
-	api := server.New(server.Deps{
-		ServiceOutput: execs.ServiceLog, Outputs: execs, Channels: channels, Streams: channels, Archives: ctl.Archive, Writers: &writers,
-		Store: st, Logs: execs.LogPaths, Status: ctl.Status, Engine: ctl.EngineProblem, ConfirmEngine: ctl.ConfirmEngine,
-		Ports: ctl.Ports, EngineRefuses: ctl.EngineRefuses, AgentStatus: ctl.AgentStatus, MainLogs: execs.MainLogPaths, Explain: ctl.Explain,
-		Stats: ctl.Stats, Volumes: ctl.Volumes, RemoveVolume: ctl.RemoveVolume,
-		Nameless: execs.Nameless, StartWarning: execs.StartWarning, SecretProblems: ctl.SecretProblems, Rules: func() server.Rules { return server.Rules{} }, DefaultTimeout: func() time.Duration { return 0 },
-		Rebuilding: func() string { return "" }, NoRoom: func() string { return "" }, Now: time.Now,
-		Observe: func(string, codes.Code, time.Duration) {},
-		Version: "v1", Home: "/home/daemon", Logger: slog.New(slog.DiscardHandler),
-	})
-	var wg sync.WaitGroup
-	wg.Go(func() { ctl.Run(ctx) })
-	wg.Go(func() {
-		if err := execs.WatchOutput(ctx); err != nil {
-			d.t.Errorf("watch output: %v", err)
-		}
-	})
-	wg.Go(func() {
-		if err := api.Serve(l); err != nil {
-			d.t.Errorf("serve: %v", err)
-		}
-	})
-	d.stop = func(shutdown context.Context) {
-		if err := api.Shutdown(shutdown); err != nil && shutdown.Err() == nil {
-			d.t.Errorf("shutdown: %v", err)
-		}
-		cancel()
-		channels.Close()
-		wg.Wait()
-		if err := st.Close(); err != nil {
-			d.t.Errorf("close: %v", err)
-		}
-	}
-}
-
-// end ends the daemon, if there is one.
-func (d *fakeDaemon) end(ctx context.Context) {
-	if d.stop != nil {
-		d.stop(ctx)
-		d.stop = nil
-	}
-}
-
-func (d *fakeDaemon) Stop(testing.TB) { d.end(context.Background()) }
-
-func (d *fakeDaemon) Restart(testing.TB) {
-	killed, cancel := context.WithCancel(context.Background())
-	cancel() // no call is waited for
-	d.end(killed)
-	d.start()
-}
-
-func (d *fakeDaemon) Dial() (*grpc.ClientConn, error) {
-	return grpc.NewClient("unix:"+d.socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-}
-
-func (d *fakeDaemon) Break(t testing.TB, sandboxID string, what Damage) {
-	t.Helper()
-	switch what {
-	case KillPrimary:
-		if err := d.host.Kill(t.Context(), naming.Primary(sandboxID)); err != nil {
-			t.Fatal(err)
-		}
-		d.engine.ExitContainer(naming.Primary(sandboxID), 137, false)
-	case StarvePrimary:
-		d.engine.ExitContainer(naming.Primary(sandboxID), 137, true)
-	case RemovePrimary:
-		d.engine.RemoveContainerOutside(naming.Primary(sandboxID))
-	case RemoveNetwork:
-		for _, n := range d.engine.Networks() {
-			if n.Labels[naming.SandboxID] == sandboxID {
-				d.engine.RemoveNetworkOutside(n.ID)
-			}
-		}
-	}
+	start := func(t testing.TB, s conformance.Settings) conformance.Daemon { return fakedaemon.Start(t, s) }
+	conformance.Run(t, conformance.Target{Start: start, Image: fakedaemon.Image, MissingImage: "missing:1"})
 }
