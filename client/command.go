@@ -205,7 +205,7 @@ func (m *Cmd) Wait() error {
 // Output runs the command and returns its standard output.
 func (m *Cmd) Output() ([]byte, error) {
 	if m.Stdout != nil {
-		return nil, errors.New("Stdout is set")
+		return nil, errors.New("output: Stdout is set")
 	}
 	var out bytes.Buffer
 	m.Stdout = &out
@@ -224,7 +224,7 @@ func (m *Cmd) Output() ([]byte, error) {
 // CombinedOutput runs the command and returns its standard output and standard error, in the order in which they arrived.
 func (m *Cmd) CombinedOutput() ([]byte, error) {
 	if m.Stdout != nil || m.Stderr != nil {
-		return nil, errors.New("Stdout or Stderr is set")
+		return nil, errors.New("combined output: Stdout or Stderr is set")
 	}
 	var out bytes.Buffer
 	m.Stdout, m.Stderr = &out, &out
@@ -235,7 +235,7 @@ func (m *Cmd) CombinedOutput() ([]byte, error) {
 // StdinPipe returns a writer to the standard input, which the caller closes. Writes fail after the end of the command.
 func (m *Cmd) StdinPipe() (io.WriteCloser, error) {
 	if m.Stdin != nil || m.done != nil {
-		return nil, errors.New("Stdin is set, or the command was started")
+		return nil, errors.New("pipe: Stdin is set, or the command was started")
 	}
 	r, w := io.Pipe()
 	m.Stdin = r
@@ -252,7 +252,7 @@ func (m *Cmd) StderrPipe() (io.ReadCloser, error) { return m.pipe(&m.Stderr) }
 
 func (m *Cmd) pipe(to *io.Writer) (io.ReadCloser, error) {
 	if *to != nil || m.done != nil {
-		return nil, errors.New("the output is set, or the command was started")
+		return nil, errors.New("pipe: the output is set, or the command was started")
 	}
 	r, w := io.Pipe()
 	*to = w

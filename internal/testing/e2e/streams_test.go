@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -80,16 +82,47 @@ func TestStdinAndOutputOverKillsOfTheDaemon(t *testing.T) {
 	}
 }
 
-func TestOutputBeyondTheLimitReachesItsReader(t *testing.T) {
+// long is for "go test -tags docker -run TestALongStream ./internal/testing/e2e -long".
+var long = flag.Bool("long", false, "move gigabytes in the tests of long streams")
+
+// streamBytes returns the size of a long stream, and how long it may take.
+func streamBytes(short, full int64) (size int64, patience time.Duration) {
+	if *long {
+		return full, 30 * time.Minute
+	}
+	return short, 3 * time.Minute
+}
+
+// pseudoRandom is a reader of size bytes that do not repeat soon.
+func pseudoRandom(size int64) io.Reader { return io.LimitReader(rand.NewChaCha8([32]byte{2}), size) }
+
+func TestALongStreamOfStandardInput(t *testing.T) {
+	t.Parallel()
+	size, patience := streamBytes(64<<20, 4e9)
+	d := newDaemon(t, "", "")
+	id := d.create(nil)
+	d.await(id, ready)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	want := sha256.New()
+	cmd := d.connect().Command(ctx, id, "sha256sum")
+	cmd.Stdin = io.TeeReader(pseudoRandom(size), want)
+	out, err := cmd.Output()
+	if got, _, _ := strings.Cut(string(out), " "); err != nil || got != hex.EncodeToString(want.Sum(nil)) {
+		t.Errorf("%q, %v instead of %x", out, err, want.Sum(nil))
+	}
+}
+
+func TestALongStreamOfOutputBeyondTheLimit(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "", "[artifacts]\nexec_log_max_bytes = \"1MiB\"\n")
 	id := d.create(nil)
 	d.await(id, ready)
-	const size = 300 << 20
+	size, patience := streamBytes(300<<20, 3<<30)
 	e := must(d.CreateExec(d.ctx(), &agboxv1.CreateExecRequest{
-		SandboxId: id, Command: []string{"sh", "-c", "yes 0123456789abcde | head -c 314572800"}, LiveOutput: true,
+		SandboxId: id, Command: []string{"sh", "-c", fmt.Sprintf("yes 0123456789abcde | head -c %d", size)}, LiveOutput: true,
 	}))(d)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	got, want := sha256.New(), sha256.New()
 	for range size / 16 {
