@@ -25,7 +25,7 @@ var agentHappenings = []string{
 	"agent", "agent", "prompt", "prompt", "prompt", "prompt", "prompt", "prompt",
 	"agent stop", "agent start", "agent delete", "interrupt", "drain", "undrain", "detach", "hurry",
 	"wait", "wait", "wait", "wait", "kill daemon", "kill daemon soon", "kill daemon soon", "reboot",
-	"engine down", "engine up", "engine restart", "engine restart live", "lose reply", "fail", "heal", "kill box", "clock",
+	"engine down", "engine up", "engine restart", "engine restart live", "lose reply", "fail", "heal", "kill box", "docker stop", "docker stop", "clock",
 	"agent move", "agent move", "delete keeping", "delete keeping", "remove box",
 	"create", "create", "stop", "resume", "wake", "wake", "delete", "pause", "demote", "timeout", "exec", "stop at once",
 }
@@ -54,6 +54,7 @@ func playAgents(t *testing.T, idle bool, script []act) (err error) {
 	defer os.RemoveAll(dir)
 	synctest.Test(t, func(*testing.T) {
 		p := &agentPlayer{player: newPlayer(dir), prompts: map[string]string{}, texts: map[string]string{}}
+		p.shim.parks = func(b *fakeBox) bool { return apart(b.id)%2 == 0 }
 		defer func() {
 			if closeErr := p.close(); err == nil {
 				err = closeErr

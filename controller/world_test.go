@@ -195,6 +195,7 @@ type fakeShim struct {
 	engine *dockertest.Fake
 	wall   func() time.Time
 	turn   func(what string)              // returns when the effect may happen; set before use
+	parks  func(b *fakeBox) bool          // whether PID 1 waits for agents after a TERM; nil: an older one, which does not. Set before use
 	lost   func(exec, containerID string) // is called for each exec whose supervisor died; set before use
 	wg     sync.WaitGroup
 
@@ -211,13 +212,14 @@ type fakeBox struct {
 	id, sandbox, ctl, logs string
 	dead, term             chan struct{}
 	wake                   chan struct{} // a request or a cancel was written: the signal of inotify
-	termOnce               sync.Once
+	noteOnce, termOnce     sync.Once
 	reported               bool // used by pid1 only
 
 	mu      sync.Mutex
 	fences  []*fence
 	cancels map[string]chan struct{}
 	inboxes map[string]chan struct{}
+	agents  int // living processes of agents, and commands that save their work
 	frozen  bool
 	turned  chan struct{} // closed and recreated when it is frozen or thawed
 }
@@ -351,18 +353,67 @@ func (s *fakeShim) turned(d dockerx.ContainerDetail) {
 	}
 }
 
-// terminate is the TERM of a stop: every exec records its end, then PID 1 ends.
+// runs returns how often an exec was started.
+func (s *fakeShim) runs(key string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ran[key]
+}
+
+// terminate is the TERM of a stop: agents have a while to save their work, every exec records its end, then PID 1 ends.
 func (s *fakeShim) terminate(id string) time.Duration {
 	s.mu.Lock()
 	b := s.boxes[id]
 	s.mu.Unlock()
-	if b != nil {
-		b.termOnce.Do(func() {
-			_ = os.WriteFile(filepath.Join(b.logs, execjournal.TerminatedName), nil, 0o600)
-			close(b.term)
-		})
+	takes, parks := 100*time.Millisecond+apart(id), false
+	if b == nil {
+		return takes
 	}
-	return 100*time.Millisecond + apart(id)
+	b.noteOnce.Do(func() {
+		note := filepath.Join(b.logs, execjournal.TerminatedName)
+		_ = os.WriteFile(note, nil, 0o600)
+		_ = os.Chtimes(note, s.wall(), s.wall())
+		if parks = s.parks != nil && b.count(0) > 0 && s.parks(b); parks {
+			s.wg.Go(func() { s.park(b, takes) })
+		}
+		s.said.tell(b.sandbox, "")
+	})
+	if parks {
+		return parkFor + time.Second // or earlier: it exits by itself
+	}
+	b.drain()
+	return takes
+}
+
+// parkFor is what PID 1 waits for agents after a TERM.
+const parkFor = 8 * time.Second
+
+// park is the wait of PID 1 for agents, as package shim has it.
+func (s *fakeShim) park(b *fakeBox, takes time.Duration) {
+	for quiet, begun := 0, time.Now(); quiet < 10 && time.Since(begun) < parkFor; quiet++ {
+		if b.count(0) > 0 {
+			quiet = -1
+		}
+		select {
+		case <-b.dead:
+			return
+		case <-b.term:
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	b.drain()
+	time.Sleep(takes)
+	s.engine.ExitContainer(b.id, 0, false)
+}
+
+func (b *fakeBox) drain() { b.termOnce.Do(func() { close(b.term) }) }
+
+// count changes the number of agents' processes and returns it.
+func (b *fakeBox) count(change int) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.agents += change
+	return b.agents
 }
 
 // apart returns less than a millisecond, a different value for each name: processes that start together do not end together, because their
@@ -511,6 +562,10 @@ func (s *fakeShim) begin(b *fakeBox, id string) {
 
 func (s *fakeShim) supervise(b *fakeBox, req execjournal.Request, f *fence, cancel chan struct{}) {
 	defer f.free()
+	if _, _, ok := execid.OfAgent(req.ExecID); ok || execid.IsHelper(req.ExecID) {
+		b.count(1)
+		defer b.count(-1)
+	}
 	what, code := s.execute(b, req, cancel)
 	end := f.journal
 	end.State, end.ExitCode = execjournal.StateEnded, code

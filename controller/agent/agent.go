@@ -223,6 +223,7 @@ type FileReader interface {
 	Tail(sandboxID, execID string, stderr bool, limit int) ([]byte, error)
 	SecretValues(sandboxID, service string) map[string]string
 	InboxSize(sandboxID, execID string) (int64, error)
+	Terminated(sandboxID string) (time.Time, error)
 	ReadLines(sandboxID, execID string, src execjournal.Source, from int64, maxBytes int, ended bool) (lines []execjournal.Line, next int64, err error)
 }
 

@@ -39,7 +39,7 @@ const (
 // settledHelper is a helper whose outcome is known and whose files need cleanup.
 type settledHelper struct {
 	helper
-	// late: it has neither ended nor been refused, and its time limit has passed.
+	// late: it has neither ended nor been refused, and its time limit has passed or its container has stopped.
 	late bool
 	// failed is the journal of a command that failed; nil: it did not fail, or left none.
 	failed *execjournal.Journal
@@ -128,7 +128,7 @@ func (r *Reconciler) startHelper(h helper) error {
 // endHelper cancels a command, and closes its journal so that it never starts if it has not.
 func (r *Reconciler) endHelper(h helper) error {
 	q := h.request
-	r.cfg.Logger.Warn("a command for an agent took too long", "sandbox_id", h.sandboxID, "exec_id", q.ExecID)
+	r.cfg.Logger.Warn("a command for an agent is given up", "sandbox_id", h.sandboxID, "exec_id", q.ExecID)
 	err := r.cfg.Files.Cancel(h.sandboxID, q.ExecID, q.Nonce)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // its sandbox no longer has files, and none must be created
@@ -136,6 +136,6 @@ func (r *Reconciler) endHelper(h helper) error {
 	if err != nil {
 		return err
 	}
-	_, err = r.cfg.Files.Close(h.sandboxID, q.ExecID, q.Nonce, "it took too long")
+	_, err = r.cfg.Files.Close(h.sandboxID, q.ExecID, q.Nonce, "it took too long, or its container stopped")
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/containerd/errdefs"
 
@@ -54,6 +55,8 @@ type Observation struct {
 	summary string
 	// cutOff: its turn is, or was, cut off for the end of its sandbox or for a drain, so its work is saved.
 	cutOff bool
+	// termAt is when PID 1 got TERM, if others stop the container; zero: they don't.
+	termAt time.Time
 	// settled are helper commands whose outcome is known, damaged the reasons why output was skipped; the pass settles the former and logs
 	// the latter.
 	settled []settledHelper
@@ -93,6 +96,9 @@ func (o *Observer) observe(ctx context.Context, a store.Agent, at clock.Reading,
 		return nil, err
 	}
 	v.observeSandbox()
+	if err := v.observeTerm(); err != nil {
+		return nil, err
+	}
 	v.observePark(ctx)
 	v.World.Destination = o.store.Destination(a.ID)
 	v.World.Found = v.memory().started != v.ExecID && a.Status.GetAdoptedIncarnation() != a.Status.GetIncarnation() &&
@@ -134,6 +140,21 @@ func (v *Observation) observeSandbox() {
 	}
 }
 
+// observeTerm checks whether others stop the container of a sandbox that should run: PID 1 got TERM.
+func (v *Observation) observeTerm() (err error) {
+	rec := v.Sandbox
+	if rec.Standing != plan.Live || !rec.Runs() {
+		return nil
+	}
+	if v.termAt, err = v.o.files.Terminated(rec.ID); err != nil {
+		return fmt.Errorf("read whether PID 1 got TERM: %w", err)
+	}
+	if !v.termAt.IsZero() {
+		v.World.Terminated, v.World.SandboxUp, v.World.SandboxWaits = true, false, "the container of its sandbox is being stopped by others"
+	}
+	return nil
+}
+
 // homeless says what an agent whose sandbox is gone waits for. The end of a delete adds no keys of agents, so a sandbox counts as deleted
 // from the request on.
 func (v *Observation) homeless() string {
@@ -165,6 +186,7 @@ func (v *Observation) observeProcess(ctx context.Context, alive func(store.Exec)
 		v.World.Cancelled = end.GetState() == int32(agboxv1.ExecState_EXEC_STATE_CANCELLED)
 		v.World.Lost = end.GetErrorCode() == plan.CodeExecLost
 		v.World.WithContainer = v.World.Lost || end.GetWithContainer()
+		v.World.Stopped = (v.World.WithContainer || v.World.Cancelled) && v.Sandbox.Ending() && plan.IsOutside(v.Sandbox.Reason)
 		if end.GetErrorCode() == plan.CodeExecStartFailed {
 			v.World.Error = end.GetErrorMessage()
 		}

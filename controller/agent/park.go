@@ -138,6 +138,14 @@ func (v *Observation) observePark(ctx context.Context) {
 			v.World.TurnEnds, v.World.TurnLeft = true, left
 		}
 	}
+	if v.World.Terminated {
+		v.cutOff = v.cutOff || v.o.works(ctx, v.a, v.at)
+		left := min(max(v.at.Began(v.termAt).Add(agentplan.InterruptGrace).Sub(v.at.Now), 0), agentplan.InterruptGrace)
+		if v.World.TurnEnds {
+			left = min(left, v.World.TurnLeft)
+		}
+		v.World.TurnEnds, v.World.TurnLeft = true, left
+	}
 	told := validate.Nudge(v.a.Spec) == "" || nudged(v.a) || v.a.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_DELETE // a delete accepts no requests
 	v.World.Nudge = waits && !told && v.a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY
 }

@@ -15,6 +15,9 @@ import (
 const (
 	// stopSave bounds the save for the end of a sandbox.
 	stopSave = 10 * time.Second
+	// termSave bounds the save while others stop the container. With the time for a turn it is below what PID 1 waits, and that below the
+	// 10 s of docker stop.
+	termSave = 2 * time.Second
 	// defaultSaveEach and defaultSaveAll bound the saves for a drain that sets no bounds, for each agent and in total.
 	defaultSaveEach = 30 * time.Second
 	defaultSaveAll  = 60 * time.Second
@@ -41,10 +44,17 @@ git push -q --no-verify origin HEAD || git push -q --no-verify origin "HEAD:refs
 // observeSave observes the save of a turn that was cut off for a drain or for the end of its sandbox. A save that has started goes on also
 // if a later daemon finds it, the drain is undone meanwhile, or a stop or the delete of the agent is requested.
 func (v *Observation) observeSave() error {
-	if !agentplan.Lives(v.a.Status.GetState()) || v.World.Process != agentplan.Ended || !v.World.Cancelled {
+	if !agentplan.Lives(v.a.Status.GetState()) || v.World.Process != agentplan.Ended {
 		return nil
 	}
-	end, err := v.observeEnd(v.saveHelper())
+	if v.World.Stopped && !v.World.Cancelled && v.cutOff {
+		v.World.Save = agentplan.NotSaved // its container is gone
+	}
+	if !v.World.Cancelled {
+		return nil
+	}
+	save := v.saveHelper()
+	end, err := v.observeEnd(save)
 	if err != nil {
 		return fmt.Errorf("read its save command: %w", err)
 	}
@@ -61,6 +71,7 @@ func (v *Observation) observeSave() error {
 	isDown := v.World.Lost || s == agboxv1.SandboxState_SANDBOX_STATE_STOPPED || s == agboxv1.SandboxState_SANDBOX_STATE_FAILED
 	if v.World.Save == agentplan.SaveDue && isDown {
 		v.World.Save = agentplan.NotSaved
+		v.settled = append(v.settled, settledHelper{helper: save, late: true}) // if it was requested, it must not start with the next resume
 	}
 	return nil
 }
@@ -79,6 +90,8 @@ func (v *Observation) saveHelper() helper {
 // saveLimit returns how long the save command may take: the bound of the end of its sandbox unless a drain sets one.
 func (v *Observation) saveLimit() time.Duration {
 	switch d := v.o.store.Drain(); {
+	case v.World.Terminated:
+		return termSave
 	case v.savesFor(d) && saveLeft(d, v.at) <= 0:
 		return 0
 	case v.savesFor(d) || !v.World.Ending:

@@ -18,6 +18,8 @@ const (
 	HealthyAfter = 10 * time.Minute
 	// helperLook is the requeue delay while an agent waits for a helper command, in case the event of its end is lost.
 	helperLook = time.Second
+	// verdictLook is the requeue delay of an agent whose container ended, until its sandbox is judged. The verdict adds the key as well.
+	verdictLook = time.Second
 	// InterruptGrace is how long a turn may still run after an interrupt before its process is ended.
 	InterruptGrace = 5 * time.Second
 )
@@ -27,6 +29,7 @@ const (
 //	unread output                       read it: nothing is judged before that
 //	delete                              end the process, then remove the agent
 //	delete, with its sandbox            first grant the turn the time that a stop of the sandbox grants
+//	ended with its container            wait for the verdict on its sandbox; parked if others stopped it
 //	ended by its sandbox, in a turn     save the work, then as in the next row
 //	ended by its sandbox or a drain     STOPPED, and restarted automatically
 //	ended by request                    STOPPED
@@ -36,7 +39,8 @@ const (
 //	stopped or failed, and alive        end that process
 //	no process, to move                 move to the other sandbox
 //	stop                                end the process; STOPPED
-//	run, its sandbox or a drain ends it end the process; one in a turn has a while to finish first
+//	run, its sandbox, a drain or others end it
+//	                                    end the process; one in a turn has a while to finish first
 //	run, to move                        end the process, after its turn; the agent restarts in the other sandbox
 //	run, found alive by this daemon     record the adoption
 //	run, starting                       ready when its protocol or its process says so; FAILED after start_timeout
@@ -90,7 +94,7 @@ func (w World) endsNow(r Record) bool {
 	case w.Finishing > 0:
 		return false
 	}
-	return w.Parking || w.Ending
+	return w.Parking || w.Ending || w.Terminated
 }
 
 func busy(r Record, w World) Plan {
@@ -102,13 +106,20 @@ func busy(r Record, w World) Plan {
 		}
 		return Plan{Kind: Wait, Next: next, Waiting: "its sandbox stops once it has finished, or soon"}
 	case w.TurnEnds:
-		return Plan{Kind: Wait, Next: w.TurnLeft, Waiting: "draining; its process is ended soon"}
+		return Plan{Kind: Wait, Next: w.TurnLeft, Waiting: w.endsFor() + "; its process is ended soon"}
 	case w.Destination != "":
 		return wait("it moves to another sandbox when its turn has ended")
 	case r.Interrupted:
 		return wait("it was asked to end its turn; `agbox agent stop` ends its process")
 	}
 	return wait("")
+}
+
+func (w World) endsFor() string {
+	if w.Terminated {
+		return w.SandboxWaits
+	}
+	return "draining"
 }
 
 // Lives reports whether an agent in this state has a process, as far as its record says.

@@ -86,6 +86,9 @@ func TestDecide(t *testing.T) {
 	lost := func(s *scene) { s.w.Process, s.w.Lost = Ended, true }
 	cancelled := func(s *scene) { s.w.Process, s.w.Cancelled, s.w.ExitCode = Ended, true, 143 }
 	down := func(s *scene) { s.w.SandboxUp = false }
+	terminated := func(s *scene) {
+		s.w.SandboxUp, s.w.Terminated, s.w.TurnEnds, s.w.TurnLeft = false, true, true, 4*time.Second
+	}
 	moving := func(s *scene) { s.w.Destination = "there" }
 	ending := func(s *scene) {
 		s.w.SandboxUp, s.w.Ending, s.w.InTurn, s.w.TurnEnds, s.w.TurnLeft = false, true, true, true, 20*time.Second
@@ -144,6 +147,21 @@ func TestDecide(t *testing.T) {
 		{"idle and dead", idleState, ends(137), "transition PROCESS_CRASHED"},
 		{"idle and lost", idleState, lost, "transition PROCESS_CRASHED"},
 		{"idle, and a sandbox that was stopped", idleState, func(s *scene) { cancelled(s); down(s) }, "transition DRAIN_PARKED parked"},
+		{"ended with its container, which others stopped: parked", idleState, func(s *scene) { ends(143)(s); s.w.WithContainer, s.w.Stopped = true, true },
+			"transition DRAIN_PARKED parked"},
+		{"lost with its container in a turn: its work too", busyState, func(s *scene) { lost(s); s.w.WithContainer, s.w.Stopped, s.w.Save = true, true, NotSaved },
+			"transition DRAIN_PARKED parked not saved"},
+		{"ended with its container: the sandbox is judged first", idleState, func(s *scene) { ends(143)(s); terminated(s); s.w.WithContainer = true }, "wait next:1s"},
+		{"ended with its container, wanted stopped", idleState, func(s *scene) { ends(143)(s); terminated(s); s.w.WithContainer = true; s.r.Run = halt },
+			"transition PROCESS_CRASHED"},
+		{"ended with its container, by the engine's death", idleState, func(s *scene) { ends(143)(s); s.w.WithContainer = true }, "transition PROCESS_CRASHED"},
+		{"others stop its container: ended", idleState, terminated, "end"},
+		{"others stop its container, in a turn: interrupted", busyState, terminated, "interrupt"},
+		{"others stop its container, interrupted", busyState, func(s *scene) { terminated(s); s.r.Interrupted = true }, "wait next:4s"},
+		{"others stop its container, and its turn does not end", busyState, func(s *scene) { terminated(s); s.r.Interrupted, s.w.TurnLeft = true, 0 }, "end"},
+		{"others stop its container: saved first", busyState, func(s *scene) { terminated(s); cancelled(s); s.w.Save = SaveDue }, "save next:1s"},
+		{"others stop its container: parked", idleState, func(s *scene) { terminated(s); cancelled(s) }, "transition DRAIN_PARKED parked"},
+		{"others stop its container: not started", stoppedState, func(s *scene) { terminated(s); s.r.Parked = true }, "wait"},
 		{"dead after it was well for long", idleState, func(s *scene) {
 			ends(1)(s)
 			s.r.Attempts, s.r.ReadyAt = MaxAttempts, now.Add(-HealthyAfter)

@@ -20,8 +20,10 @@ func ended(r Record, w World, now time.Time) Plan {
 		p := transition(agboxv1.AgentTrigger_AGENT_TRIGGER_USER_TERMINATED, "stopped on request")
 		p.Saved = w.Save
 		return p
-	case w.Cancelled, r.Parked && (w.Draining || !w.Seen):
-		p := transition(agboxv1.AgentTrigger_AGENT_TRIGGER_DRAIN_PARKED, w.parkedFor())
+	case w.WithContainer && w.Terminated && !w.Cancelled && r.Run == storev1.AgentRun_AGENT_RUN_RUN:
+		return Plan{Kind: Wait, Next: verdictLook, Waiting: "its container was stopped; whether by others or with the engine is not known yet"}
+	case w.Cancelled, w.Stopped, r.Parked && (w.Draining || !w.Seen):
+		p := transition(agboxv1.AgentTrigger_AGENT_TRIGGER_DRAIN_PARKED, w.parkedFor(r))
 		p.Parked, p.Saved = true, w.Save
 		return p
 	case w.Error != "":
@@ -46,7 +48,17 @@ func (w World) strike(p Plan) Plan {
 func (w World) keep() Plan { return Plan{Kind: Keep, Next: helperLook, Waiting: "saving its work"} }
 
 // parkedFor returns the reason of a requested end of a process that should run again.
-func (w World) parkedFor() string {
+func (w World) parkedFor(r Record) string {
+	if w.Stopped || w.Terminated {
+		text := "its container was stopped by others"
+		if w.Terminated { // or by the engine's shutdown
+			text = "its container was being stopped"
+		}
+		if r.State == agboxv1.AgentState_AGENT_STATE_BUSY {
+			text += " before its turn had ended"
+		}
+		return text
+	}
 	if w.Destination != "" && !w.Ending && !w.Draining {
 		return "it ended to move to another sandbox"
 	}

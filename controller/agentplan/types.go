@@ -69,6 +69,8 @@ type World struct {
 	// WithContainer: it ended with its container, or the end was not observed.
 	ExitCode                       int
 	Lost, Cancelled, WithContainer bool
+	// Stopped: it was Cancelled or ended WithContainer, and its sandbox is STOPPED, or about to be, because others stopped its container.
+	Stopped bool
 	// Error is why it could not start; empty otherwise.
 	Error string
 	// Killed says that and why the kernel killed it; empty: it did not.
@@ -87,7 +89,9 @@ type World struct {
 	Seen bool
 	// Ending: its sandbox is to be stopped or deleted. InTurn: that waits for its turn, and for its work to be saved.
 	Ending, InTurn bool
-	// TurnEnds: its turn must end within TurnLeft, for the end of its sandbox or for a drain.
+	// Terminated: others stop the container of a sandbox that should run, or have stopped it and the sandbox is not judged yet.
+	Terminated bool
+	// TurnEnds: its turn must end within TurnLeft, for the end of its sandbox or its container, or for a drain.
 	TurnEnds bool
 	TurnLeft time.Duration
 	// Finishing: it is IDLE, but may still act on a nudge of its last turn, for this long if it prints nothing more.

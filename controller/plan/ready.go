@@ -96,6 +96,9 @@ func (b *bringUp) stopDead() Plan {
 	return b.p
 }
 
+// IsOutside reports whether a reason is a stop that agboxd did not request.
+func IsOutside(reason string) bool { return reason == reasonStoppedOutside }
+
 // reasonStoppedOutside is the reason of a stop that agboxd did not request.
 const reasonStoppedOutside = "stopped_from_outside"
 

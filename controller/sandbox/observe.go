@@ -125,9 +125,11 @@ func (r *Reader) examineContainers(ctx context.Context, v View, w *plan.World) (
 			}
 		}
 		if ct.Component == naming.ComponentPrimary && w.Containers[i].Ended() {
-			if w.Terminated, err = r.o.Files.Terminated(rec.ID); err != nil {
+			at, err := r.o.Files.Terminated(rec.ID)
+			if err != nil {
 				return nil, err
 			}
+			w.Terminated = !at.IsZero()
 		}
 		if ct.Component == naming.ComponentPrimary && rec.Runs() && !w.Containers[i].Alive() && d.OOMKilled {
 			if w.ExecOOM, err = r.o.Store.ExecKilledForMemory(ctx, rec.ID, d.StartedAt); err != nil {

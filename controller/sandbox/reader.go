@@ -53,7 +53,7 @@ type Engine interface {
 type Files interface {
 	Prepared(sandboxID string) (bool, error)
 	Begun(sandboxID string) (bool, error)
-	Terminated(sandboxID string) (bool, error)
+	Terminated(sandboxID string) (time.Time, error)
 	Started(sandboxID string) (execjournal.Start, error)
 	Status(sandboxID, execID, nonce string) (execjournal.Status, error)
 	Tail(sandboxID, execID string, stderr bool, limit int) ([]byte, error)

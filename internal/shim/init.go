@@ -24,7 +24,8 @@ const (
 //
 //   - It starts one supervisor for each request without a journal; the supervisor inherits the exec's lock.
 //   - It holds the lock as well, until the supervisor has exited in order or its whole process tree is gone.
-//   - After TERM, or the exit of the main process, it starts nothing. It exits when every supervisor has exited, with the exit code of the
+//   - After TERM it gives agents time to save their work, see parking. A second TERM ends that time.
+//   - After that, or the exit of the main process, it starts nothing. It exits when every supervisor has exited, with the exit code of the
 //     main process. The kernel kills remaining processes with the PID namespace.
 //
 // All state in memory may be lost: it is derived from the files and from child processes, which die with PID 1.
@@ -55,6 +56,7 @@ type initProcess struct {
 	secrets  secrets           // empty before the release
 	failures map[string]int    // number of supervisors that died before they created a journal, by exec ID
 	busy     map[string]int    // number of failed attempts to lock, by exec ID
+	parking  parking
 	draining bool
 	rescanAt time.Time
 }
@@ -120,8 +122,9 @@ func (p *initProcess) loop() int {
 		p.awaitEntry(time.Now())
 		if p.sig.consume(askedToEnd) || p.sig.consume(interrupted) {
 			p.noteTerm()
-			p.drain()
+			p.park(time.Now())
 		}
+		p.parked(time.Now())
 		if p.draining && p.mainPid == 0 && p.entry.pid == 0 && len(p.children) == 0 && len(p.dead) == 0 {
 			p.reserve.release()
 			return p.exitCode
@@ -145,7 +148,7 @@ func (p *initProcess) drain() {
 	if p.draining {
 		return
 	}
-	p.draining = true
+	p.draining, p.parking = true, parking{}
 	if len(p.command) > 0 && !p.released {
 		p.exitCode = stoppedEarly
 	}
@@ -164,7 +167,7 @@ func (p *initProcess) wait() {
 	fds = p.entry.watch(fds)
 	control := len(fds)
 	fds = p.channel.watch(fds)
-	due := earlier(p.rescanAt, p.entry.due)
+	due := earlier(earlier(p.rescanAt, p.entry.due), p.parking.due())
 	if len(p.dead) > 0 {
 		due = earlier(due, p.purgeAt())
 	}

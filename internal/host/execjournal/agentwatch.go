@@ -19,8 +19,8 @@ import (
 const agentPause = 2 * time.Millisecond
 
 // WatchAgents calls notify, from one goroutine, whenever the stdout log or the outbox of an exec
-// registered with AddAgentWatch has changed, until ctx ends; it then returns nil. Both IDs empty mean any exec: once at the
-// start, and after an overflow. A notification only means that ReadLines should be called. notify must not block. Errors: as
+// registered with AddAgentWatch has changed, until ctx ends; it then returns nil. An empty execID means all of the sandbox: PID 1 of their
+// container got TERM. Both IDs empty mean any exec: once at the start, and after an overflow. A notification only means that ReadLines should be called. notify must not block. Errors: as
 // for Watch. At most one WatchAgents may run.
 func (d *Dir) WatchAgents(ctx context.Context, notify func(sandboxID, execID string)) error {
 	i, err := newInotify()
@@ -128,6 +128,9 @@ func addFile(w *inotify, dir int, name string, k execKey) error {
 func (d *Dir) changedAgent(k execKey, name string) execKey {
 	if k.execID != "" {
 		return k
+	}
+	if name == TerminatedName {
+		return k // all agents of the sandbox
 	}
 	id, _ := ownerOf(name, stdoutSuffix, wordsSuffix) // a new file in a directory
 	if k.execID = id; !d.agents[k] {

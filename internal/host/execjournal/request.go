@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -147,14 +148,23 @@ func (d *Dir) Released(sandboxID string) (bool, error) {
 
 // marked reports whether a file of a sandbox exists. Errors: invalid argument; unavailable.
 func marked(sandboxID, dir, name string) (bool, error) {
+	at, err := markedAt(sandboxID, dir, name)
+	return !at.IsZero(), err
+}
+
+// markedAt returns when a file of a sandbox was made; zero: there is none.
+func markedAt(sandboxID, dir, name string) (time.Time, error) {
 	if err := checkSandboxID(sandboxID); err != nil {
-		return false, err
+		return time.Time{}, err
 	}
-	_, err := os.Lstat(filepath.Join(dir, name))
-	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		return err == nil, nil
+	st, err := os.Lstat(filepath.Join(dir, name))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return time.Time{}, nil
+	case err != nil:
+		return time.Time{}, unavailablef("stat %s: %w", name, err)
 	}
-	return false, unavailablef("stat %s: %w", name, err)
+	return st.ModTime(), nil
 }
 
 // Begun reports whether a primary of the sandbox was started, or was about to be, since Prepare. Errors: invalid argument; unavailable.
@@ -183,8 +193,8 @@ func (d *Dir) Withhold(sandboxID string) error {
 	return d.put(sandboxID, execid.Main, "begun", BegunName, nil)
 }
 
-// Terminated reports whether PID 1 recorded a TERM in its present or last run. The sandbox's root can forge it.
-// Errors: invalid argument; unavailable.
-func (d *Dir) Terminated(sandboxID string) (bool, error) {
-	return marked(sandboxID, d.Paths(sandboxID).Logs, TerminatedName)
+// Terminated returns when PID 1 recorded the first TERM of its present or last run; zero: it recorded none. The sandbox's root can forge
+// it. Errors: invalid argument; unavailable.
+func (d *Dir) Terminated(sandboxID string) (time.Time, error) {
+	return markedAt(sandboxID, d.Paths(sandboxID).Logs, TerminatedName)
 }
