@@ -487,7 +487,7 @@ func (m *clockModel) since() time.Time {
 	return m.last
 }
 
-// reallyGone returns the live sandboxes whose recorded primary no longer exists, or one of whose containers is kept by another storage driver
+// reallyGone returns the live sandboxes whose recorded primary, or that of a create that has started it, no longer exists, or one of whose containers is kept by another storage driver
 // than the one that the operator chose; the latter may fail.
 func (p *player) reallyGone() (ids []string) {
 	kept, elsewhere := p.engine.Keeps(), map[string]bool{}
@@ -496,8 +496,9 @@ func (p *player) reallyGone() (ids []string) {
 	}
 	for _, id := range p.store.LiveIDs() {
 		sb, err := p.store.Sandbox(context.Background(), id)
-		primary := sb.Desired.GetObjects().GetPrimaryId()
-		if c := kept[primary]; err == nil && (primary != "" && !c.Shown || elsewhere[id]) {
+		c, _ := primaryOf(sb, kept)
+		started, _ := p.journals().Begun(id)
+		if err == nil && ((sb.Desired.GetObjects().GetPrimaryId() != "" || started) && !c.Shown || elsewhere[id]) {
 			p.harmIf(id, true)
 			ids = append(ids, id)
 		}
