@@ -50,6 +50,7 @@ import (
 	"github.com/agbox/agbox/internal/host/shimdir"
 	"github.com/agbox/agbox/internal/manifest"
 	"github.com/agbox/agbox/internal/metrics"
+	"github.com/agbox/agbox/internal/purge"
 	"github.com/agbox/agbox/internal/recovery"
 	"github.com/agbox/agbox/internal/sandboxstate"
 	"github.com/agbox/agbox/internal/server"
@@ -155,8 +156,8 @@ func assemble(ctx context.Context, cfg config.Config, paths config.Paths, o opti
 	if err := checkRoots(cfg, paths); err != nil {
 		return nil, err
 	}
-	if err := checkPurging(paths.DataDir); err != nil {
-		return nil, err
+	if err := purge.CheckInterrupted(paths.DataDir); err != nil {
+		return nil, &exitError{exitStore, err}
 	}
 	// agboxd's own directories: one that is made later would be visible in a mount that contains it.
 	for _, dir := range []string{paths.DataDir, cfg.Artifacts.ExecOutputRoot, cfg.Backup.Dir} {
@@ -543,7 +544,7 @@ func (d *daemon) checks() []httpapi.Check {
 		{Name: "sandboxes", Warning: d.ctl.Vanished()},
 	}
 	if d.tls != nil {
-		checks = append(checks, d.tcpCheck(d.clock.Now()))
+		checks = append(checks, httpapi.Check{Name: "tcp", Warning: d.identity.Load().ExpiryWarning(d.clock.Now())})
 	}
 	return checks
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/agbox/agbox/dockerx/dockertest"
 	"github.com/agbox/agbox/internal/host/lockfile"
 	"github.com/agbox/agbox/internal/host/naming"
+	"github.com/agbox/agbox/internal/purge"
 )
 
 // purged is a place with files, and an engine with objects of its instance, of a former one and of another daemon.
@@ -62,9 +63,17 @@ func (p *purged) populate(instance string) {
 	p.must(e.StartContainer(ctx, id))
 }
 
-func (p *purged) purge(volumes bool) *purge {
+func (p *purged) options(volumes bool) purge.Options {
 	p.out.Reset()
-	return &purge{paths: p.paths, logs: p.outer, backups: filepath.Join(p.paths.DataDir, "backups"), engine: p.engine, volumes: volumes, out: &p.out}
+	return purge.Options{Paths: p.paths, Logs: p.outer, Backups: filepath.Join(p.paths.DataDir, "backups"), Engine: p.engine, Volumes: volumes, Out: &p.out}
+}
+
+// purge looks for what a purge removes.
+func (p *purged) purge(o purge.Options) *purge.Purge {
+	p.t.Helper()
+	found, err := purge.New(p.t.Context(), o)
+	p.must(err)
+	return found
 }
 
 // left returns the names of all objects of the engine.
@@ -122,9 +131,7 @@ func TestPurgeRemovesWhatBelongsToTheInstance(t *testing.T) {
 	for _, volumes := range []bool{false, true} {
 		p := newPurged(t)
 		release := p.lockAll()
-		o := p.purge(volumes)
-		p.must(o.look(t.Context()))
-		p.must(o.run(t.Context()))
+		p.must(p.purge(p.options(volumes)).Run(t.Context()))
 		release()
 		p.wantGone(volumes)
 		if stays := strings.Contains(p.out.String(), "stays: volume vol-"+formerInstance); stays == volumes {
@@ -139,15 +146,14 @@ func TestAPurgeThatDiesAnywhere(t *testing.T) {
 		t.Run(at, func(t *testing.T) {
 			p := newPurged(t)
 			release := p.lockAll()
-			o := p.purge(true)
-			o.after = func(step string) error {
+			o := p.options(true)
+			o.After = func(step string) error {
 				if step == at {
 					return errCrash
 				}
 				return nil
 			}
-			p.must(o.look(t.Context()))
-			if err := o.run(t.Context()); err == nil || !strings.Contains(err.Error(), "run it again") {
+			if err := p.purge(o).Run(t.Context()); err == nil || !strings.Contains(err.Error(), "run it again") {
 				t.Fatalf("run: %v", err)
 			}
 			release()
@@ -155,9 +161,7 @@ func TestAPurgeThatDiesAnywhere(t *testing.T) {
 				t.Errorf("a start: %d %q", code, errs)
 			}
 			release = p.lockAll()
-			o = p.purge(true)
-			p.must(o.look(t.Context()))
-			p.must(o.run(t.Context()))
+			p.must(p.purge(p.options(true)).Run(t.Context()))
 			release()
 			p.wantGone(true)
 		})
@@ -167,21 +171,20 @@ func TestAPurgeThatDiesAnywhere(t *testing.T) {
 func TestPurgeAsksFirst(t *testing.T) {
 	p := newPurged(t)
 	defer p.lockAll()()
-	o := p.purge(false)
-	p.must(o.look(t.Context()))
+	o := p.purge(p.options(false))
 	before := p.left()
 	for _, answer := range []string{"", "\n", "yes\n", formerInstance + "\n"} {
-		if err := o.confirm(t.Context(), strings.NewReader(answer)); err == nil || !strings.Contains(err.Error(), "nothing was removed") {
+		if err := o.Confirm(t.Context(), strings.NewReader(answer)); err == nil || !strings.Contains(err.Error(), "nothing was removed") {
 			t.Errorf("%q: %v", answer, err)
 		}
 	}
-	p.must(o.confirm(t.Context(), strings.NewReader(o.instances[0]+"\n")))
+	p.must(o.Confirm(t.Context(), strings.NewReader(o.Instances()[0]+"\n")))
 	for _, line := range []string{"removes container c-" + formerInstance, "removes network net-", "removes volume " + naming.MarkerVolume(formerInstance), "removes " + p.paths.DataDir, "stays: volume vol-", "removes " + filepath.Join(p.outer, "one1")} {
 		if !strings.Contains(p.out.String(), line) {
 			t.Errorf("%q is missing in:\n%s", line, &p.out)
 		}
 	}
-	if strings.Contains(p.out.String(), otherInstance) || !slices.Equal(p.left(), before) || exists(purging(p.paths.DataDir)) {
+	if strings.Contains(p.out.String(), otherInstance) || !slices.Equal(p.left(), before) || purge.CheckInterrupted(p.paths.DataDir) != nil {
 		t.Errorf("something was removed, or something of another daemon listed:\n%s", &p.out)
 	}
 }
@@ -190,22 +193,21 @@ func TestPurgeWithoutTheRightEngine(t *testing.T) {
 	p := newPurged(t)
 	defer p.lockAll()()
 	p.engine.Down(true)
-	if err := p.purge(false).look(t.Context()); !errdefs.IsUnavailable(err) || !strings.Contains(err.Error(), "--without-engine") {
+	if _, err := purge.New(t.Context(), p.options(false)); !errdefs.IsUnavailable(err) || !strings.Contains(err.Error(), "--without-engine") {
 		t.Errorf("the engine is down: %v", err)
 	}
 	p.engine.Down(false)
-	o := p.purge(false)
+	o := p.options(false)
 	another := dockertest.NewFake()
 	defer func() { p.must(another.Close()) }()
-	o.engine = another
-	if err := o.look(t.Context()); err == nil || !strings.Contains(err.Error(), "it may be another one") {
+	o.Engine = another
+	if _, err := purge.New(t.Context(), o); err == nil || !strings.Contains(err.Error(), "it may be another one") {
 		t.Errorf("another engine: %v", err)
 	}
-	o = p.purge(false)
-	o.engine = nil
-	p.must(o.look(t.Context()))
+	o.Engine = nil
+	found := p.purge(o)
 	before := p.left()
-	p.must(o.run(t.Context()))
+	p.must(found.Run(t.Context()))
 	if !slices.Equal(p.left(), before) || exists(p.paths.DataDir) {
 		t.Errorf("without the engine: %v", p.left())
 	}
@@ -216,10 +218,9 @@ func TestPurgeOfADamagedDatabase(t *testing.T) {
 	p := newPurged(t)
 	defer p.lockAll()()
 	p.must(os.WriteFile(p.paths.Database, []byte(strings.Repeat("no database ", 1000)), 0o600))
-	o := p.purge(true)
-	p.must(o.look(t.Context()))
-	p.must(o.run(t.Context()))
-	if left := strings.Join(p.left(), " "); !strings.Contains(left, formerInstance) || strings.Contains(left, o.instances[0]) || exists(p.paths.DataDir) {
+	o := p.purge(p.options(true))
+	p.must(o.Run(t.Context()))
+	if left := strings.Join(p.left(), " "); !strings.Contains(left, formerInstance) || strings.Contains(left, o.Instances()[0]) || exists(p.paths.DataDir) {
 		t.Errorf("left: %s", left)
 	}
 }
@@ -265,12 +266,13 @@ func (s *stubborn) RemoveVolume(ctx context.Context, name string) error {
 func TestPurgeRemovesWhatAppearsMeanwhile(t *testing.T) {
 	p := newPurged(t)
 	defer p.lockAll()()
-	o := p.purge(true)
-	p.must(o.look(t.Context()))
-	o.engine = &stubborn{p.engine, func() {
-		_, err := p.engine.CreateContainer(t.Context(), dockerx.ContainerSpec{Name: "late", Image: "x", Labels: map[string]string{naming.Instance: o.instances[0]}})
+	var found *purge.Purge
+	o := p.options(true)
+	o.Engine = &stubborn{p.engine, func() {
+		_, err := p.engine.CreateContainer(t.Context(), dockerx.ContainerSpec{Name: "late", Image: "x", Labels: map[string]string{naming.Instance: found.Instances()[0]}})
 		p.must(err)
 	}}
-	p.must(o.run(t.Context()))
+	found = p.purge(o)
+	p.must(found.Run(t.Context()))
 	p.wantGone(true)
 }

@@ -3,16 +3,11 @@ package main
 import (
 	"fmt"
 	"net"
-	"time"
 
 	"github.com/agbox/agbox/config"
 	"github.com/agbox/agbox/internal/server/connlimit"
-	"github.com/agbox/agbox/internal/server/httpapi"
 	"github.com/agbox/agbox/internal/server/mtls"
 )
-
-// expiryWarning is how long before the end of tcp.cert /readyz warns.
-const expiryWarning = 14 * 24 * time.Hour
 
 // loadIdentity reads the files of a TCP listener; nil if there is none.
 func loadIdentity(c config.TCP) (*mtls.Identity, error) {
@@ -65,16 +60,4 @@ func closeIf(l *mtls.Listener) error {
 		return nil
 	}
 	return l.Close()
-}
-
-// tcpCheck returns the line of /readyz about tcp.cert.
-func (d *daemon) tcpCheck(now time.Time) httpapi.Check {
-	identity, c := d.identity.Load(), httpapi.Check{Name: "tcp"}
-	switch left := identity.NotAfter().Sub(now); {
-	case left < 0:
-		c.Warning = fmt.Sprintf("tcp.cert expired on %s; replace it and reload agboxd", identity.NotAfter().Format(time.DateOnly))
-	case left < expiryWarning:
-		c.Warning = fmt.Sprintf("tcp.cert expires on %s; replace it and reload agboxd", identity.NotAfter().Format(time.DateOnly))
-	}
-	return c
 }

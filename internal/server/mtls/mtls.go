@@ -58,6 +58,21 @@ func Load(f Files) (*Identity, error) {
 // NotAfter is when the certificate that clients see expires.
 func (i *Identity) NotAfter() time.Time { return i.cert.Leaf.NotAfter }
 
+// expirySoon is how long before the certificate expires ExpiryWarning says so.
+const expirySoon = 14 * 24 * time.Hour
+
+// ExpiryWarning says in one sentence that the certificate that clients see has expired, or will within 14 days; empty: it will not.
+func (i *Identity) ExpiryWarning(now time.Time) string {
+	verb := "expires"
+	switch left := i.NotAfter().Sub(now); {
+	case left < 0:
+		verb = "expired"
+	case left >= expirySoon:
+		return ""
+	}
+	return fmt.Sprintf("tcp.cert %s on %s; replace it and reload agboxd", verb, i.NotAfter().Format(time.DateOnly))
+}
+
 func (i *Identity) config() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"}, Certificates: []tls.Certificate{i.cert},
