@@ -147,7 +147,7 @@ func (a *app) showWait(ctx context.Context, giveUp context.CancelCauseFunc, one 
 		return func() {}
 	}
 	now := one
-	return a.noteWaiting(ctx, func(ctx context.Context) (string, bool) {
+	return a.noteWaiting(ctx, nil, func(ctx context.Context) (string, bool) {
 		if t.begun.Load() {
 			idle = 0
 			return "", false

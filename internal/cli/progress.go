@@ -77,10 +77,15 @@ type pulls struct {
 	notes *notes
 	name  string
 
-	current atomic.Value // the image being pulled, a string; "" or nil for none
+	changed chan struct{} // has a value after an event
+	current atomic.Value  // the image being pulled, a string; "" or nil for none
 }
 
 func (p *pulls) observe(e *agboxv1.SandboxEvent) {
+	select {
+	case p.changed <- struct{}{}:
+	default: // the reader has not seen the previous one yet
+	}
 	d := e.GetImagePull()
 	if d == nil {
 		return

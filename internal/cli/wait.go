@@ -19,8 +19,12 @@ import (
 	"github.com/agbox/agbox/client"
 )
 
-// lookEvery is the pause between notes of what an object waits for. A wait that is shorter prints none.
-const lookEvery = time.Second
+// lookEvery is the pause between notes of what an object waits for. A wait that is shorter prints none. Without an event of the object the
+// pauses grow to mostLook.
+const (
+	lookEvery = time.Second
+	mostLook  = 8 * time.Second
+)
 
 // lateLook bounds the last read of an object whose time is up.
 const lateLook = 3 * time.Second
@@ -159,12 +163,12 @@ func waitAll[H handle](ctx context.Context, a *app, k kind[H], all []H, want str
 }
 
 // await waits until an object meets a condition and returns its handle of that moment. Meanwhile it prints the object's state and status
-// message. It reads the handle for them once a second although the event stream is open, because no event carries the status message.
+// message. It reads the handle for them after each event, and now and then without one, because no event carries the status message.
 // timeout is that of ctx.
 func await[H handle](ctx context.Context, a *app, k kind[H], one H, want string, timeout time.Duration) (now H, err error) {
-	p := &pulls{notes: a.notes, name: k.name(one)}
+	p := &pulls{notes: a.notes, name: k.name(one), changed: make(chan struct{}, 1)}
 	subject, state := conditionWords(k.label(one), want)
-	stop := a.noteWaiting(ctx, func(ctx context.Context) (string, bool) {
+	stop := a.noteWaiting(ctx, p.changed, func(ctx context.Context) (string, bool) {
 		now, err := k.read(ctx, k.id(one))
 		if err != nil {
 			return "", false // the wait itself meets the same error
@@ -209,14 +213,14 @@ func sandboxFacts(sb *agboxv1.SandboxHandle) string {
 	return joinError(enum.Word(sb.GetState()), sb.GetStatusMessage())
 }
 
-// noteWaiting prints once a second what observe returns, until stop is called. Nothing is printed for an empty text; a passing one is
-// shown on terminals only.
-func (a *app) noteWaiting(ctx context.Context, observe func(context.Context) (text string, passing bool)) (stop func()) {
+// noteWaiting prints what observe returns, once a second at most, until stop is called: after each value of changed, and with growing pauses
+// without one; a nil changed: once a second. Nothing is printed for an empty text; a passing one is shown on terminals only.
+func (a *app) noteWaiting(ctx context.Context, changed <-chan struct{}, observe func(context.Context) (text string, passing bool)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		for wait.For(ctx, lookEvery) == nil {
+		for pause := time.Duration(0); wait.For(ctx, lookEvery) == nil; pause = untilChange(ctx, changed, pause) {
 			switch text, passing := observe(ctx); {
 			case text == "" || ctx.Err() != nil:
 			case passing:
@@ -230,6 +234,21 @@ func (a *app) noteWaiting(ctx context.Context, observe func(context.Context) (te
 		cancel()
 		<-gone
 		a.notes.clear()
+	}
+}
+
+// untilChange waits for a value of changed, at most for pause, and returns the next pause. A nil changed: it does not wait.
+func untilChange(ctx context.Context, changed <-chan struct{}, pause time.Duration) time.Duration {
+	if changed == nil {
+		return 0
+	}
+	ctx, cancel := context.WithTimeout(ctx, pause)
+	defer cancel()
+	select {
+	case <-changed:
+		return 0
+	case <-ctx.Done():
+		return min(2*pause+lookEvery, mostLook)
 	}
 }
 
