@@ -263,6 +263,17 @@ func TestAnIncompleteInspectionIsUnavailable(t *testing.T) {
 	}
 }
 
+// A container that is being removed, or whose removal has failed, has no readable log any more.
+func TestTheLogOfADeadContainerIsNotFound(t *testing.T) {
+	e, _ := newEngine(t, newServer(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusConflict)
+		_, _ = w.Write([]byte(`{"message":"can not get logs from container which is dead or marked for removal"}`))
+	}).host)
+	_, err := e.ReadLogs(t.Context(), "x", 0)
+	wantClass(t, err, errdefs.ErrNotFound)
+}
+
 func TestConnectionsAreReused(t *testing.T) {
 	s := newServer(t, emptyList)
 	e, _ := newEngine(t, s.host)

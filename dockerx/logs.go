@@ -46,7 +46,7 @@ func (e *Engine) ReadLogs(ctx context.Context, id string, tail int) ([]LogRecord
 		}
 		answer, err := c.ContainerLogs(ctx, id, o)
 		if err != nil {
-			return nil, err
+			return nil, reclass(err, errdefs.IsConflict, errdefs.ErrNotFound) // it is being removed, or its removal has failed
 		}
 		defer answer.Close()
 		return parseLogs(io.LimitReader(answer, maxLogBytes))
