@@ -41,7 +41,7 @@ func (e *Engine) StartContainer(ctx context.Context, id string) error {
 			return err
 		}
 		if p, inUse := e.portInUse(ctx, c, id); inUse {
-			return fmt.Errorf("host port %s:%d/%s is in use outside agbox; free it, or choose another: %w", publishIP, p.HostPort, p.Protocol, errdefs.ErrFailedPrecondition)
+			return fmt.Errorf("host port %s:%d/%s is in use by another program; free it, or choose another: %w", publishIP, p.HostPort, p.Protocol, errdefs.ErrFailedPrecondition)
 		}
 		return err
 	})

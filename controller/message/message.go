@@ -3,6 +3,7 @@ package message
 
 import (
 	"errors"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -20,7 +21,11 @@ var classes = []error{
 	errdefs.ErrUnauthenticated, errdefs.ErrOutOfRange, errdefs.ErrUnknown,
 }
 
-// Of returns the text of an error for people: without the names of the classes at its end, one for each time it was wrapped.
+// fullID is an ID of the engine.
+var fullID = regexp.MustCompile(`\b([0-9a-f]{12})[0-9a-f]{52}\b`)
+
+// Of returns the text of an error for people: without the names of the classes at its end, one for each time it was wrapped, and with the
+// engine's IDs as short as docker ps shows them.
 func Of(err error) string {
 	text := err.Error()
 	for cut := true; cut; {
@@ -31,7 +36,7 @@ func Of(err error) string {
 			}
 		}
 	}
-	return text
+	return fullID.ReplaceAllString(text, "$1")
 }
 
 const (

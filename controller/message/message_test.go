@@ -3,6 +3,7 @@ package message
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/containerd/errdefs"
@@ -17,6 +18,7 @@ func TestMessagesDoNotEndInTheNamesOfClasses(t *testing.T) {
 		{refused, "copies[0]: it is a FIFO"},
 		{fmt.Errorf("%w: %w", fmt.Errorf("pull: no such tag: %w", errdefs.ErrNotFound), errdefs.ErrNotFound), "pull: no such tag"},
 		{errdefs.ErrNotFound, "not found"},
+		{fmt.Errorf("start container %s: the port is in use", strings.Repeat("0123456789abcdef", 4)), "start container 0123456789ab: the port is in use"},
 		{errors.New("the service said: not found"), "the service said: not found"},
 		{fmt.Errorf("service db: %w", refused), "service db: copies[0]: it is a FIFO"},
 	} {

@@ -121,7 +121,7 @@ func (f *Fake) publish(c *fakeContainer) error {
 	var ports []dockerx.Port
 	for _, p := range c.spec.Ports {
 		if p.HostPort != 0 && inUse[hostPort{p.HostPort, p.Protocol}] {
-			return fmt.Errorf("host port 127.0.0.1:%d/%s is in use outside agbox; free it, or choose another: %w", p.HostPort, p.Protocol, errdefs.ErrFailedPrecondition)
+			return fmt.Errorf("host port 127.0.0.1:%d/%s is in use by another program; free it, or choose another: %w", p.HostPort, p.Protocol, errdefs.ErrFailedPrecondition)
 		}
 		if p.HostPort == 0 {
 			p.HostPort = firstChosenPort

@@ -13,15 +13,17 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// notes writes progress to stderr: on a terminal in one line that is overwritten, elsewhere in separate lines without repetitions. Safe
-// for concurrent use.
+// notes writes progress to stderr: on a terminal in one line that is overwritten, elsewhere in separate lines, each once. Safe for
+// concurrent use.
 type notes struct {
 	out io.Writer
 
 	mu    sync.Mutex
-	shown bool   // the terminal shows a line
-	last  string // the last text of say
+	shown bool            // the terminal shows a line
+	said  map[string]bool // the texts of say since the last clear; at most maxSaid
 }
+
+const maxSaid = 100
 
 // show writes a text on a terminal only.
 func (n *notes) show(text string) {
@@ -43,10 +45,14 @@ func (n *notes) say(text string) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if text != n.last {
-		fmt.Fprintln(n.out, oneLine(text))
-		n.last = text
+	if n.said[text] {
+		return
 	}
+	if n.said == nil || len(n.said) == maxSaid {
+		n.said = map[string]bool{}
+	}
+	n.said[text] = true
+	fmt.Fprintln(n.out, oneLine(text))
 }
 
 // clear removes the line, before other output.
@@ -57,7 +63,7 @@ func (n *notes) clear() {
 		fmt.Fprint(n.out, "\r\x1b[K")
 		n.shown = false
 	}
-	n.last = ""
+	n.said = nil
 }
 
 // terminalWidth returns the columns of a terminal, or 0.

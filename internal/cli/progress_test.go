@@ -47,6 +47,21 @@ func TestPullsInLines(t *testing.T) {
 	}
 }
 
+// A wait whose reason changes back and forth says each one once.
+func TestNotesDoNotRepeatThemselves(t *testing.T) {
+	var out bytes.Buffer
+	n := &notes{out: &out}
+	for range 3 {
+		n.say("retrying: the port is in use")
+		n.say("waiting for the sandbox to start")
+	}
+	n.clear()
+	n.say("waiting for the sandbox to start")
+	if want := "retrying: the port is in use\nwaiting for the sandbox to start\nwaiting for the sandbox to start\n"; out.String() != want {
+		t.Errorf("got %q", out.String())
+	}
+}
+
 // On a terminal one line is written over, no longer than the terminal, and taken away in the end.
 func TestPullsOnATerminal(t *testing.T) {
 	master, terminal := openTerminal(t, 44)
