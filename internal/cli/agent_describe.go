@@ -64,13 +64,13 @@ func (a *app) describeAgent(ctx context.Context, one *agboxv1.AgentHandle) error
 		return err
 	}
 	a.warnEngine(ctx)
-	a.describeAgentFacts(one, sandboxNames(all))
-	a.agentSpecFacts(validate.AgentDefaults(one.GetSpec()))
-	a.agentQueue(one)
 	transitions, err := a.newestTransitions(ctx, one)
 	if err != nil {
 		return err
 	}
+	a.describeAgentFacts(one, sandboxNames(all), transitions)
+	a.agentSpecFacts(validate.AgentDefaults(one.GetSpec()))
+	a.agentQueue(one)
 	if len(transitions) > 0 {
 		fmt.Fprintln(a.Out, "Transitions:")
 		a.printTransitions(transitions, "  ", false)
@@ -86,7 +86,7 @@ func (a *app) describeAgent(ctx context.Context, one *agboxv1.AgentHandle) error
 	return nil
 }
 
-func (a *app) describeAgentFacts(one *agboxv1.AgentHandle, sandboxes map[string]string) {
+func (a *app) describeAgentFacts(one *agboxv1.AgentHandle, sandboxes map[string]string, transitions []*agboxv1.AgentTransition) {
 	sandbox := cmp.Or(namedSandbox(one.GetSandboxId(), sandboxes), one.GetSandboxId()+" "+noSandbox)
 	state := agentState(one) + textIf(one.GetUnverified(), ", not observed since the daemon started")
 	a.fact("Name", one.GetName())
@@ -97,6 +97,9 @@ func (a *app) describeAgentFacts(one *agboxv1.AgentHandle, sandboxes map[string]
 	a.fact("Since", when(one.GetStateChangedAt()))
 	a.fact("Wanted", one.GetDesiredState())
 	a.factIf("Status", oneLine(one.GetStatusMessage()))
+	if n := len(transitions); n > 0 && one.GetStatus() != "RUNNING" {
+		a.factIf("Reason", oneLine(transitions[n-1].GetReason()))
+	}
 	a.factIf("Attention", textIf(one.GetNeedsAttention(),
 		fmt.Sprintf("it is not started again automatically; \"agbox agent start %s\" starts it", agentName(one))))
 	a.factIf("Parked", textIf(one.GetParked(), "it restarts automatically"))
