@@ -109,7 +109,7 @@ func addVerbs[H handle](parent *cobra.Command, a *app, k kind[H], verbs []verb[H
 				return request(cmd.Context(), a, k, args, v, o)
 			},
 		}
-		o.labels = a.selectorFlag(cmd, "all "+k.word+"s with these labels")
+		o.labels = a.selectorFlag(cmd, "all with these labels")
 		if v.want != "" {
 			cmd.Flags().BoolVar(&o.wait, "wait", v.byDefault, "return once it is done")
 			cmd.Flags().Var(quantity.NewDurationFlag(&o.timeout, defaultWait), "timeout", "with --wait: give up after this long")
