@@ -102,6 +102,9 @@ func (d *agentDraft) apply(o AgentOutput, ev *agboxv1.AgentEvent) {
 			r.PromptId = st.GetPromptId()
 		}
 		d.append(ev)
+		if ev.GetResult() != nil {
+			st.ResultSequence = st.GetLastSequence()
+		}
 	}
 	if o.Ready {
 		d.applyTrigger(Transition{Trigger: agboxv1.AgentTrigger_AGENT_TRIGGER_CONNECTED, Reason: "it said that it is ready"})

@@ -72,8 +72,8 @@ func (a *Agent) destination(live func(id string) *Sandbox, holder func(name stri
 }
 
 // MoveAgent moves an agent without a process to its Destination, with its conversation and its queue. A FAILED agent restarts there with a
-// new count of attempts. Every moved agent receives its context again, because the files of its program's session are left behind. Errors:
-// ErrAborted when version, unless it is 0, is not the current one, the agent has a process, or it has no destination; AGENTS_FULL;
+// new count of attempts. The files of its program's session are left behind, so it receives its context again unless its saved session
+// is current. Errors: ErrAborted when version, unless it is 0, is not the current one, the agent has a process, or it has no destination; AGENTS_FULL;
 // AGENT_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) MoveAgent(ctx context.Context, id string, version uint64) error {
 	return s.update(ctx, func(t *txn) error {
@@ -106,7 +106,9 @@ func (d *agentDraft) move(from, to *Sandbox) {
 	})
 	d.SandboxID, d.Spec.SandboxId, d.Desired.SandboxId = to.ID, to.ID, to.ID
 	d.Desired.MoveTo, d.Desired.Home = "", ""
-	st.SessionId, st.SessionLost = "", false
+	if !d.IsSessionCurrent() {
+		d.forgetSession()
+	}
 	if d.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_RUN && st.GetState() == agboxv1.AgentState_AGENT_STATE_FAILED {
 		st.Parked, st.Attempts, st.NeedsAttention = true, 0, false
 	}

@@ -267,23 +267,32 @@ const (
 	AgentEventType_AGENT_DRAIN_PHASE AgentEventType = 10
 	// A prompt was withdrawn before its delivery, or while it was held. The result names it.
 	AgentEventType_AGENT_PROMPT_WITHDRAWN AgentEventType = 11
+	// The session of its program could not be saved outside the sandbox; session.problem says why. The last saved one stays.
+	AgentEventType_AGENT_SESSION_NOT_SAVED AgentEventType = 120
+	// The saved session was put into the files of its present sandbox.
+	AgentEventType_AGENT_SESSION_RESTORED AgentEventType = 121
+	// That failed, as session.problem says: the next process gets the conversation from the daemon.
+	AgentEventType_AGENT_SESSION_NOT_RESTORED AgentEventType = 122
 )
 
 // Enum value maps for AgentEventType.
 var (
 	AgentEventType_name = map[int32]string{
-		0:  "AGENT_EVENT_TYPE_UNSPECIFIED",
-		1:  "AGENT_MESSAGE_CREATED",
-		2:  "AGENT_MESSAGE_PART_UPDATED",
-		3:  "AGENT_MESSAGE_COMPLETED",
-		4:  "AGENT_ASSISTANT_COMPLETED",
-		5:  "AGENT_STATE_CHANGED",
-		6:  "AGENT_CHECKPOINT",
-		7:  "AGENT_TRUNCATED",
-		8:  "AGENT_RESET",
-		9:  "AGENT_MOVED",
-		10: "AGENT_DRAIN_PHASE",
-		11: "AGENT_PROMPT_WITHDRAWN",
+		0:   "AGENT_EVENT_TYPE_UNSPECIFIED",
+		1:   "AGENT_MESSAGE_CREATED",
+		2:   "AGENT_MESSAGE_PART_UPDATED",
+		3:   "AGENT_MESSAGE_COMPLETED",
+		4:   "AGENT_ASSISTANT_COMPLETED",
+		5:   "AGENT_STATE_CHANGED",
+		6:   "AGENT_CHECKPOINT",
+		7:   "AGENT_TRUNCATED",
+		8:   "AGENT_RESET",
+		9:   "AGENT_MOVED",
+		10:  "AGENT_DRAIN_PHASE",
+		11:  "AGENT_PROMPT_WITHDRAWN",
+		120: "AGENT_SESSION_NOT_SAVED",
+		121: "AGENT_SESSION_RESTORED",
+		122: "AGENT_SESSION_NOT_RESTORED",
 	}
 	AgentEventType_value = map[string]int32{
 		"AGENT_EVENT_TYPE_UNSPECIFIED": 0,
@@ -298,6 +307,9 @@ var (
 		"AGENT_MOVED":                  9,
 		"AGENT_DRAIN_PHASE":            10,
 		"AGENT_PROMPT_WITHDRAWN":       11,
+		"AGENT_SESSION_NOT_SAVED":      120,
+		"AGENT_SESSION_RESTORED":       121,
+		"AGENT_SESSION_NOT_RESTORED":   122,
 	}
 )
 
@@ -363,7 +375,11 @@ type AgentSpec struct {
 	// prompt again.
 	OnInterrupted string `protobuf:"bytes,14,opt,name=on_interrupted,json=onInterrupted,proto3" json:"on_interrupted,omitempty"`
 	// For label selectors.
-	Labels        map[string]string `protobuf:"bytes,15,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Labels map[string]string `protobuf:"bytes,15,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Files and directories in which its program keeps sessions: absolute, or "~/..." below the home directory of its user. agboxd saves
+	// them outside the sandbox after each turn, and puts them into the next sandbox, so that the program resumes its session there. At most
+	// 16. Empty: by format, if context.mode is "auto"; native has none. A single "none": nothing is saved.
+	SessionPaths  []string `protobuf:"bytes,170,rep,name=session_paths,json=sessionPaths,proto3" json:"session_paths,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -503,6 +519,84 @@ func (x *AgentSpec) GetLabels() map[string]string {
 	return nil
 }
 
+func (x *AgentSpec) GetSessionPaths() []string {
+	if x != nil {
+		return x.SessionPaths
+	}
+	return nil
+}
+
+// AgentSession is the session of an agent's program that is saved outside the sandbox.
+type AgentSession struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Absent: none is saved.
+	SavedAt *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=saved_at,json=savedAt,proto3" json:"saved_at,omitempty"`
+	Files   uint64                 `protobuf:"varint,2,opt,name=files,proto3" json:"files,omitempty"`
+	Bytes   uint64                 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// Why the last attempt to save failed; empty: it did not.
+	Problem       string `protobuf:"bytes,4,opt,name=problem,proto3" json:"problem,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentSession) Reset() {
+	*x = AgentSession{}
+	mi := &file_agbox_v1_agent_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentSession) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentSession) ProtoMessage() {}
+
+func (x *AgentSession) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agent_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentSession.ProtoReflect.Descriptor instead.
+func (*AgentSession) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *AgentSession) GetSavedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.SavedAt
+	}
+	return nil
+}
+
+func (x *AgentSession) GetFiles() uint64 {
+	if x != nil {
+		return x.Files
+	}
+	return 0
+}
+
+func (x *AgentSession) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *AgentSession) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
 // AgentContextPolicy bounds the context: the part of the conversation that a new incarnation gets.
 type AgentContextPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -522,7 +616,7 @@ type AgentContextPolicy struct {
 
 func (x *AgentContextPolicy) Reset() {
 	*x = AgentContextPolicy{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[1]
+	mi := &file_agbox_v1_agent_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -534,7 +628,7 @@ func (x *AgentContextPolicy) String() string {
 func (*AgentContextPolicy) ProtoMessage() {}
 
 func (x *AgentContextPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[1]
+	mi := &file_agbox_v1_agent_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -547,7 +641,7 @@ func (x *AgentContextPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentContextPolicy.ProtoReflect.Descriptor instead.
 func (*AgentContextPolicy) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{1}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *AgentContextPolicy) GetMode() string {
@@ -630,15 +724,17 @@ type AgentHandle struct {
 	// Its first 20 prompts that wait or are held, in order. Absent in ListAgents.
 	Queue []*AgentQueuedPrompt `protobuf:"bytes,26,rep,name=queue,proto3" json:"queue,omitempty"`
 	// Prompts that are held, and why the newest of them is.
-	HeldPrompts   uint32 `protobuf:"varint,27,opt,name=held_prompts,json=heldPrompts,proto3" json:"held_prompts,omitempty"`
-	HeldReason    string `protobuf:"bytes,28,opt,name=held_reason,json=heldReason,proto3" json:"held_reason,omitempty"`
+	HeldPrompts uint32 `protobuf:"varint,27,opt,name=held_prompts,json=heldPrompts,proto3" json:"held_prompts,omitempty"`
+	HeldReason  string `protobuf:"bytes,28,opt,name=held_reason,json=heldReason,proto3" json:"held_reason,omitempty"`
+	// Absent: no attempt to save its program's session was made yet, or its spec says to save none.
+	Session       *AgentSession `protobuf:"bytes,170,opt,name=session,proto3" json:"session,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AgentHandle) Reset() {
 	*x = AgentHandle{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[2]
+	mi := &file_agbox_v1_agent_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -650,7 +746,7 @@ func (x *AgentHandle) String() string {
 func (*AgentHandle) ProtoMessage() {}
 
 func (x *AgentHandle) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[2]
+	mi := &file_agbox_v1_agent_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -663,7 +759,7 @@ func (x *AgentHandle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentHandle.ProtoReflect.Descriptor instead.
 func (*AgentHandle) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{2}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *AgentHandle) GetAgentId() string {
@@ -862,6 +958,13 @@ func (x *AgentHandle) GetHeldReason() string {
 	return ""
 }
 
+func (x *AgentHandle) GetSession() *AgentSession {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
 type AgentQueuedPrompt struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	PromptId string                 `protobuf:"bytes,1,opt,name=prompt_id,json=promptId,proto3" json:"prompt_id,omitempty"`
@@ -880,7 +983,7 @@ type AgentQueuedPrompt struct {
 
 func (x *AgentQueuedPrompt) Reset() {
 	*x = AgentQueuedPrompt{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[3]
+	mi := &file_agbox_v1_agent_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -892,7 +995,7 @@ func (x *AgentQueuedPrompt) String() string {
 func (*AgentQueuedPrompt) ProtoMessage() {}
 
 func (x *AgentQueuedPrompt) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[3]
+	mi := &file_agbox_v1_agent_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -905,7 +1008,7 @@ func (x *AgentQueuedPrompt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentQueuedPrompt.ProtoReflect.Descriptor instead.
 func (*AgentQueuedPrompt) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{3}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *AgentQueuedPrompt) GetPromptId() string {
@@ -965,7 +1068,7 @@ type CreateAgentRequest struct {
 
 func (x *CreateAgentRequest) Reset() {
 	*x = CreateAgentRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[4]
+	mi := &file_agbox_v1_agent_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -977,7 +1080,7 @@ func (x *CreateAgentRequest) String() string {
 func (*CreateAgentRequest) ProtoMessage() {}
 
 func (x *CreateAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[4]
+	mi := &file_agbox_v1_agent_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -990,7 +1093,7 @@ func (x *CreateAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateAgentRequest.ProtoReflect.Descriptor instead.
 func (*CreateAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{4}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CreateAgentRequest) GetSpec() *AgentSpec {
@@ -1030,7 +1133,7 @@ type CreateAgentResponse struct {
 
 func (x *CreateAgentResponse) Reset() {
 	*x = CreateAgentResponse{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[5]
+	mi := &file_agbox_v1_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1042,7 +1145,7 @@ func (x *CreateAgentResponse) String() string {
 func (*CreateAgentResponse) ProtoMessage() {}
 
 func (x *CreateAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[5]
+	mi := &file_agbox_v1_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1055,7 +1158,7 @@ func (x *CreateAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateAgentResponse.ProtoReflect.Descriptor instead.
 func (*CreateAgentResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{5}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CreateAgentResponse) GetAgent() *AgentHandle {
@@ -1075,7 +1178,7 @@ type GetAgentRequest struct {
 
 func (x *GetAgentRequest) Reset() {
 	*x = GetAgentRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[6]
+	mi := &file_agbox_v1_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1087,7 +1190,7 @@ func (x *GetAgentRequest) String() string {
 func (*GetAgentRequest) ProtoMessage() {}
 
 func (x *GetAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[6]
+	mi := &file_agbox_v1_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1100,7 +1203,7 @@ func (x *GetAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentRequest.ProtoReflect.Descriptor instead.
 func (*GetAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{6}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetAgentRequest) GetAgentId() string {
@@ -1119,7 +1222,7 @@ type GetAgentResponse struct {
 
 func (x *GetAgentResponse) Reset() {
 	*x = GetAgentResponse{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[7]
+	mi := &file_agbox_v1_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1131,7 +1234,7 @@ func (x *GetAgentResponse) String() string {
 func (*GetAgentResponse) ProtoMessage() {}
 
 func (x *GetAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[7]
+	mi := &file_agbox_v1_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1144,7 +1247,7 @@ func (x *GetAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentResponse.ProtoReflect.Descriptor instead.
 func (*GetAgentResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{7}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetAgentResponse) GetAgent() *AgentHandle {
@@ -1165,7 +1268,7 @@ type ListAgentsRequest struct {
 
 func (x *ListAgentsRequest) Reset() {
 	*x = ListAgentsRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[8]
+	mi := &file_agbox_v1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1177,7 +1280,7 @@ func (x *ListAgentsRequest) String() string {
 func (*ListAgentsRequest) ProtoMessage() {}
 
 func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[8]
+	mi := &file_agbox_v1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1190,7 +1293,7 @@ func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{8}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListAgentsRequest) GetSandboxId() string {
@@ -1216,7 +1319,7 @@ type ListAgentsResponse struct {
 
 func (x *ListAgentsResponse) Reset() {
 	*x = ListAgentsResponse{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[9]
+	mi := &file_agbox_v1_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1228,7 +1331,7 @@ func (x *ListAgentsResponse) String() string {
 func (*ListAgentsResponse) ProtoMessage() {}
 
 func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[9]
+	mi := &file_agbox_v1_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1241,7 +1344,7 @@ func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{9}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListAgentsResponse) GetAgents() []*AgentHandle {
@@ -1260,7 +1363,7 @@ type StartAgentRequest struct {
 
 func (x *StartAgentRequest) Reset() {
 	*x = StartAgentRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[10]
+	mi := &file_agbox_v1_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1272,7 +1375,7 @@ func (x *StartAgentRequest) String() string {
 func (*StartAgentRequest) ProtoMessage() {}
 
 func (x *StartAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[10]
+	mi := &file_agbox_v1_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1285,7 +1388,7 @@ func (x *StartAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartAgentRequest.ProtoReflect.Descriptor instead.
 func (*StartAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{10}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *StartAgentRequest) GetAgentId() string {
@@ -1304,7 +1407,7 @@ type StopAgentRequest struct {
 
 func (x *StopAgentRequest) Reset() {
 	*x = StopAgentRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[11]
+	mi := &file_agbox_v1_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1316,7 +1419,7 @@ func (x *StopAgentRequest) String() string {
 func (*StopAgentRequest) ProtoMessage() {}
 
 func (x *StopAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[11]
+	mi := &file_agbox_v1_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1329,7 +1432,7 @@ func (x *StopAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopAgentRequest.ProtoReflect.Descriptor instead.
 func (*StopAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{11}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StopAgentRequest) GetAgentId() string {
@@ -1350,7 +1453,7 @@ type MoveAgentRequest struct {
 
 func (x *MoveAgentRequest) Reset() {
 	*x = MoveAgentRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[12]
+	mi := &file_agbox_v1_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1362,7 +1465,7 @@ func (x *MoveAgentRequest) String() string {
 func (*MoveAgentRequest) ProtoMessage() {}
 
 func (x *MoveAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[12]
+	mi := &file_agbox_v1_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1375,7 +1478,7 @@ func (x *MoveAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveAgentRequest.ProtoReflect.Descriptor instead.
 func (*MoveAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{12}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *MoveAgentRequest) GetAgentId() string {
@@ -1401,7 +1504,7 @@ type DeleteAgentRequest struct {
 
 func (x *DeleteAgentRequest) Reset() {
 	*x = DeleteAgentRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[13]
+	mi := &file_agbox_v1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1413,7 +1516,7 @@ func (x *DeleteAgentRequest) String() string {
 func (*DeleteAgentRequest) ProtoMessage() {}
 
 func (x *DeleteAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[13]
+	mi := &file_agbox_v1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1426,7 +1529,7 @@ func (x *DeleteAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAgentRequest.ProtoReflect.Descriptor instead.
 func (*DeleteAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{13}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DeleteAgentRequest) GetAgentId() string {
@@ -1449,7 +1552,7 @@ type PromptAgentRequest struct {
 
 func (x *PromptAgentRequest) Reset() {
 	*x = PromptAgentRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[14]
+	mi := &file_agbox_v1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1461,7 +1564,7 @@ func (x *PromptAgentRequest) String() string {
 func (*PromptAgentRequest) ProtoMessage() {}
 
 func (x *PromptAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[14]
+	mi := &file_agbox_v1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1474,7 +1577,7 @@ func (x *PromptAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromptAgentRequest.ProtoReflect.Descriptor instead.
 func (*PromptAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PromptAgentRequest) GetAgentId() string {
@@ -1511,7 +1614,7 @@ type PromptAgentResponse struct {
 
 func (x *PromptAgentResponse) Reset() {
 	*x = PromptAgentResponse{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[15]
+	mi := &file_agbox_v1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1523,7 +1626,7 @@ func (x *PromptAgentResponse) String() string {
 func (*PromptAgentResponse) ProtoMessage() {}
 
 func (x *PromptAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[15]
+	mi := &file_agbox_v1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1536,7 +1639,7 @@ func (x *PromptAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromptAgentResponse.ProtoReflect.Descriptor instead.
 func (*PromptAgentResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PromptAgentResponse) GetPromptId() string {
@@ -1570,7 +1673,7 @@ type RedeliverPromptRequest struct {
 
 func (x *RedeliverPromptRequest) Reset() {
 	*x = RedeliverPromptRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[16]
+	mi := &file_agbox_v1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1582,7 +1685,7 @@ func (x *RedeliverPromptRequest) String() string {
 func (*RedeliverPromptRequest) ProtoMessage() {}
 
 func (x *RedeliverPromptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[16]
+	mi := &file_agbox_v1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1595,7 +1698,7 @@ func (x *RedeliverPromptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedeliverPromptRequest.ProtoReflect.Descriptor instead.
 func (*RedeliverPromptRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RedeliverPromptRequest) GetAgentId() string {
@@ -1622,7 +1725,7 @@ type WithdrawPromptRequest struct {
 
 func (x *WithdrawPromptRequest) Reset() {
 	*x = WithdrawPromptRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1634,7 +1737,7 @@ func (x *WithdrawPromptRequest) String() string {
 func (*WithdrawPromptRequest) ProtoMessage() {}
 
 func (x *WithdrawPromptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1647,7 +1750,7 @@ func (x *WithdrawPromptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WithdrawPromptRequest.ProtoReflect.Descriptor instead.
 func (*WithdrawPromptRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WithdrawPromptRequest) GetAgentId() string {
@@ -1673,7 +1776,7 @@ type InterruptAgentRequest struct {
 
 func (x *InterruptAgentRequest) Reset() {
 	*x = InterruptAgentRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1685,7 +1788,7 @@ func (x *InterruptAgentRequest) String() string {
 func (*InterruptAgentRequest) ProtoMessage() {}
 
 func (x *InterruptAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1698,7 +1801,7 @@ func (x *InterruptAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptAgentRequest.ProtoReflect.Descriptor instead.
 func (*InterruptAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *InterruptAgentRequest) GetAgentId() string {
@@ -1723,7 +1826,7 @@ type GetAgentConversationRequest struct {
 
 func (x *GetAgentConversationRequest) Reset() {
 	*x = GetAgentConversationRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1735,7 +1838,7 @@ func (x *GetAgentConversationRequest) String() string {
 func (*GetAgentConversationRequest) ProtoMessage() {}
 
 func (x *GetAgentConversationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1748,7 +1851,7 @@ func (x *GetAgentConversationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentConversationRequest.ProtoReflect.Descriptor instead.
 func (*GetAgentConversationRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetAgentConversationRequest) GetAgentId() string {
@@ -1793,7 +1896,7 @@ type GetAgentConversationResponse struct {
 
 func (x *GetAgentConversationResponse) Reset() {
 	*x = GetAgentConversationResponse{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[20]
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1805,7 +1908,7 @@ func (x *GetAgentConversationResponse) String() string {
 func (*GetAgentConversationResponse) ProtoMessage() {}
 
 func (x *GetAgentConversationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[20]
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1818,7 +1921,7 @@ func (x *GetAgentConversationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentConversationResponse.ProtoReflect.Descriptor instead.
 func (*GetAgentConversationResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{20}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetAgentConversationResponse) GetTurns() []*ConversationTurn {
@@ -1866,7 +1969,7 @@ type ConversationTurn struct {
 
 func (x *ConversationTurn) Reset() {
 	*x = ConversationTurn{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1878,7 +1981,7 @@ func (x *ConversationTurn) String() string {
 func (*ConversationTurn) ProtoMessage() {}
 
 func (x *ConversationTurn) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1891,7 +1994,7 @@ func (x *ConversationTurn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationTurn.ProtoReflect.Descriptor instead.
 func (*ConversationTurn) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ConversationTurn) GetRole() string {
@@ -1949,7 +2052,7 @@ type ListAgentTransitionsRequest struct {
 
 func (x *ListAgentTransitionsRequest) Reset() {
 	*x = ListAgentTransitionsRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	mi := &file_agbox_v1_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1961,7 +2064,7 @@ func (x *ListAgentTransitionsRequest) String() string {
 func (*ListAgentTransitionsRequest) ProtoMessage() {}
 
 func (x *ListAgentTransitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	mi := &file_agbox_v1_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1974,7 +2077,7 @@ func (x *ListAgentTransitionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentTransitionsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentTransitionsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{22}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListAgentTransitionsRequest) GetAgentId() string {
@@ -2007,7 +2110,7 @@ type ListAgentTransitionsResponse struct {
 
 func (x *ListAgentTransitionsResponse) Reset() {
 	*x = ListAgentTransitionsResponse{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[23]
+	mi := &file_agbox_v1_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2019,7 +2122,7 @@ func (x *ListAgentTransitionsResponse) String() string {
 func (*ListAgentTransitionsResponse) ProtoMessage() {}
 
 func (x *ListAgentTransitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[23]
+	mi := &file_agbox_v1_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2032,7 +2135,7 @@ func (x *ListAgentTransitionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentTransitionsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentTransitionsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{23}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListAgentTransitionsResponse) GetTransitions() []*AgentTransition {
@@ -2063,7 +2166,7 @@ type AgentTransition struct {
 
 func (x *AgentTransition) Reset() {
 	*x = AgentTransition{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[24]
+	mi := &file_agbox_v1_agent_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2075,7 +2178,7 @@ func (x *AgentTransition) String() string {
 func (*AgentTransition) ProtoMessage() {}
 
 func (x *AgentTransition) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[24]
+	mi := &file_agbox_v1_agent_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2088,7 +2191,7 @@ func (x *AgentTransition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentTransition.ProtoReflect.Descriptor instead.
 func (*AgentTransition) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{24}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AgentTransition) GetNumber() uint64 {
@@ -2179,7 +2282,7 @@ type SubscribeAgentEventsRequest struct {
 
 func (x *SubscribeAgentEventsRequest) Reset() {
 	*x = SubscribeAgentEventsRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[25]
+	mi := &file_agbox_v1_agent_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2191,7 +2294,7 @@ func (x *SubscribeAgentEventsRequest) String() string {
 func (*SubscribeAgentEventsRequest) ProtoMessage() {}
 
 func (x *SubscribeAgentEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[25]
+	mi := &file_agbox_v1_agent_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2204,7 +2307,7 @@ func (x *SubscribeAgentEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscribeAgentEventsRequest.ProtoReflect.Descriptor instead.
 func (*SubscribeAgentEventsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{25}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SubscribeAgentEventsRequest) GetAgentId() string {
@@ -2240,6 +2343,7 @@ type AgentEvent struct {
 	//	*AgentEvent_Truncation
 	//	*AgentEvent_Move
 	//	*AgentEvent_Drain
+	//	*AgentEvent_Session
 	Details       isAgentEvent_Details `protobuf_oneof:"details"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2247,7 +2351,7 @@ type AgentEvent struct {
 
 func (x *AgentEvent) Reset() {
 	*x = AgentEvent{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[26]
+	mi := &file_agbox_v1_agent_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2259,7 +2363,7 @@ func (x *AgentEvent) String() string {
 func (*AgentEvent) ProtoMessage() {}
 
 func (x *AgentEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[26]
+	mi := &file_agbox_v1_agent_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2272,7 +2376,7 @@ func (x *AgentEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentEvent.ProtoReflect.Descriptor instead.
 func (*AgentEvent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{26}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AgentEvent) GetSequence() uint64 {
@@ -2396,6 +2500,15 @@ func (x *AgentEvent) GetDrain() *AgentDrain {
 	return nil
 }
 
+func (x *AgentEvent) GetSession() *AgentSession {
+	if x != nil {
+		if x, ok := x.Details.(*AgentEvent_Session); ok {
+			return x.Session
+		}
+	}
+	return nil
+}
+
 type isAgentEvent_Details interface {
 	isAgentEvent_Details()
 }
@@ -2432,6 +2545,10 @@ type AgentEvent_Drain struct {
 	Drain *AgentDrain `protobuf:"bytes,14,opt,name=drain,proto3,oneof"`
 }
 
+type AgentEvent_Session struct {
+	Session *AgentSession `protobuf:"bytes,170,opt,name=session,proto3,oneof"`
+}
+
 func (*AgentEvent_Message) isAgentEvent_Details() {}
 
 func (*AgentEvent_Part) isAgentEvent_Details() {}
@@ -2447,6 +2564,8 @@ func (*AgentEvent_Truncation) isAgentEvent_Details() {}
 func (*AgentEvent_Move) isAgentEvent_Details() {}
 
 func (*AgentEvent_Drain) isAgentEvent_Details() {}
+
+func (*AgentEvent_Session) isAgentEvent_Details() {}
 
 type SubscribeAgentsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2467,7 +2586,7 @@ type SubscribeAgentsRequest struct {
 
 func (x *SubscribeAgentsRequest) Reset() {
 	*x = SubscribeAgentsRequest{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[27]
+	mi := &file_agbox_v1_agent_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2479,7 +2598,7 @@ func (x *SubscribeAgentsRequest) String() string {
 func (*SubscribeAgentsRequest) ProtoMessage() {}
 
 func (x *SubscribeAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[27]
+	mi := &file_agbox_v1_agent_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2492,7 +2611,7 @@ func (x *SubscribeAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscribeAgentsRequest.ProtoReflect.Descriptor instead.
 func (*SubscribeAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{27}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SubscribeAgentsRequest) GetLabelSelector() map[string]string {
@@ -2541,7 +2660,7 @@ type AgentCursor struct {
 
 func (x *AgentCursor) Reset() {
 	*x = AgentCursor{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[28]
+	mi := &file_agbox_v1_agent_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2553,7 +2672,7 @@ func (x *AgentCursor) String() string {
 func (*AgentCursor) ProtoMessage() {}
 
 func (x *AgentCursor) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[28]
+	mi := &file_agbox_v1_agent_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2566,7 +2685,7 @@ func (x *AgentCursor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentCursor.ProtoReflect.Descriptor instead.
 func (*AgentCursor) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{28}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AgentCursor) GetAgentId() string {
@@ -2597,7 +2716,7 @@ type SubscribeAgentsItem struct {
 
 func (x *SubscribeAgentsItem) Reset() {
 	*x = SubscribeAgentsItem{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[29]
+	mi := &file_agbox_v1_agent_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2609,7 +2728,7 @@ func (x *SubscribeAgentsItem) String() string {
 func (*SubscribeAgentsItem) ProtoMessage() {}
 
 func (x *SubscribeAgentsItem) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[29]
+	mi := &file_agbox_v1_agent_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2622,7 +2741,7 @@ func (x *SubscribeAgentsItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscribeAgentsItem.ProtoReflect.Descriptor instead.
 func (*SubscribeAgentsItem) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{29}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SubscribeAgentsItem) GetItem() isSubscribeAgentsItem_Item {
@@ -2698,7 +2817,7 @@ type AgentChange struct {
 
 func (x *AgentChange) Reset() {
 	*x = AgentChange{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[30]
+	mi := &file_agbox_v1_agent_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2710,7 +2829,7 @@ func (x *AgentChange) String() string {
 func (*AgentChange) ProtoMessage() {}
 
 func (x *AgentChange) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[30]
+	mi := &file_agbox_v1_agent_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2723,7 +2842,7 @@ func (x *AgentChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentChange.ProtoReflect.Descriptor instead.
 func (*AgentChange) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{30}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AgentChange) GetCursor() *AgentCursor {
@@ -2765,7 +2884,7 @@ type SandboxChange struct {
 
 func (x *SandboxChange) Reset() {
 	*x = SandboxChange{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[31]
+	mi := &file_agbox_v1_agent_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2777,7 +2896,7 @@ func (x *SandboxChange) String() string {
 func (*SandboxChange) ProtoMessage() {}
 
 func (x *SandboxChange) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[31]
+	mi := &file_agbox_v1_agent_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2790,7 +2909,7 @@ func (x *SandboxChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxChange.ProtoReflect.Descriptor instead.
 func (*SandboxChange) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{31}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SandboxChange) GetSandboxId() string {
@@ -2820,7 +2939,7 @@ type AgentMessage struct {
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[32]
+	mi := &file_agbox_v1_agent_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2832,7 +2951,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[32]
+	mi := &file_agbox_v1_agent_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2845,7 +2964,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{32}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AgentMessage) GetMessageId() string {
@@ -2889,7 +3008,7 @@ type AgentMessagePart struct {
 
 func (x *AgentMessagePart) Reset() {
 	*x = AgentMessagePart{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[33]
+	mi := &file_agbox_v1_agent_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2901,7 +3020,7 @@ func (x *AgentMessagePart) String() string {
 func (*AgentMessagePart) ProtoMessage() {}
 
 func (x *AgentMessagePart) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[33]
+	mi := &file_agbox_v1_agent_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2914,7 +3033,7 @@ func (x *AgentMessagePart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessagePart.ProtoReflect.Descriptor instead.
 func (*AgentMessagePart) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{33}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AgentMessagePart) GetMessageId() string {
@@ -2980,7 +3099,7 @@ type AgentResult struct {
 
 func (x *AgentResult) Reset() {
 	*x = AgentResult{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[34]
+	mi := &file_agbox_v1_agent_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2992,7 +3111,7 @@ func (x *AgentResult) String() string {
 func (*AgentResult) ProtoMessage() {}
 
 func (x *AgentResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[34]
+	mi := &file_agbox_v1_agent_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3005,7 +3124,7 @@ func (x *AgentResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentResult.ProtoReflect.Descriptor instead.
 func (*AgentResult) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{34}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AgentResult) GetPromptId() string {
@@ -3046,7 +3165,7 @@ type AgentCheckpoint struct {
 
 func (x *AgentCheckpoint) Reset() {
 	*x = AgentCheckpoint{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[35]
+	mi := &file_agbox_v1_agent_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3058,7 +3177,7 @@ func (x *AgentCheckpoint) String() string {
 func (*AgentCheckpoint) ProtoMessage() {}
 
 func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[35]
+	mi := &file_agbox_v1_agent_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3071,7 +3190,7 @@ func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentCheckpoint.ProtoReflect.Descriptor instead.
 func (*AgentCheckpoint) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{35}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *AgentCheckpoint) GetText() string {
@@ -3094,7 +3213,7 @@ type AgentTruncation struct {
 
 func (x *AgentTruncation) Reset() {
 	*x = AgentTruncation{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[36]
+	mi := &file_agbox_v1_agent_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3106,7 +3225,7 @@ func (x *AgentTruncation) String() string {
 func (*AgentTruncation) ProtoMessage() {}
 
 func (x *AgentTruncation) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[36]
+	mi := &file_agbox_v1_agent_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3119,7 +3238,7 @@ func (x *AgentTruncation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentTruncation.ProtoReflect.Descriptor instead.
 func (*AgentTruncation) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{36}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *AgentTruncation) GetThroughSequence() uint64 {
@@ -3160,7 +3279,7 @@ type AgentMove struct {
 
 func (x *AgentMove) Reset() {
 	*x = AgentMove{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[37]
+	mi := &file_agbox_v1_agent_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3172,7 +3291,7 @@ func (x *AgentMove) String() string {
 func (*AgentMove) ProtoMessage() {}
 
 func (x *AgentMove) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[37]
+	mi := &file_agbox_v1_agent_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3185,7 +3304,7 @@ func (x *AgentMove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMove.ProtoReflect.Descriptor instead.
 func (*AgentMove) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{37}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *AgentMove) GetFromSandboxId() string {
@@ -3215,7 +3334,7 @@ type AgentDrain struct {
 
 func (x *AgentDrain) Reset() {
 	*x = AgentDrain{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[38]
+	mi := &file_agbox_v1_agent_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3227,7 +3346,7 @@ func (x *AgentDrain) String() string {
 func (*AgentDrain) ProtoMessage() {}
 
 func (x *AgentDrain) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[38]
+	mi := &file_agbox_v1_agent_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3240,7 +3359,7 @@ func (x *AgentDrain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentDrain.ProtoReflect.Descriptor instead.
 func (*AgentDrain) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{38}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *AgentDrain) GetMode() DrainMode {
@@ -3268,7 +3387,7 @@ var File_agbox_v1_agent_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/agent.proto\x12\bagbox.v1\x1a\x14agbox/v1/drain.proto\x1a\x16agbox/v1/sandbox.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbe\x05\n" +
+	"\x14agbox/v1/agent.proto\x12\bagbox.v1\x1a\x14agbox/v1/drain.proto\x1a\x16agbox/v1/sandbox.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe4\x05\n" +
 	"\tAgentSpec\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x18\n" +
@@ -3287,19 +3406,25 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\fsave_command\x18\f \x03(\tR\vsaveCommand\x126\n" +
 	"\acontext\x18\r \x01(\v2\x1c.agbox.v1.AgentContextPolicyR\acontext\x12%\n" +
 	"\x0eon_interrupted\x18\x0e \x01(\tR\ronInterrupted\x127\n" +
-	"\x06labels\x18\x0f \x03(\v2\x1f.agbox.v1.AgentSpec.LabelsEntryR\x06labels\x1a7\n" +
+	"\x06labels\x18\x0f \x03(\v2\x1f.agbox.v1.AgentSpec.LabelsEntryR\x06labels\x12$\n" +
+	"\rsession_paths\x18\xaa\x01 \x03(\tR\fsessionPaths\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc5\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8b\x01\n" +
+	"\fAgentSession\x125\n" +
+	"\bsaved_at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\asavedAt\x12\x14\n" +
+	"\x05files\x18\x02 \x01(\x04R\x05files\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\x12\x18\n" +
+	"\aproblem\x18\x04 \x01(\tR\aproblem\"\xc5\x01\n" +
 	"\x12AgentContextPolicy\x12\x12\n" +
 	"\x04mode\x18\x01 \x01(\tR\x04mode\x12\x1b\n" +
 	"\tmax_turns\x18\x02 \x01(\rR\bmaxTurns\x12%\n" +
 	"\x0emax_characters\x18\x03 \x01(\rR\rmaxCharacters\x12.\n" +
 	"\x13model_window_tokens\x18\x04 \x01(\rR\x11modelWindowTokens\x12'\n" +
-	"\x0fsummary_command\x18\x05 \x03(\tR\x0esummaryCommand\"\xbd\b\n" +
+	"\x0fsummary_command\x18\x05 \x03(\tR\x0esummaryCommand\"\xf0\b\n" +
 	"\vAgentHandle\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
@@ -3334,7 +3459,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x05queue\x18\x1a \x03(\v2\x1b.agbox.v1.AgentQueuedPromptR\x05queue\x12!\n" +
 	"\fheld_prompts\x18\x1b \x01(\rR\vheldPrompts\x12\x1f\n" +
 	"\vheld_reason\x18\x1c \x01(\tR\n" +
-	"heldReason\x1a9\n" +
+	"heldReason\x121\n" +
+	"\asession\x18\xaa\x01 \x01(\v2\x16.agbox.v1.AgentSessionR\asession\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc8\x01\n" +
@@ -3433,7 +3559,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x05again\x18\v \x01(\bR\x05again\"]\n" +
 	"\x1bSubscribeAgentEventsRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12#\n" +
-	"\rfrom_sequence\x18\x02 \x01(\x04R\ffromSequence\"\xa5\x05\n" +
+	"\rfrom_sequence\x18\x02 \x01(\x04R\ffromSequence\"\xda\x05\n" +
 	"\n" +
 	"AgentEvent\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x19\n" +
@@ -3458,7 +3584,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"truncation\x18\f \x01(\v2\x19.agbox.v1.AgentTruncationH\x00R\n" +
 	"truncation\x12)\n" +
 	"\x04move\x18\r \x01(\v2\x13.agbox.v1.AgentMoveH\x00R\x04move\x12,\n" +
-	"\x05drain\x18\x0e \x01(\v2\x14.agbox.v1.AgentDrainH\x00R\x05drainB\t\n" +
+	"\x05drain\x18\x0e \x01(\v2\x14.agbox.v1.AgentDrainH\x00R\x05drain\x123\n" +
+	"\asession\x18\xaa\x01 \x01(\v2\x16.agbox.v1.AgentSessionH\x00R\asessionB\t\n" +
 	"\adetails\"\xe7\x02\n" +
 	"\x16SubscribeAgentsRequest\x12Z\n" +
 	"\x0elabel_selector\x18\x01 \x03(\v23.agbox.v1.SubscribeAgentsRequest.LabelSelectorEntryR\rlabelSelector\x12+\n" +
@@ -3549,7 +3676,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x12AGENT_RUNG_ADOPTED\x10\x01\x12\x15\n" +
 	"\x11AGENT_RUNG_NATIVE\x10\x02\x12\x16\n" +
 	"\x12AGENT_RUNG_CONTEXT\x10\x03\x12\x13\n" +
-	"\x0fAGENT_RUNG_COLD\x10\x04*\xc2\x02\n" +
+	"\x0fAGENT_RUNG_COLD\x10\x04*\x9b\x03\n" +
 	"\x0eAgentEventType\x12 \n" +
 	"\x1cAGENT_EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15AGENT_MESSAGE_CREATED\x10\x01\x12\x1e\n" +
@@ -3563,7 +3690,10 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\vAGENT_MOVED\x10\t\x12\x15\n" +
 	"\x11AGENT_DRAIN_PHASE\x10\n" +
 	"\x12\x1a\n" +
-	"\x16AGENT_PROMPT_WITHDRAWN\x10\v2\xb6\t\n" +
+	"\x16AGENT_PROMPT_WITHDRAWN\x10\v\x12\x1b\n" +
+	"\x17AGENT_SESSION_NOT_SAVED\x10x\x12\x1a\n" +
+	"\x16AGENT_SESSION_RESTORED\x10y\x12\x1e\n" +
+	"\x1aAGENT_SESSION_NOT_RESTORED\x10z2\xb6\t\n" +
 	"\fAgentService\x12J\n" +
 	"\vCreateAgent\x12\x1c.agbox.v1.CreateAgentRequest\x1a\x1d.agbox.v1.CreateAgentResponse\x12A\n" +
 	"\bGetAgent\x12\x19.agbox.v1.GetAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12G\n" +
@@ -3596,145 +3726,149 @@ func file_agbox_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_agbox_v1_agent_proto_goTypes = []any{
 	(AgentState)(0),                      // 0: agbox.v1.AgentState
 	(AgentTrigger)(0),                    // 1: agbox.v1.AgentTrigger
 	(AgentRung)(0),                       // 2: agbox.v1.AgentRung
 	(AgentEventType)(0),                  // 3: agbox.v1.AgentEventType
 	(*AgentSpec)(nil),                    // 4: agbox.v1.AgentSpec
-	(*AgentContextPolicy)(nil),           // 5: agbox.v1.AgentContextPolicy
-	(*AgentHandle)(nil),                  // 6: agbox.v1.AgentHandle
-	(*AgentQueuedPrompt)(nil),            // 7: agbox.v1.AgentQueuedPrompt
-	(*CreateAgentRequest)(nil),           // 8: agbox.v1.CreateAgentRequest
-	(*CreateAgentResponse)(nil),          // 9: agbox.v1.CreateAgentResponse
-	(*GetAgentRequest)(nil),              // 10: agbox.v1.GetAgentRequest
-	(*GetAgentResponse)(nil),             // 11: agbox.v1.GetAgentResponse
-	(*ListAgentsRequest)(nil),            // 12: agbox.v1.ListAgentsRequest
-	(*ListAgentsResponse)(nil),           // 13: agbox.v1.ListAgentsResponse
-	(*StartAgentRequest)(nil),            // 14: agbox.v1.StartAgentRequest
-	(*StopAgentRequest)(nil),             // 15: agbox.v1.StopAgentRequest
-	(*MoveAgentRequest)(nil),             // 16: agbox.v1.MoveAgentRequest
-	(*DeleteAgentRequest)(nil),           // 17: agbox.v1.DeleteAgentRequest
-	(*PromptAgentRequest)(nil),           // 18: agbox.v1.PromptAgentRequest
-	(*PromptAgentResponse)(nil),          // 19: agbox.v1.PromptAgentResponse
-	(*RedeliverPromptRequest)(nil),       // 20: agbox.v1.RedeliverPromptRequest
-	(*WithdrawPromptRequest)(nil),        // 21: agbox.v1.WithdrawPromptRequest
-	(*InterruptAgentRequest)(nil),        // 22: agbox.v1.InterruptAgentRequest
-	(*GetAgentConversationRequest)(nil),  // 23: agbox.v1.GetAgentConversationRequest
-	(*GetAgentConversationResponse)(nil), // 24: agbox.v1.GetAgentConversationResponse
-	(*ConversationTurn)(nil),             // 25: agbox.v1.ConversationTurn
-	(*ListAgentTransitionsRequest)(nil),  // 26: agbox.v1.ListAgentTransitionsRequest
-	(*ListAgentTransitionsResponse)(nil), // 27: agbox.v1.ListAgentTransitionsResponse
-	(*AgentTransition)(nil),              // 28: agbox.v1.AgentTransition
-	(*SubscribeAgentEventsRequest)(nil),  // 29: agbox.v1.SubscribeAgentEventsRequest
-	(*AgentEvent)(nil),                   // 30: agbox.v1.AgentEvent
-	(*SubscribeAgentsRequest)(nil),       // 31: agbox.v1.SubscribeAgentsRequest
-	(*AgentCursor)(nil),                  // 32: agbox.v1.AgentCursor
-	(*SubscribeAgentsItem)(nil),          // 33: agbox.v1.SubscribeAgentsItem
-	(*AgentChange)(nil),                  // 34: agbox.v1.AgentChange
-	(*SandboxChange)(nil),                // 35: agbox.v1.SandboxChange
-	(*AgentMessage)(nil),                 // 36: agbox.v1.AgentMessage
-	(*AgentMessagePart)(nil),             // 37: agbox.v1.AgentMessagePart
-	(*AgentResult)(nil),                  // 38: agbox.v1.AgentResult
-	(*AgentCheckpoint)(nil),              // 39: agbox.v1.AgentCheckpoint
-	(*AgentTruncation)(nil),              // 40: agbox.v1.AgentTruncation
-	(*AgentMove)(nil),                    // 41: agbox.v1.AgentMove
-	(*AgentDrain)(nil),                   // 42: agbox.v1.AgentDrain
-	nil,                                  // 43: agbox.v1.AgentSpec.EnvsEntry
-	nil,                                  // 44: agbox.v1.AgentSpec.LabelsEntry
-	nil,                                  // 45: agbox.v1.AgentHandle.LabelsEntry
-	nil,                                  // 46: agbox.v1.ListAgentsRequest.LabelSelectorEntry
-	nil,                                  // 47: agbox.v1.SubscribeAgentsRequest.LabelSelectorEntry
-	(*durationpb.Duration)(nil),          // 48: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),        // 49: google.protobuf.Timestamp
-	(*SandboxHandle)(nil),                // 50: agbox.v1.SandboxHandle
-	(DrainMode)(0),                       // 51: agbox.v1.DrainMode
-	(DrainPhase)(0),                      // 52: agbox.v1.DrainPhase
-	(*AcceptedResponse)(nil),             // 53: agbox.v1.AcceptedResponse
+	(*AgentSession)(nil),                 // 5: agbox.v1.AgentSession
+	(*AgentContextPolicy)(nil),           // 6: agbox.v1.AgentContextPolicy
+	(*AgentHandle)(nil),                  // 7: agbox.v1.AgentHandle
+	(*AgentQueuedPrompt)(nil),            // 8: agbox.v1.AgentQueuedPrompt
+	(*CreateAgentRequest)(nil),           // 9: agbox.v1.CreateAgentRequest
+	(*CreateAgentResponse)(nil),          // 10: agbox.v1.CreateAgentResponse
+	(*GetAgentRequest)(nil),              // 11: agbox.v1.GetAgentRequest
+	(*GetAgentResponse)(nil),             // 12: agbox.v1.GetAgentResponse
+	(*ListAgentsRequest)(nil),            // 13: agbox.v1.ListAgentsRequest
+	(*ListAgentsResponse)(nil),           // 14: agbox.v1.ListAgentsResponse
+	(*StartAgentRequest)(nil),            // 15: agbox.v1.StartAgentRequest
+	(*StopAgentRequest)(nil),             // 16: agbox.v1.StopAgentRequest
+	(*MoveAgentRequest)(nil),             // 17: agbox.v1.MoveAgentRequest
+	(*DeleteAgentRequest)(nil),           // 18: agbox.v1.DeleteAgentRequest
+	(*PromptAgentRequest)(nil),           // 19: agbox.v1.PromptAgentRequest
+	(*PromptAgentResponse)(nil),          // 20: agbox.v1.PromptAgentResponse
+	(*RedeliverPromptRequest)(nil),       // 21: agbox.v1.RedeliverPromptRequest
+	(*WithdrawPromptRequest)(nil),        // 22: agbox.v1.WithdrawPromptRequest
+	(*InterruptAgentRequest)(nil),        // 23: agbox.v1.InterruptAgentRequest
+	(*GetAgentConversationRequest)(nil),  // 24: agbox.v1.GetAgentConversationRequest
+	(*GetAgentConversationResponse)(nil), // 25: agbox.v1.GetAgentConversationResponse
+	(*ConversationTurn)(nil),             // 26: agbox.v1.ConversationTurn
+	(*ListAgentTransitionsRequest)(nil),  // 27: agbox.v1.ListAgentTransitionsRequest
+	(*ListAgentTransitionsResponse)(nil), // 28: agbox.v1.ListAgentTransitionsResponse
+	(*AgentTransition)(nil),              // 29: agbox.v1.AgentTransition
+	(*SubscribeAgentEventsRequest)(nil),  // 30: agbox.v1.SubscribeAgentEventsRequest
+	(*AgentEvent)(nil),                   // 31: agbox.v1.AgentEvent
+	(*SubscribeAgentsRequest)(nil),       // 32: agbox.v1.SubscribeAgentsRequest
+	(*AgentCursor)(nil),                  // 33: agbox.v1.AgentCursor
+	(*SubscribeAgentsItem)(nil),          // 34: agbox.v1.SubscribeAgentsItem
+	(*AgentChange)(nil),                  // 35: agbox.v1.AgentChange
+	(*SandboxChange)(nil),                // 36: agbox.v1.SandboxChange
+	(*AgentMessage)(nil),                 // 37: agbox.v1.AgentMessage
+	(*AgentMessagePart)(nil),             // 38: agbox.v1.AgentMessagePart
+	(*AgentResult)(nil),                  // 39: agbox.v1.AgentResult
+	(*AgentCheckpoint)(nil),              // 40: agbox.v1.AgentCheckpoint
+	(*AgentTruncation)(nil),              // 41: agbox.v1.AgentTruncation
+	(*AgentMove)(nil),                    // 42: agbox.v1.AgentMove
+	(*AgentDrain)(nil),                   // 43: agbox.v1.AgentDrain
+	nil,                                  // 44: agbox.v1.AgentSpec.EnvsEntry
+	nil,                                  // 45: agbox.v1.AgentSpec.LabelsEntry
+	nil,                                  // 46: agbox.v1.AgentHandle.LabelsEntry
+	nil,                                  // 47: agbox.v1.ListAgentsRequest.LabelSelectorEntry
+	nil,                                  // 48: agbox.v1.SubscribeAgentsRequest.LabelSelectorEntry
+	(*durationpb.Duration)(nil),          // 49: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),        // 50: google.protobuf.Timestamp
+	(*SandboxHandle)(nil),                // 51: agbox.v1.SandboxHandle
+	(DrainMode)(0),                       // 52: agbox.v1.DrainMode
+	(DrainPhase)(0),                      // 53: agbox.v1.DrainPhase
+	(*AcceptedResponse)(nil),             // 54: agbox.v1.AcceptedResponse
 }
 var file_agbox_v1_agent_proto_depIdxs = []int32{
-	43, // 0: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
-	48, // 1: agbox.v1.AgentSpec.start_timeout:type_name -> google.protobuf.Duration
-	5,  // 2: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextPolicy
-	44, // 3: agbox.v1.AgentSpec.labels:type_name -> agbox.v1.AgentSpec.LabelsEntry
-	0,  // 4: agbox.v1.AgentHandle.state:type_name -> agbox.v1.AgentState
-	49, // 5: agbox.v1.AgentHandle.state_changed_at:type_name -> google.protobuf.Timestamp
-	2,  // 6: agbox.v1.AgentHandle.rung:type_name -> agbox.v1.AgentRung
-	49, // 7: agbox.v1.AgentHandle.created_at:type_name -> google.protobuf.Timestamp
-	45, // 8: agbox.v1.AgentHandle.labels:type_name -> agbox.v1.AgentHandle.LabelsEntry
-	4,  // 9: agbox.v1.AgentHandle.spec:type_name -> agbox.v1.AgentSpec
-	7,  // 10: agbox.v1.AgentHandle.queue:type_name -> agbox.v1.AgentQueuedPrompt
-	49, // 11: agbox.v1.AgentQueuedPrompt.queued_at:type_name -> google.protobuf.Timestamp
-	4,  // 12: agbox.v1.CreateAgentRequest.spec:type_name -> agbox.v1.AgentSpec
-	6,  // 13: agbox.v1.CreateAgentResponse.agent:type_name -> agbox.v1.AgentHandle
-	6,  // 14: agbox.v1.GetAgentResponse.agent:type_name -> agbox.v1.AgentHandle
-	46, // 15: agbox.v1.ListAgentsRequest.label_selector:type_name -> agbox.v1.ListAgentsRequest.LabelSelectorEntry
-	6,  // 16: agbox.v1.ListAgentsResponse.agents:type_name -> agbox.v1.AgentHandle
-	25, // 17: agbox.v1.GetAgentConversationResponse.turns:type_name -> agbox.v1.ConversationTurn
-	49, // 18: agbox.v1.ConversationTurn.at:type_name -> google.protobuf.Timestamp
-	28, // 19: agbox.v1.ListAgentTransitionsResponse.transitions:type_name -> agbox.v1.AgentTransition
-	0,  // 20: agbox.v1.AgentTransition.from:type_name -> agbox.v1.AgentState
-	0,  // 21: agbox.v1.AgentTransition.to:type_name -> agbox.v1.AgentState
-	1,  // 22: agbox.v1.AgentTransition.trigger:type_name -> agbox.v1.AgentTrigger
-	49, // 23: agbox.v1.AgentTransition.occurred_at:type_name -> google.protobuf.Timestamp
-	2,  // 24: agbox.v1.AgentTransition.rung:type_name -> agbox.v1.AgentRung
-	3,  // 25: agbox.v1.AgentEvent.event_type:type_name -> agbox.v1.AgentEventType
-	49, // 26: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
-	36, // 27: agbox.v1.AgentEvent.message:type_name -> agbox.v1.AgentMessage
-	37, // 28: agbox.v1.AgentEvent.part:type_name -> agbox.v1.AgentMessagePart
-	28, // 29: agbox.v1.AgentEvent.transition:type_name -> agbox.v1.AgentTransition
-	39, // 30: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	38, // 31: agbox.v1.AgentEvent.result:type_name -> agbox.v1.AgentResult
-	40, // 32: agbox.v1.AgentEvent.truncation:type_name -> agbox.v1.AgentTruncation
-	41, // 33: agbox.v1.AgentEvent.move:type_name -> agbox.v1.AgentMove
-	42, // 34: agbox.v1.AgentEvent.drain:type_name -> agbox.v1.AgentDrain
-	47, // 35: agbox.v1.SubscribeAgentsRequest.label_selector:type_name -> agbox.v1.SubscribeAgentsRequest.LabelSelectorEntry
-	3,  // 36: agbox.v1.SubscribeAgentsRequest.event_types:type_name -> agbox.v1.AgentEventType
-	32, // 37: agbox.v1.SubscribeAgentsRequest.cursors:type_name -> agbox.v1.AgentCursor
-	34, // 38: agbox.v1.SubscribeAgentsItem.agent:type_name -> agbox.v1.AgentChange
-	35, // 39: agbox.v1.SubscribeAgentsItem.sandbox:type_name -> agbox.v1.SandboxChange
-	32, // 40: agbox.v1.AgentChange.cursor:type_name -> agbox.v1.AgentCursor
-	6,  // 41: agbox.v1.AgentChange.agent:type_name -> agbox.v1.AgentHandle
-	30, // 42: agbox.v1.AgentChange.events:type_name -> agbox.v1.AgentEvent
-	50, // 43: agbox.v1.SandboxChange.sandbox:type_name -> agbox.v1.SandboxHandle
-	51, // 44: agbox.v1.AgentDrain.mode:type_name -> agbox.v1.DrainMode
-	52, // 45: agbox.v1.AgentDrain.phase:type_name -> agbox.v1.DrainPhase
-	8,  // 46: agbox.v1.AgentService.CreateAgent:input_type -> agbox.v1.CreateAgentRequest
-	10, // 47: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
-	12, // 48: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
-	14, // 49: agbox.v1.AgentService.StartAgent:input_type -> agbox.v1.StartAgentRequest
-	15, // 50: agbox.v1.AgentService.StopAgent:input_type -> agbox.v1.StopAgentRequest
-	17, // 51: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
-	16, // 52: agbox.v1.AgentService.MoveAgent:input_type -> agbox.v1.MoveAgentRequest
-	18, // 53: agbox.v1.AgentService.PromptAgent:input_type -> agbox.v1.PromptAgentRequest
-	20, // 54: agbox.v1.AgentService.RedeliverPrompt:input_type -> agbox.v1.RedeliverPromptRequest
-	21, // 55: agbox.v1.AgentService.WithdrawPrompt:input_type -> agbox.v1.WithdrawPromptRequest
-	22, // 56: agbox.v1.AgentService.InterruptAgent:input_type -> agbox.v1.InterruptAgentRequest
-	23, // 57: agbox.v1.AgentService.GetAgentConversation:input_type -> agbox.v1.GetAgentConversationRequest
-	26, // 58: agbox.v1.AgentService.ListAgentTransitions:input_type -> agbox.v1.ListAgentTransitionsRequest
-	29, // 59: agbox.v1.AgentService.SubscribeAgentEvents:input_type -> agbox.v1.SubscribeAgentEventsRequest
-	31, // 60: agbox.v1.AgentService.SubscribeAgents:input_type -> agbox.v1.SubscribeAgentsRequest
-	9,  // 61: agbox.v1.AgentService.CreateAgent:output_type -> agbox.v1.CreateAgentResponse
-	11, // 62: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
-	13, // 63: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
-	53, // 64: agbox.v1.AgentService.StartAgent:output_type -> agbox.v1.AcceptedResponse
-	53, // 65: agbox.v1.AgentService.StopAgent:output_type -> agbox.v1.AcceptedResponse
-	53, // 66: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.AcceptedResponse
-	53, // 67: agbox.v1.AgentService.MoveAgent:output_type -> agbox.v1.AcceptedResponse
-	19, // 68: agbox.v1.AgentService.PromptAgent:output_type -> agbox.v1.PromptAgentResponse
-	53, // 69: agbox.v1.AgentService.RedeliverPrompt:output_type -> agbox.v1.AcceptedResponse
-	53, // 70: agbox.v1.AgentService.WithdrawPrompt:output_type -> agbox.v1.AcceptedResponse
-	53, // 71: agbox.v1.AgentService.InterruptAgent:output_type -> agbox.v1.AcceptedResponse
-	24, // 72: agbox.v1.AgentService.GetAgentConversation:output_type -> agbox.v1.GetAgentConversationResponse
-	27, // 73: agbox.v1.AgentService.ListAgentTransitions:output_type -> agbox.v1.ListAgentTransitionsResponse
-	30, // 74: agbox.v1.AgentService.SubscribeAgentEvents:output_type -> agbox.v1.AgentEvent
-	33, // 75: agbox.v1.AgentService.SubscribeAgents:output_type -> agbox.v1.SubscribeAgentsItem
-	61, // [61:76] is the sub-list for method output_type
-	46, // [46:61] is the sub-list for method input_type
-	46, // [46:46] is the sub-list for extension type_name
-	46, // [46:46] is the sub-list for extension extendee
-	0,  // [0:46] is the sub-list for field type_name
+	44, // 0: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
+	49, // 1: agbox.v1.AgentSpec.start_timeout:type_name -> google.protobuf.Duration
+	6,  // 2: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextPolicy
+	45, // 3: agbox.v1.AgentSpec.labels:type_name -> agbox.v1.AgentSpec.LabelsEntry
+	50, // 4: agbox.v1.AgentSession.saved_at:type_name -> google.protobuf.Timestamp
+	0,  // 5: agbox.v1.AgentHandle.state:type_name -> agbox.v1.AgentState
+	50, // 6: agbox.v1.AgentHandle.state_changed_at:type_name -> google.protobuf.Timestamp
+	2,  // 7: agbox.v1.AgentHandle.rung:type_name -> agbox.v1.AgentRung
+	50, // 8: agbox.v1.AgentHandle.created_at:type_name -> google.protobuf.Timestamp
+	46, // 9: agbox.v1.AgentHandle.labels:type_name -> agbox.v1.AgentHandle.LabelsEntry
+	4,  // 10: agbox.v1.AgentHandle.spec:type_name -> agbox.v1.AgentSpec
+	8,  // 11: agbox.v1.AgentHandle.queue:type_name -> agbox.v1.AgentQueuedPrompt
+	5,  // 12: agbox.v1.AgentHandle.session:type_name -> agbox.v1.AgentSession
+	50, // 13: agbox.v1.AgentQueuedPrompt.queued_at:type_name -> google.protobuf.Timestamp
+	4,  // 14: agbox.v1.CreateAgentRequest.spec:type_name -> agbox.v1.AgentSpec
+	7,  // 15: agbox.v1.CreateAgentResponse.agent:type_name -> agbox.v1.AgentHandle
+	7,  // 16: agbox.v1.GetAgentResponse.agent:type_name -> agbox.v1.AgentHandle
+	47, // 17: agbox.v1.ListAgentsRequest.label_selector:type_name -> agbox.v1.ListAgentsRequest.LabelSelectorEntry
+	7,  // 18: agbox.v1.ListAgentsResponse.agents:type_name -> agbox.v1.AgentHandle
+	26, // 19: agbox.v1.GetAgentConversationResponse.turns:type_name -> agbox.v1.ConversationTurn
+	50, // 20: agbox.v1.ConversationTurn.at:type_name -> google.protobuf.Timestamp
+	29, // 21: agbox.v1.ListAgentTransitionsResponse.transitions:type_name -> agbox.v1.AgentTransition
+	0,  // 22: agbox.v1.AgentTransition.from:type_name -> agbox.v1.AgentState
+	0,  // 23: agbox.v1.AgentTransition.to:type_name -> agbox.v1.AgentState
+	1,  // 24: agbox.v1.AgentTransition.trigger:type_name -> agbox.v1.AgentTrigger
+	50, // 25: agbox.v1.AgentTransition.occurred_at:type_name -> google.protobuf.Timestamp
+	2,  // 26: agbox.v1.AgentTransition.rung:type_name -> agbox.v1.AgentRung
+	3,  // 27: agbox.v1.AgentEvent.event_type:type_name -> agbox.v1.AgentEventType
+	50, // 28: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	37, // 29: agbox.v1.AgentEvent.message:type_name -> agbox.v1.AgentMessage
+	38, // 30: agbox.v1.AgentEvent.part:type_name -> agbox.v1.AgentMessagePart
+	29, // 31: agbox.v1.AgentEvent.transition:type_name -> agbox.v1.AgentTransition
+	40, // 32: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	39, // 33: agbox.v1.AgentEvent.result:type_name -> agbox.v1.AgentResult
+	41, // 34: agbox.v1.AgentEvent.truncation:type_name -> agbox.v1.AgentTruncation
+	42, // 35: agbox.v1.AgentEvent.move:type_name -> agbox.v1.AgentMove
+	43, // 36: agbox.v1.AgentEvent.drain:type_name -> agbox.v1.AgentDrain
+	5,  // 37: agbox.v1.AgentEvent.session:type_name -> agbox.v1.AgentSession
+	48, // 38: agbox.v1.SubscribeAgentsRequest.label_selector:type_name -> agbox.v1.SubscribeAgentsRequest.LabelSelectorEntry
+	3,  // 39: agbox.v1.SubscribeAgentsRequest.event_types:type_name -> agbox.v1.AgentEventType
+	33, // 40: agbox.v1.SubscribeAgentsRequest.cursors:type_name -> agbox.v1.AgentCursor
+	35, // 41: agbox.v1.SubscribeAgentsItem.agent:type_name -> agbox.v1.AgentChange
+	36, // 42: agbox.v1.SubscribeAgentsItem.sandbox:type_name -> agbox.v1.SandboxChange
+	33, // 43: agbox.v1.AgentChange.cursor:type_name -> agbox.v1.AgentCursor
+	7,  // 44: agbox.v1.AgentChange.agent:type_name -> agbox.v1.AgentHandle
+	31, // 45: agbox.v1.AgentChange.events:type_name -> agbox.v1.AgentEvent
+	51, // 46: agbox.v1.SandboxChange.sandbox:type_name -> agbox.v1.SandboxHandle
+	52, // 47: agbox.v1.AgentDrain.mode:type_name -> agbox.v1.DrainMode
+	53, // 48: agbox.v1.AgentDrain.phase:type_name -> agbox.v1.DrainPhase
+	9,  // 49: agbox.v1.AgentService.CreateAgent:input_type -> agbox.v1.CreateAgentRequest
+	11, // 50: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
+	13, // 51: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
+	15, // 52: agbox.v1.AgentService.StartAgent:input_type -> agbox.v1.StartAgentRequest
+	16, // 53: agbox.v1.AgentService.StopAgent:input_type -> agbox.v1.StopAgentRequest
+	18, // 54: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
+	17, // 55: agbox.v1.AgentService.MoveAgent:input_type -> agbox.v1.MoveAgentRequest
+	19, // 56: agbox.v1.AgentService.PromptAgent:input_type -> agbox.v1.PromptAgentRequest
+	21, // 57: agbox.v1.AgentService.RedeliverPrompt:input_type -> agbox.v1.RedeliverPromptRequest
+	22, // 58: agbox.v1.AgentService.WithdrawPrompt:input_type -> agbox.v1.WithdrawPromptRequest
+	23, // 59: agbox.v1.AgentService.InterruptAgent:input_type -> agbox.v1.InterruptAgentRequest
+	24, // 60: agbox.v1.AgentService.GetAgentConversation:input_type -> agbox.v1.GetAgentConversationRequest
+	27, // 61: agbox.v1.AgentService.ListAgentTransitions:input_type -> agbox.v1.ListAgentTransitionsRequest
+	30, // 62: agbox.v1.AgentService.SubscribeAgentEvents:input_type -> agbox.v1.SubscribeAgentEventsRequest
+	32, // 63: agbox.v1.AgentService.SubscribeAgents:input_type -> agbox.v1.SubscribeAgentsRequest
+	10, // 64: agbox.v1.AgentService.CreateAgent:output_type -> agbox.v1.CreateAgentResponse
+	12, // 65: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
+	14, // 66: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
+	54, // 67: agbox.v1.AgentService.StartAgent:output_type -> agbox.v1.AcceptedResponse
+	54, // 68: agbox.v1.AgentService.StopAgent:output_type -> agbox.v1.AcceptedResponse
+	54, // 69: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.AcceptedResponse
+	54, // 70: agbox.v1.AgentService.MoveAgent:output_type -> agbox.v1.AcceptedResponse
+	20, // 71: agbox.v1.AgentService.PromptAgent:output_type -> agbox.v1.PromptAgentResponse
+	54, // 72: agbox.v1.AgentService.RedeliverPrompt:output_type -> agbox.v1.AcceptedResponse
+	54, // 73: agbox.v1.AgentService.WithdrawPrompt:output_type -> agbox.v1.AcceptedResponse
+	54, // 74: agbox.v1.AgentService.InterruptAgent:output_type -> agbox.v1.AcceptedResponse
+	25, // 75: agbox.v1.AgentService.GetAgentConversation:output_type -> agbox.v1.GetAgentConversationResponse
+	28, // 76: agbox.v1.AgentService.ListAgentTransitions:output_type -> agbox.v1.ListAgentTransitionsResponse
+	31, // 77: agbox.v1.AgentService.SubscribeAgentEvents:output_type -> agbox.v1.AgentEvent
+	34, // 78: agbox.v1.AgentService.SubscribeAgents:output_type -> agbox.v1.SubscribeAgentsItem
+	64, // [64:79] is the sub-list for method output_type
+	49, // [49:64] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agent_proto_init() }
@@ -3744,7 +3878,7 @@ func file_agbox_v1_agent_proto_init() {
 	}
 	file_agbox_v1_drain_proto_init()
 	file_agbox_v1_sandbox_proto_init()
-	file_agbox_v1_agent_proto_msgTypes[26].OneofWrappers = []any{
+	file_agbox_v1_agent_proto_msgTypes[27].OneofWrappers = []any{
 		(*AgentEvent_Message)(nil),
 		(*AgentEvent_Part)(nil),
 		(*AgentEvent_Transition)(nil),
@@ -3753,8 +3887,9 @@ func file_agbox_v1_agent_proto_init() {
 		(*AgentEvent_Truncation)(nil),
 		(*AgentEvent_Move)(nil),
 		(*AgentEvent_Drain)(nil),
+		(*AgentEvent_Session)(nil),
 	}
-	file_agbox_v1_agent_proto_msgTypes[29].OneofWrappers = []any{
+	file_agbox_v1_agent_proto_msgTypes[30].OneofWrappers = []any{
 		(*SubscribeAgentsItem_Agent)(nil),
 		(*SubscribeAgentsItem_Sandbox)(nil),
 		(*SubscribeAgentsItem_Synced)(nil),
@@ -3765,7 +3900,7 @@ func file_agbox_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agent_proto_rawDesc), len(file_agbox_v1_agent_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   44,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -256,8 +256,12 @@ type AgentStatus struct {
 	NudgedIncarnation uint64 `protobuf:"varint,24,opt,name=nudged_incarnation,json=nudgedIncarnation,proto3" json:"nudged_incarnation,omitempty"`
 	// The newest incarnation that a daemon found alive when it started.
 	AdoptedIncarnation uint64 `protobuf:"varint,25,opt,name=adopted_incarnation,json=adoptedIncarnation,proto3" json:"adopted_incarnation,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// The session of its program that is saved outside the sandbox. The copy itself is an artifact: files in the data directory.
+	Session *AgentSessionRecord `protobuf:"bytes,170,opt,name=session,proto3" json:"session,omitempty"`
+	// Sequence of the newest result that the program reported. A session saved before that is out of date.
+	ResultSequence uint64 `protobuf:"varint,171,opt,name=result_sequence,json=resultSequence,proto3" json:"result_sequence,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *AgentStatus) Reset() {
@@ -465,6 +469,276 @@ func (x *AgentStatus) GetAdoptedIncarnation() uint64 {
 	return 0
 }
 
+func (x *AgentStatus) GetSession() *AgentSessionRecord {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
+func (x *AgentStatus) GetResultSequence() uint64 {
+	if x != nil {
+		return x.ResultSequence
+	}
+	return 0
+}
+
+// AgentSessionRecord is what is known of a saved session.
+type AgentSessionRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Unix nanoseconds; 0: none is saved.
+	SavedAt int64  `protobuf:"varint,1,opt,name=saved_at,json=savedAt,proto3" json:"saved_at,omitempty"`
+	Files   uint64 `protobuf:"varint,2,opt,name=files,proto3" json:"files,omitempty"`
+	Bytes   uint64 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// The program's name of the session.
+	SessionId string `protobuf:"bytes,4,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The sandbox whose files hold the session: it was saved from them, or put into them.
+	SandboxId string `protobuf:"bytes,5,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	// Sequence of the newest event when it was saved, and at the last attempt.
+	Through uint64 `protobuf:"varint,6,opt,name=through,proto3" json:"through,omitempty"`
+	Tried   uint64 `protobuf:"varint,7,opt,name=tried,proto3" json:"tried,omitempty"`
+	// Why the last attempt failed.
+	Problem       string `protobuf:"bytes,8,opt,name=problem,proto3" json:"problem,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentSessionRecord) Reset() {
+	*x = AgentSessionRecord{}
+	mi := &file_agbox_store_v1_agent_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentSessionRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentSessionRecord) ProtoMessage() {}
+
+func (x *AgentSessionRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_store_v1_agent_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentSessionRecord.ProtoReflect.Descriptor instead.
+func (*AgentSessionRecord) Descriptor() ([]byte, []int) {
+	return file_agbox_store_v1_agent_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *AgentSessionRecord) GetSavedAt() int64 {
+	if x != nil {
+		return x.SavedAt
+	}
+	return 0
+}
+
+func (x *AgentSessionRecord) GetFiles() uint64 {
+	if x != nil {
+		return x.Files
+	}
+	return 0
+}
+
+func (x *AgentSessionRecord) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *AgentSessionRecord) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *AgentSessionRecord) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *AgentSessionRecord) GetThrough() uint64 {
+	if x != nil {
+		return x.Through
+	}
+	return 0
+}
+
+func (x *AgentSessionRecord) GetTried() uint64 {
+	if x != nil {
+		return x.Tried
+	}
+	return 0
+}
+
+func (x *AgentSessionRecord) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+// SessionManifest lists the files of a saved session. It is stored in the data directory, beside them.
+type SessionManifest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SessionId     string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	Files         []*SessionFile         `protobuf:"bytes,2,rep,name=files,proto3" json:"files,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionManifest) Reset() {
+	*x = SessionManifest{}
+	mi := &file_agbox_store_v1_agent_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionManifest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionManifest) ProtoMessage() {}
+
+func (x *SessionManifest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_store_v1_agent_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionManifest.ProtoReflect.Descriptor instead.
+func (*SessionManifest) Descriptor() ([]byte, []int) {
+	return file_agbox_store_v1_agent_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *SessionManifest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *SessionManifest) GetFiles() []*SessionFile {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
+// SessionFile is one regular file. Names and metadata come from the sandbox; no path of the host is made of them.
+type SessionFile struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The session path of the spec, and the name below it; empty: the path itself is the file.
+	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Mode uint32 `protobuf:"varint,3,opt,name=mode,proto3" json:"mode,omitempty"`
+	// Unix nanoseconds.
+	Modified int64 `protobuf:"varint,4,opt,name=modified,proto3" json:"modified,omitempty"`
+	Size     int64 `protobuf:"varint,5,opt,name=size,proto3" json:"size,omitempty"`
+	// Changes with the file; see channel.Entry.
+	Version string `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
+	// SHA-256 of the content, in hex: the name of the copy.
+	Object        string `protobuf:"bytes,7,opt,name=object,proto3" json:"object,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionFile) Reset() {
+	*x = SessionFile{}
+	mi := &file_agbox_store_v1_agent_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionFile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionFile) ProtoMessage() {}
+
+func (x *SessionFile) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_store_v1_agent_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionFile.ProtoReflect.Descriptor instead.
+func (*SessionFile) Descriptor() ([]byte, []int) {
+	return file_agbox_store_v1_agent_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *SessionFile) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *SessionFile) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SessionFile) GetMode() uint32 {
+	if x != nil {
+		return x.Mode
+	}
+	return 0
+}
+
+func (x *SessionFile) GetModified() int64 {
+	if x != nil {
+		return x.Modified
+	}
+	return 0
+}
+
+func (x *SessionFile) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *SessionFile) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *SessionFile) GetObject() string {
+	if x != nil {
+		return x.Object
+	}
+	return ""
+}
+
 // AgentPrompt is one prompt, queued or given. It is removed when its turn has ended; AgentPromptRef keeps its ID.
 type AgentPrompt struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -497,7 +771,7 @@ type AgentPrompt struct {
 
 func (x *AgentPrompt) Reset() {
 	*x = AgentPrompt{}
-	mi := &file_agbox_store_v1_agent_proto_msgTypes[2]
+	mi := &file_agbox_store_v1_agent_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -509,7 +783,7 @@ func (x *AgentPrompt) String() string {
 func (*AgentPrompt) ProtoMessage() {}
 
 func (x *AgentPrompt) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_agent_proto_msgTypes[2]
+	mi := &file_agbox_store_v1_agent_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -522,7 +796,7 @@ func (x *AgentPrompt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentPrompt.ProtoReflect.Descriptor instead.
 func (*AgentPrompt) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_agent_proto_rawDescGZIP(), []int{2}
+	return file_agbox_store_v1_agent_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *AgentPrompt) GetPromptId() string {
@@ -624,7 +898,7 @@ type AgentPromptRef struct {
 
 func (x *AgentPromptRef) Reset() {
 	*x = AgentPromptRef{}
-	mi := &file_agbox_store_v1_agent_proto_msgTypes[3]
+	mi := &file_agbox_store_v1_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -636,7 +910,7 @@ func (x *AgentPromptRef) String() string {
 func (*AgentPromptRef) ProtoMessage() {}
 
 func (x *AgentPromptRef) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_agent_proto_msgTypes[3]
+	mi := &file_agbox_store_v1_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -649,7 +923,7 @@ func (x *AgentPromptRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentPromptRef.ProtoReflect.Descriptor instead.
 func (*AgentPromptRef) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_agent_proto_rawDescGZIP(), []int{3}
+	return file_agbox_store_v1_agent_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *AgentPromptRef) GetNumber() uint64 {
@@ -690,7 +964,7 @@ type AgentPosition struct {
 
 func (x *AgentPosition) Reset() {
 	*x = AgentPosition{}
-	mi := &file_agbox_store_v1_agent_proto_msgTypes[4]
+	mi := &file_agbox_store_v1_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -702,7 +976,7 @@ func (x *AgentPosition) String() string {
 func (*AgentPosition) ProtoMessage() {}
 
 func (x *AgentPosition) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_agent_proto_msgTypes[4]
+	mi := &file_agbox_store_v1_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -715,7 +989,7 @@ func (x *AgentPosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentPosition.ProtoReflect.Descriptor instead.
 func (*AgentPosition) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_agent_proto_rawDescGZIP(), []int{4}
+	return file_agbox_store_v1_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *AgentPosition) GetIncarnation() uint64 {
@@ -777,7 +1051,7 @@ type DrainRecord struct {
 
 func (x *DrainRecord) Reset() {
 	*x = DrainRecord{}
-	mi := &file_agbox_store_v1_agent_proto_msgTypes[5]
+	mi := &file_agbox_store_v1_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -789,7 +1063,7 @@ func (x *DrainRecord) String() string {
 func (*DrainRecord) ProtoMessage() {}
 
 func (x *DrainRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_store_v1_agent_proto_msgTypes[5]
+	mi := &file_agbox_store_v1_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -802,7 +1076,7 @@ func (x *DrainRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRecord.ProtoReflect.Descriptor instead.
 func (*DrainRecord) Descriptor() ([]byte, []int) {
-	return file_agbox_store_v1_agent_proto_rawDescGZIP(), []int{5}
+	return file_agbox_store_v1_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *DrainRecord) GetEpoch() uint64 {
@@ -916,7 +1190,7 @@ const file_agbox_store_v1_agent_proto_rawDesc = "" +
 	"\amove_to\x18\t \x01(\tR\x06moveTo\x12\x12\n" +
 	"\x04home\x18\n" +
 	" \x01(\tR\x04home\x12#\n" +
-	"\rdefault_nudge\x18\v \x01(\tR\fdefaultNudge\"\xf4\x06\n" +
+	"\rdefault_nudge\x18\v \x01(\tR\fdefaultNudge\"\xdd\a\n" +
 	"\vAgentStatus\x12*\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x14.agbox.v1.AgentStateR\x05state\x12(\n" +
 	"\x10state_changed_at\x18\x02 \x01(\x03R\x0estateChangedAt\x12\x18\n" +
@@ -945,7 +1219,32 @@ const file_agbox_store_v1_agent_proto_rawDesc = "" +
 	"\x10initial_prompted\x18\x16 \x01(\bR\x0finitialPrompted\x12\x18\n" +
 	"\aprompts\x18\x17 \x01(\x04R\aprompts\x12-\n" +
 	"\x12nudged_incarnation\x18\x18 \x01(\x04R\x11nudgedIncarnation\x12/\n" +
-	"\x13adopted_incarnation\x18\x19 \x01(\x04R\x12adoptedIncarnation\"\xe6\x02\n" +
+	"\x13adopted_incarnation\x18\x19 \x01(\x04R\x12adoptedIncarnation\x12=\n" +
+	"\asession\x18\xaa\x01 \x01(\v2\".agbox.store.v1.AgentSessionRecordR\asession\x12(\n" +
+	"\x0fresult_sequence\x18\xab\x01 \x01(\x04R\x0eresultSequence\"\xe3\x01\n" +
+	"\x12AgentSessionRecord\x12\x19\n" +
+	"\bsaved_at\x18\x01 \x01(\x03R\asavedAt\x12\x14\n" +
+	"\x05files\x18\x02 \x01(\x04R\x05files\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x04 \x01(\tR\tsessionId\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x05 \x01(\tR\tsandboxId\x12\x18\n" +
+	"\athrough\x18\x06 \x01(\x04R\athrough\x12\x14\n" +
+	"\x05tried\x18\a \x01(\x04R\x05tried\x12\x18\n" +
+	"\aproblem\x18\b \x01(\tR\aproblem\"c\n" +
+	"\x0fSessionManifest\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x121\n" +
+	"\x05files\x18\x02 \x03(\v2\x1b.agbox.store.v1.SessionFileR\x05files\"\xab\x01\n" +
+	"\vSessionFile\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
+	"\x04mode\x18\x03 \x01(\rR\x04mode\x12\x1a\n" +
+	"\bmodified\x18\x04 \x01(\x03R\bmodified\x12\x12\n" +
+	"\x04size\x18\x05 \x01(\x03R\x04size\x12\x18\n" +
+	"\aversion\x18\x06 \x01(\tR\aversion\x12\x16\n" +
+	"\x06object\x18\a \x01(\tR\x06object\"\xe6\x02\n" +
 	"\vAgentPrompt\x12\x1b\n" +
 	"\tprompt_id\x18\x01 \x01(\tR\bpromptId\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x1b\n" +
@@ -1008,31 +1307,36 @@ func file_agbox_store_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_store_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agbox_store_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_agbox_store_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_agbox_store_v1_agent_proto_goTypes = []any{
-	(AgentRun)(0),          // 0: agbox.store.v1.AgentRun
-	(*AgentDesired)(nil),   // 1: agbox.store.v1.AgentDesired
-	(*AgentStatus)(nil),    // 2: agbox.store.v1.AgentStatus
-	(*AgentPrompt)(nil),    // 3: agbox.store.v1.AgentPrompt
-	(*AgentPromptRef)(nil), // 4: agbox.store.v1.AgentPromptRef
-	(*AgentPosition)(nil),  // 5: agbox.store.v1.AgentPosition
-	(*DrainRecord)(nil),    // 6: agbox.store.v1.DrainRecord
-	(v1.AgentState)(0),     // 7: agbox.v1.AgentState
-	(v1.AgentRung)(0),      // 8: agbox.v1.AgentRung
-	(v1.DrainMode)(0),      // 9: agbox.v1.DrainMode
-	(v1.DrainPhase)(0),     // 10: agbox.v1.DrainPhase
+	(AgentRun)(0),              // 0: agbox.store.v1.AgentRun
+	(*AgentDesired)(nil),       // 1: agbox.store.v1.AgentDesired
+	(*AgentStatus)(nil),        // 2: agbox.store.v1.AgentStatus
+	(*AgentSessionRecord)(nil), // 3: agbox.store.v1.AgentSessionRecord
+	(*SessionManifest)(nil),    // 4: agbox.store.v1.SessionManifest
+	(*SessionFile)(nil),        // 5: agbox.store.v1.SessionFile
+	(*AgentPrompt)(nil),        // 6: agbox.store.v1.AgentPrompt
+	(*AgentPromptRef)(nil),     // 7: agbox.store.v1.AgentPromptRef
+	(*AgentPosition)(nil),      // 8: agbox.store.v1.AgentPosition
+	(*DrainRecord)(nil),        // 9: agbox.store.v1.DrainRecord
+	(v1.AgentState)(0),         // 10: agbox.v1.AgentState
+	(v1.AgentRung)(0),          // 11: agbox.v1.AgentRung
+	(v1.DrainMode)(0),          // 12: agbox.v1.DrainMode
+	(v1.DrainPhase)(0),         // 13: agbox.v1.DrainPhase
 }
 var file_agbox_store_v1_agent_proto_depIdxs = []int32{
 	0,  // 0: agbox.store.v1.AgentDesired.run:type_name -> agbox.store.v1.AgentRun
-	7,  // 1: agbox.store.v1.AgentStatus.state:type_name -> agbox.v1.AgentState
-	8,  // 2: agbox.store.v1.AgentStatus.rung:type_name -> agbox.v1.AgentRung
-	9,  // 3: agbox.store.v1.DrainRecord.mode:type_name -> agbox.v1.DrainMode
-	10, // 4: agbox.store.v1.DrainRecord.phase:type_name -> agbox.v1.DrainPhase
-	5,  // [5:5] is the sub-list for method output_type
-	5,  // [5:5] is the sub-list for method input_type
-	5,  // [5:5] is the sub-list for extension type_name
-	5,  // [5:5] is the sub-list for extension extendee
-	0,  // [0:5] is the sub-list for field type_name
+	10, // 1: agbox.store.v1.AgentStatus.state:type_name -> agbox.v1.AgentState
+	11, // 2: agbox.store.v1.AgentStatus.rung:type_name -> agbox.v1.AgentRung
+	3,  // 3: agbox.store.v1.AgentStatus.session:type_name -> agbox.store.v1.AgentSessionRecord
+	5,  // 4: agbox.store.v1.SessionManifest.files:type_name -> agbox.store.v1.SessionFile
+	12, // 5: agbox.store.v1.DrainRecord.mode:type_name -> agbox.v1.DrainMode
+	13, // 6: agbox.store.v1.DrainRecord.phase:type_name -> agbox.v1.DrainPhase
+	7,  // [7:7] is the sub-list for method output_type
+	7,  // [7:7] is the sub-list for method input_type
+	7,  // [7:7] is the sub-list for extension type_name
+	7,  // [7:7] is the sub-list for extension extendee
+	0,  // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_agbox_store_v1_agent_proto_init() }
@@ -1046,7 +1350,7 @@ func file_agbox_store_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_store_v1_agent_proto_rawDesc), len(file_agbox_store_v1_agent_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   6,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

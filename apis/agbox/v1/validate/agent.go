@@ -3,6 +3,8 @@ package validate
 import (
 	"cmp"
 	"fmt"
+	"path"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -55,6 +57,7 @@ func Agent(spec *agboxv1.AgentSpec) (errs Errors) {
 	checkPrompt(&errs, "nudge", spec.GetNudge())
 	checkOptional(&errs, "save_command", spec.GetSaveCommand())
 	checkContext(&errs, spec.GetContext())
+	checkSessionPaths(&errs, spec.GetSessionPaths())
 	checkLabels(&errs, "labels", spec.GetLabels())
 	return errs
 }
@@ -102,6 +105,68 @@ func Nudge(spec *agboxv1.AgentSpec) string {
 	}
 }
 
+const (
+	// sessionNone is the only session path of an agent whose sessions are not saved.
+	sessionNone     = "none"
+	maxSessionPaths = 16
+	maxSessionPath  = 4000 // bytes; a path of Linux has 4,095, with the home directory in front
+)
+
+func checkSessionPaths(errs *Errors, paths []string) {
+	errs.addIf(len(paths) > maxSessionPaths, "session_paths", "has %d entries; the limit is %d", len(paths), maxSessionPaths)
+	seen := map[string]bool{}
+	for i, p := range paths {
+		field := fmt.Sprintf("session_paths[%d]", i)
+		if p == sessionNone {
+			errs.addIf(len(paths) > 1, field, "must be the only entry: none saves no session")
+			continue
+		}
+		below, home := strings.CutPrefix(p, "~/")
+		switch {
+		case len(p) > maxSessionPath:
+			errs.add(field, "is %d bytes; the limit is %d", len(p), maxSessionPath)
+		case !home && !strings.HasPrefix(p, "/"), below == "", path.Clean(p) != p, p == "/", home && !filepath.IsLocal(below), strings.ContainsRune(p, 0):
+			errs.add(field, "must be a path like ~/.tool/sessions or /data/sessions, without .. and without a / at its end")
+		case seen[p]:
+			errs.add(field, "%s was given before", p)
+		}
+		seen[p] = true
+	}
+}
+
+// programSessions are where the programs of a format keep their sessions, as far as known; docs/agents.md names the versions seen. A session
+// is what the program needs to resume it, without credentials and settings.
+var programSessions = map[string][]string{
+	"claude-stream-json": {"~/.claude/projects"},
+	"acp": {
+		"~/.claude/projects", "~/.codex/sessions", "~/.gemini/projects.json", "~/.gemini/tmp", "~/.local/share/opencode/opencode.db",
+		"~/.local/share/opencode/opencode.db-wal", "~/.local/share/opencode/storage",
+	},
+}
+
+// NamedSessions returns the default paths of an agent below which its sessions are the files with their ID in the path. These directories may be
+// mounts that the programs of others use too.
+func NamedSessions(spec *agboxv1.AgentSpec) []string {
+	if len(spec.GetSessionPaths()) > 0 {
+		return nil
+	}
+	return []string{"~/.claude/projects", "~/.codex/sessions"}
+}
+
+// SessionPaths returns the files and directories of an agent's sessions that are saved; nil: none. An agent that never resumes a session has
+// no default.
+func SessionPaths(spec *agboxv1.AgentSpec) []string {
+	switch given := spec.GetSessionPaths(); {
+	case len(given) == 1 && given[0] == sessionNone:
+		return nil
+	case len(given) > 0:
+		return given
+	case cmp.Or(spec.GetContext().GetMode(), "auto") != "auto":
+		return nil
+	}
+	return programSessions[spec.GetFormat()]
+}
+
 // NormalizeAgent returns a copy of spec in the one form that is stored and compared, as Normalize. nil gives nil.
 func NormalizeAgent(spec *agboxv1.AgentSpec) *agboxv1.AgentSpec {
 	out := proto.CloneOf(spec)
@@ -124,6 +189,9 @@ func AgentDefaults(spec *agboxv1.AgentSpec) *agboxv1.AgentSpec {
 	out.RestartPolicy = cmp.Or(out.RestartPolicy, "on-failure")
 	out.OnInterrupted = cmp.Or(out.OnInterrupted, "retry")
 	out.Nudge = cmp.Or(Nudge(out), nudgeNone)
+	if out.SessionPaths = SessionPaths(out); len(out.SessionPaths) == 0 {
+		out.SessionPaths = []string{sessionNone}
+	}
 	if out.StartTimeout == nil {
 		out.StartTimeout = durationpb.New(time.Minute)
 	}

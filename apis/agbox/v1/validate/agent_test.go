@@ -1,6 +1,8 @@
 package validate_test
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,15 +41,27 @@ func TestAgent(t *testing.T) {
 			s.Format, s.Ready, s.DesiredState, s.RestartPolicy, s.OnInterrupted = "claude", "now", "RUNNING", "sometimes", "drop"
 		}, `format: "claude" is not known: write "native", "claude-stream-json", "acp"; ready: is not known; desired_state: is not known; ` +
 			`restart_policy: is not known; on_interrupted: is not known`},
-		"bad env":             {func(s *agboxv1.AgentSpec) { s.Envs = map[string]string{"A B": "secret"} }, "envs[A B]: bad name"},
-		"the daemon's envs":   {func(s *agboxv1.AgentSpec) { s.Envs = map[string]string{"AGBOX_AGENT_ID": "x"} }, "envs[AGBOX_AGENT_ID]: is set by agboxd"},
-		"relative directory":  {func(s *agboxv1.AgentSpec) { s.WorkingDir = "x" }, "working_dir: must be an absolute path"},
-		"no time to start":    {func(s *agboxv1.AgentSpec) { s.StartTimeout = durationpb.New(0) }, "start_timeout: must be a duration from 1s to 1h"},
-		"too long to start":   {func(s *agboxv1.AgentSpec) { s.StartTimeout = durationpb.New(time.Hour + 1) }, "start_timeout: must be"},
-		"no duration":         {func(s *agboxv1.AgentSpec) { s.StartTimeout = &durationpb.Duration{Seconds: 1 << 60} }, "start_timeout: must be"},
-		"long prompts":        {func(s *agboxv1.AgentSpec) { s.InitialPrompt, s.Nudge = long, long }, "initial_prompt: is 262145 bytes; nudge: is 262145 bytes"},
-		"a blank prompt":      {func(s *agboxv1.AgentSpec) { s.InitialPrompt = " \n" }, "initial_prompt: must not be blank"},
-		"no program to save":  {func(s *agboxv1.AgentSpec) { s.SaveCommand = []string{""} }, "save_command[0]: must name a program"},
+		"bad env":            {func(s *agboxv1.AgentSpec) { s.Envs = map[string]string{"A B": "secret"} }, "envs[A B]: bad name"},
+		"the daemon's envs":  {func(s *agboxv1.AgentSpec) { s.Envs = map[string]string{"AGBOX_AGENT_ID": "x"} }, "envs[AGBOX_AGENT_ID]: is set by agboxd"},
+		"relative directory": {func(s *agboxv1.AgentSpec) { s.WorkingDir = "x" }, "working_dir: must be an absolute path"},
+		"no time to start":   {func(s *agboxv1.AgentSpec) { s.StartTimeout = durationpb.New(0) }, "start_timeout: must be a duration from 1s to 1h"},
+		"too long to start":  {func(s *agboxv1.AgentSpec) { s.StartTimeout = durationpb.New(time.Hour + 1) }, "start_timeout: must be"},
+		"no duration":        {func(s *agboxv1.AgentSpec) { s.StartTimeout = &durationpb.Duration{Seconds: 1 << 60} }, "start_timeout: must be"},
+		"long prompts":       {func(s *agboxv1.AgentSpec) { s.InitialPrompt, s.Nudge = long, long }, "initial_prompt: is 262145 bytes; nudge: is 262145 bytes"},
+		"a blank prompt":     {func(s *agboxv1.AgentSpec) { s.InitialPrompt = " \n" }, "initial_prompt: must not be blank"},
+		"no program to save": {func(s *agboxv1.AgentSpec) { s.SaveCommand = []string{""} }, "save_command[0]: must name a program"},
+		"session paths":      {func(s *agboxv1.AgentSpec) { s.SessionPaths = []string{"~/.tool/sessions", "/data/x y"} }, ""},
+		"no sessions":        {func(s *agboxv1.AgentSpec) { s.SessionPaths = []string{"none"} }, ""},
+		"bad session paths": {func(s *agboxv1.AgentSpec) {
+			s.SessionPaths = []string{"none", "x", "~/../x", "/", "~/", "/a/", "/a/../b", "~/b", "~/b", "~user/x", "/a\x00", ""}
+		}, "session_paths[0]: must be the only entry; session_paths[1]: must be a path; session_paths[2]: must be; session_paths[3]: must be; " +
+			"session_paths[4]: must be; session_paths[5]: must be; session_paths[6]: must be; session_paths[8]: ~/b was given before; " +
+			"session_paths[9]: must be; session_paths[10]: must be; session_paths[11]: must be"},
+		"too many session paths": {func(s *agboxv1.AgentSpec) {
+			for i := range 17 {
+				s.SessionPaths = append(s.SessionPaths, fmt.Sprint("/", i))
+			}
+		}, "session_paths: has 17 entries"},
 		"bad labels":          {func(s *agboxv1.AgentSpec) { s.Labels = map[string]string{"": "x"} }, `labels[""]: has a bad key`},
 		"unknown mode":        {func(s *agboxv1.AgentSpec) { s.Context = &agboxv1.AgentContextPolicy{Mode: "some"} }, `context.mode: write "auto", "inject", "none"`},
 		"too many turns":      {func(s *agboxv1.AgentSpec) { s.Context = &agboxv1.AgentContextPolicy{MaxTurns: 501} }, "context.max_turns: must be 1 to 500"},
@@ -105,7 +119,7 @@ func TestAgentDefaultsMakeSpecsThatMeanTheSameEqual(t *testing.T) {
 	short := agent(func(s *agboxv1.AgentSpec) { s.WorkingDir = "/x/" })
 	long := agent(func(s *agboxv1.AgentSpec) {
 		s.WorkingDir, s.Format, s.Ready, s.DesiredState, s.RestartPolicy, s.OnInterrupted = "/x", "native", "protocol", "running", "on-failure", "retry"
-		s.Nudge = "none"
+		s.Nudge, s.SessionPaths = "none", []string{"none"}
 		s.StartTimeout = durationpb.New(time.Minute)
 		s.Context = &agboxv1.AgentContextPolicy{Mode: "auto", MaxTurns: 50, MaxCharacters: 40_000}
 	})
@@ -130,6 +144,26 @@ func TestTheNudgeOfASpec(t *testing.T) {
 		got := validate.Nudge(agent(func(s *agboxv1.AgentSpec) { s.Format, s.Nudge = c.format, c.nudge }))
 		if !strings.Contains(got, c.want) || c.want == "" && got != "" {
 			t.Errorf("%s, %q: %q", c.format, c.nudge, got)
+		}
+	}
+}
+
+func TestTheSessionPathsOfASpec(t *testing.T) {
+	for _, c := range []struct {
+		format, mode string
+		given        []string
+		want         string
+	}{
+		{"native", "", nil, ""}, {"claude-stream-json", "", nil, "~/.claude/projects"}, {"claude-stream-json", "auto", nil, "~/.claude/projects"},
+		{"claude-stream-json", "inject", nil, ""}, {"claude-stream-json", "none", nil, ""}, {"claude-stream-json", "inject", []string{"/x"}, "/x"},
+		{"native", "", []string{"/x"}, "/x"}, {"acp", "", []string{"none"}, ""}, {"acp", "", nil, "~/.claude/projects"},
+	} {
+		spec := agent(func(s *agboxv1.AgentSpec) {
+			s.Format, s.SessionPaths, s.Context = c.format, c.given, &agboxv1.AgentContextPolicy{Mode: c.mode}
+		})
+		got := validate.SessionPaths(spec)
+		if c.want == "" && len(got) > 0 || c.want != "" && !slices.Contains(got, c.want) {
+			t.Errorf("%+v: %v", c, got)
 		}
 	}
 }
