@@ -13,6 +13,8 @@ const (
 	Store  = "store"  // OPERATION is the exported method of store.Store that commits
 	Log    = "log"    // OPERATION is append, sync, rotate, write_snapshot, name_snapshot or remove_older
 	Disk   = "disk"   // OPERATION is make_ballast, fill_ballast (one piece) or release_ballast
+
+	Session = "session" // OPERATION is save or remove, of the copies of agents' sessions
 )
 
 // The moments of a point.
