@@ -64,6 +64,7 @@ type Config struct {
 	Security  Security  `toml:"security"`
 	Pause     Pause     `toml:"pause"`
 	Drain     Drain     `toml:"drain"`
+	Agents    Agents    `toml:"agents"`
 	Artifacts Artifacts `toml:"artifacts"`
 	Disk      Disk      `toml:"disk"`
 	Backup    Backup    `toml:"backup"`
@@ -159,6 +160,11 @@ type Drain struct {
 	OnSigterm string        `toml:"on_sigterm"`
 }
 
+// Agents configures what is kept of agents.
+type Agents struct {
+	SessionLimit Size `toml:"session_limit"`
+}
+
 // Artifacts configures the logs of execs.
 type Artifacts struct {
 	ExecOutputRoot  string `toml:"exec_output_root"`
@@ -213,6 +219,7 @@ func Default() Config {
 		Security:  Security{Profile: ProfileStandard},
 		Pause:     Pause{FreezeDuration: 24 * time.Hour, MaxFrozen: 10, StoppedGCAfter: 720 * time.Hour},
 		Drain:     Drain{Wait: 10 * time.Minute, OnSigterm: OnSigtermAuto},
+		Agents:    Agents{SessionLimit: 64 << 20},
 		Artifacts: Artifacts{ExecLogMaxBytes: 1 << 30, SandboxMaxBytes: 10 << 30, OnLogLimit: OnLogLimitDrop},
 		Backup:    Backup{Keep: 7},
 		Log:       Log{Level: "info", Format: LogFormatJSON},

@@ -280,6 +280,7 @@ func TestValidateEachKey(t *testing.T) {
 		{"artifacts.exec_output_root", func(c *Config) { c.Artifacts.ExecOutputRoot = "//" }},
 		{"disk.low_water", func(c *Config) { c.Disk.LowWater = -1 }},
 		{"disk.reserve", func(c *Config) { c.Disk.Reserve = -1 }},
+		{"agents.session_limit", func(c *Config) { c.Agents.SessionLimit = 0 }},
 		{"artifacts.sandbox_max_bytes", func(c *Config) { c.Artifacts.SandboxMaxBytes = -1 }},
 		{"artifacts.exec_log_max_bytes", func(c *Config) { c.Artifacts.ExecLogMaxBytes = -1 }},
 		{"backup.interval", func(c *Config) { c.Backup.Interval = time.Second }},

@@ -93,6 +93,9 @@ var table = []Key{
 	{"drain.on_sigterm", true, `What SIGTERM does: "park" lets agents save their work and ends them, "detach" ends only the daemon, and agents keep working. ` +
 		`"auto": park while an agent is busy, else detach.`, oneOf(OnSigtermAuto, OnSigtermPark, OnSigtermDetach)},
 
+	{"agents.session_limit", true, `The most bytes of the session files of one agent that are kept outside its sandbox, in the data directory. A session with more ` +
+		`is not saved. "session_paths: [none]" in an agent's spec turns it off.`, sessionSize},
+
 	{"artifacts.exec_output_root", false, `The directory of the logs of execs, owned by the daemon's user, not a symbolic link, and on no path that another user can lead elsewhere. Empty: exec-logs in the data directory, ` +
 		`$XDG_DATA_HOME/agents-sandbox (~/.local/share/agents-sandbox).`, directory},
 	{"artifacts.exec_log_max_bytes", true, `The largest size of each of the two logs of an exec, stdout and stderr. A new value applies to execs that start from then on.`, sizeOrNone},

@@ -62,6 +62,7 @@ var (
 	sizeOrNone   = ruleOf("size", `a size like "512KiB"; "0" for no limit`, notNegative)
 	sizeOrAuto   = ruleOf("size", `a size like "512MiB"; "0" by the size of the disk`, notNegative)
 	memoryOrNone = ruleOf("size", `"16MiB" or more; "0" for no limit`, leastMemory)
+	sessionSize  = ruleOf("size", `"64KiB" or more`, leastSession)
 	yesOrNo      = ruleOf("boolean", "true or false", func(bool) error { return nil })
 	directories  = ruleOf("list", `absolute paths, such as ["/srv", "/home"]`, allAbsolute)
 	levels       = ruleOf("string", `"debug", "info", "warn" or "error"`, func(l Level) error {
@@ -208,6 +209,14 @@ func leastMemory(value Size) error {
 	const least = 16 << 20
 	if value != 0 && value < least {
 		return fmt.Errorf(`%q is too small; write "16MiB" or more, or "0" for no limit`, value)
+	}
+	return nil
+}
+
+func leastSession(value Size) error {
+	const least = 64 << 10
+	if value < least {
+		return fmt.Errorf(`%q is too small; write "64KiB" or more`, value)
 	}
 	return nil
 }

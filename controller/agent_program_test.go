@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agbox/agbox/internal/execid"
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
@@ -101,6 +102,9 @@ func (a *fakeAgent) flag(name string, otherwise int) int {
 
 // run returns how it ended, and its exit code if it ended on its own.
 func (a *fakeAgent) run() (what, code int) {
+	if agentID, _, ok := execid.OfAgent(a.execID); ok && a.claude != nil && a.s.sessions != nil {
+		a.s.sessions.begins(a.b.sandbox, agentID, slices.Contains(a.command, "--resume"))
+	}
 	boot := time.Duration(a.flag("boot", 50))*time.Millisecond + apart(a.execID)
 	if what := a.wait(boot); what != byItself {
 		return what, 0
@@ -227,6 +231,9 @@ func (a *fakeAgent) result(l nativeLine, outcome string) {
 	a.s.said.mu.Lock()
 	defer a.s.said.mu.Unlock()
 	a.s.said.answered[l.PromptID]++
+	if agentID, _, ok := execid.OfAgent(a.execID); ok && a.s.sessions != nil {
+		a.s.sessions.turned(a.b.sandbox, agentID)
+	}
 }
 
 // mutter prints a message while the agent is IDLE.

@@ -65,6 +65,7 @@ func playAgents(t *testing.T, idle bool, script []act) (err error) {
 				c.Settings.IdleTTL = 20 * time.Second
 			}
 		}
+		p.copiesSessions()
 		if err = p.start(-1); err != nil {
 			return
 		}
@@ -204,6 +205,9 @@ func (p *agentPlayer) check() error {
 		if err := p.checkAgent(id); err != nil {
 			return fmt.Errorf("%s: %w", id, err)
 		}
+	}
+	if err := p.sessions.check(p.store.LiveAgentIDs()); err != nil {
+		return err
 	}
 	for id := range p.prompts {
 		if err := p.checkPrompt(id); err != nil {

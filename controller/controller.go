@@ -60,6 +60,9 @@ type Config struct {
 	// there is none to free.
 	MakeRoom func() bool
 
+	// Sessions keeps copies of the sessions of agents' programs. Nil: there are none.
+	Sessions agent.Sessions
+
 	sandbox.Host
 	// RefusesSecret returns why a sandbox may not have the file at a path without symbolic links, as the rest of a sentence, or "". Nil:
 	// every file is allowed.
@@ -193,6 +196,7 @@ func (c *Controller) Run(ctx context.Context) {
 	wg.Go(func() { c.agentLoop.Run(ctx, c.agents.Reconcile) })
 	wg.Wait()
 	c.sandboxes.Wait()
+	c.agents.Wait()
 }
 
 // EngineProblem returns in one sentence why the engine's state is unknown; empty while the engine is usable.

@@ -119,7 +119,7 @@ func (c *Controller) newAgents() *agent.Reconciler {
 		Store: c.cfg.Store, Files: c.cfg.Execs, Clock: c.clock, Sandbox: func(ctx context.Context, id string) (plan.Record, store.Sandbox, error) {
 			return c.reader.Record(ctx, id)
 		}, InDoubt: func(id string) bool { return c.absences.Doubts(id) },
-		Queue: c.agentLoop, EnqueueSandbox: c.sandboxLoop.Add,
+		Sessions: c.cfg.Sessions, Queue: c.agentLoop, EnqueueSandbox: c.sandboxLoop.Add,
 		Limits: c.execLimits, NoRoom: c.cfg.NoRoom, Watch: c.cfg.WatchAgents, Logger: c.log, Metrics: c.cfg.Metrics,
 	})
 }

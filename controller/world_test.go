@@ -32,10 +32,11 @@ const image = "agbox-base:dev"
 
 // world is everything that outlives a daemon: the engine, the disk, and the processes in the containers.
 type world struct {
-	dir    string
-	engine *dockertest.Fake
-	boot   int
-	shim   *fakeShim
+	sessions *fakeSessions // of the programs of agents; nil: they are not copied
+	dir      string
+	engine   *dockertest.Fake
+	boot     int
+	shim     *fakeShim
 
 	watch *witness // of the daemon's actions; nil: none
 
@@ -111,6 +112,9 @@ func (w *world) start(fuse int) error {
 			PidsLimit: 4096,
 		},
 		Logger: quiet(), Metrics: metrics.New(prometheus.NewRegistry(), metrics.Sets{}),
+	}
+	if w.sessions != nil {
+		cfg.Sessions = w.sessions
 	}
 	w.cfg(&cfg)
 	life.Controller = controller.New(cfg)
@@ -192,12 +196,13 @@ func guarded[T any](f *fuseBox, effect func() (T, error)) (v T, err error) {
 
 // fakeShim plays PID 1 and the supervisors in every container of the fake engine, on the real files.
 type fakeShim struct {
-	engine *dockertest.Fake
-	wall   func() time.Time
-	turn   func(what string)              // returns when the effect may happen; set before use
-	parks  func(b *fakeBox) bool          // whether PID 1 waits for agents after a TERM; nil: an older one, which does not. Set before use
-	lost   func(exec, containerID string) // is called for each exec whose supervisor died; set before use
-	wg     sync.WaitGroup
+	sessions *fakeSessions // of agents' programs; nil: they keep none
+	engine   *dockertest.Fake
+	wall     func() time.Time
+	turn     func(what string)              // returns when the effect may happen; set before use
+	parks    func(b *fakeBox) bool          // whether PID 1 waits for agents after a TERM; nil: an older one, which does not. Set before use
+	lost     func(exec, containerID string) // is called for each exec whose supervisor died; set before use
+	wg       sync.WaitGroup
 
 	mu     sync.Mutex
 	boxes  map[string]*fakeBox

@@ -57,6 +57,7 @@ import (
 	"github.com/agbox/agbox/internal/server/connlimit"
 	"github.com/agbox/agbox/internal/server/httpapi"
 	"github.com/agbox/agbox/internal/server/mtls"
+	"github.com/agbox/agbox/internal/session"
 	"github.com/agbox/agbox/internal/wait"
 	"github.com/agbox/agbox/store"
 )
@@ -260,11 +261,14 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 				parked()
 			}
 		},
-		NoRoom:         d.disk.NoRoom,
-		RoomNow:        d.disk.RoomNow,
-		MakeRoom:       d.disk.MakeRoom,
-		Clock:          func() clockjump.Reading { return clockjump.Reading(d.clock.Read()) },
-		Host:           sandbox.Host{CheckMounted: hostfiles.CheckMounted, ShimDir: shimDir, CoverDir: d.coverDir, HostUID: hostID(r.HostUID, os.Getuid()), HostGID: hostID(r.HostGID, os.Getgid())},
+		NoRoom:   d.disk.NoRoom,
+		RoomNow:  d.disk.RoomNow,
+		MakeRoom: d.disk.MakeRoom,
+		Clock:    func() clockjump.Reading { return clockjump.Reading(d.clock.Read()) },
+		Host:     sandbox.Host{CheckMounted: hostfiles.CheckMounted, ShimDir: shimDir, CoverDir: d.coverDir, HostUID: hostID(r.HostUID, os.Getuid()), HostGID: hostID(r.HostGID, os.Getgid())},
+		Sessions: session.New(session.Options{
+			Dir: filepath.Join(paths.DataDir, "sessions"), Open: d.channels.Open, Limit: func() int64 { return int64(d.current.Load().Agents.SessionLimit) },
+		}),
 		WatchSecrets:   secrets,
 		RefusesSecret:  func(path string) string { return d.rulesNow().Mounts.Refuses(path, mountpolicy.Use{}) },
 		BootID:         d.clock.BootID(),

@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 
@@ -70,11 +71,19 @@ func (p *pass) act(ctx context.Context, decision agentplan.Plan) error {
 		agentplan.Interrupt: func() error { // its turn may have ended meanwhile
 			return queue.Ignore(second(db.RequestInterruptToSave(ctx, id)), errdefs.IsFailedPrecondition)
 		},
-		agentplan.Keep:      func() error { return p.r.startHelper(p.saveHelper()) },
-		agentplan.Summarize: p.summarize,
-		agentplan.Move:      func() error { return p.move(ctx) },
-		agentplan.Adopt:     func() error { return db.AdoptAgent(ctx, id, p.a.Status.GetIncarnation()) },
-		agentplan.Remove:    func() error { return p.remove(ctx) },
+		agentplan.Keep: func() error {
+			var err error
+			if p.World.Unsaved { // beside the command: its sandbox waits for both, and not for long
+				err = p.saveSession(ctx)
+			}
+			return errors.Join(err, p.r.startHelper(p.saveHelper()))
+		},
+		agentplan.Summarize:      p.summarize,
+		agentplan.SaveSession:    func() error { return p.saveSession(ctx) },
+		agentplan.RestoreSession: func() error { return p.restoreSession(ctx) },
+		agentplan.Move:           func() error { return p.move(ctx) },
+		agentplan.Adopt:          func() error { return db.AdoptAgent(ctx, id, p.a.Status.GetIncarnation()) },
+		agentplan.Remove:         func() error { return p.remove(ctx) },
 	}[decision.Kind]
 	if step == nil {
 		return fmt.Errorf("unknown step %s", decision.Kind)
@@ -86,6 +95,9 @@ func second[T any](_ T, err error) error { return err }
 
 func (p *pass) remove(ctx context.Context) error {
 	p.r.cfg.Files.DropAgentWatch(p.a.SandboxID, p.ExecID)
+	if wait, err := p.removeSession(); wait || err != nil {
+		return err
+	}
 	return p.r.cfg.Store.RemoveAgent(ctx, p.a.ID)
 }
 

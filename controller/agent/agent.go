@@ -33,6 +33,8 @@ type Options struct {
 	Sandbox func(ctx context.Context, id string) (plan.Record, store.Sandbox, error)
 	// InDoubt reports whether the last observation did not find a sandbox in the engine, and its absence is not proven yet.
 	InDoubt func(sandboxID string) bool
+	// Sessions keeps copies of the sessions of agents' programs. Nil: there are none.
+	Sessions Sessions
 	// Queue is the queue of agents.
 	Queue *queue.Loop
 	// EnqueueSandbox adds the key of a sandbox.
@@ -54,16 +56,20 @@ type Reconciler struct {
 	cfg      Options
 	observer Observer
 	scratch  *scratch.Pad[memory]
+	copies   *queue.Operations[agentplan.Kind]
 }
 
 // New returns a Reconciler.
 func New(o Options) *Reconciler {
 	s := scratch.New[memory]()
 	return &Reconciler{
-		cfg: o, scratch: s,
-		observer: Observer{store: o.Store, files: o.Files, clock: o.Clock, sandbox: o.Sandbox, inDoubt: o.InDoubt, memory: s.Get},
+		cfg: o, scratch: s, copies: queue.NewOperations(o.Queue.Add, func(agentplan.Kind) bool { return false }),
+		observer: Observer{sessions: o.Sessions != nil, store: o.Store, files: o.Files, clock: o.Clock, sandbox: o.Sandbox, inDoubt: o.InDoubt, memory: s.Get},
 	}
 }
+
+// Wait returns when no session is being copied. The context of the passes must have ended.
+func (r *Reconciler) Wait() { r.copies.Wait() }
 
 // Observer returns the read-only part of the Reconciler.
 func (r *Reconciler) Observer() *Observer { return &r.observer }
@@ -203,6 +209,8 @@ type Store interface {
 	MoveAgent(ctx context.Context, id string, version uint64) error
 	AdoptAgent(ctx context.Context, id string, incarnation uint64) error
 	RemoveAgent(ctx context.Context, id string) error
+	RecordSession(ctx context.Context, id string, incarnation uint64, rec *storev1.AgentSessionRecord) error
+	RecordSessionRestored(ctx context.Context, id, sandboxID, problem string) error
 	RequestCancel(ctx context.Context, execID string) (bool, error)
 	RequestInterruptToSave(ctx context.Context, id string) (bool, error)
 	RequestNudge(ctx context.Context, id string) (bool, error)

@@ -23,12 +23,13 @@ import (
 
 // Observer observes agents. It changes nothing: its ports only read.
 type Observer struct {
-	store   Reader
-	files   FileReader
-	clock   *clock.Clock
-	sandbox func(ctx context.Context, id string) (plan.Record, store.Sandbox, error)
-	inDoubt func(sandboxID string) bool
-	memory  func(agentID string) memory
+	sessions bool // of programs are copied
+	store    Reader
+	files    FileReader
+	clock    *clock.Clock
+	sandbox  func(ctx context.Context, id string) (plan.Record, store.Sandbox, error)
+	inDoubt  func(sandboxID string) bool
+	memory   func(agentID string) memory
 }
 
 // Observation is the result of one pass's observation of one agent.
@@ -100,6 +101,7 @@ func (o *Observer) observe(ctx context.Context, a store.Agent, at clock.Reading,
 		return nil, err
 	}
 	v.observePark(ctx)
+	v.observeCopy()
 	v.World.Destination = o.store.Destination(a.ID)
 	v.World.Found = v.memory().started != v.ExecID && a.Status.GetAdoptedIncarnation() != a.Status.GetIncarnation() &&
 		a.Status.GetState() != agboxv1.AgentState_AGENT_STATE_STARTING
@@ -121,6 +123,7 @@ func (o *Observer) observe(ctx context.Context, a store.Agent, at clock.Reading,
 		return v, nil
 	}
 	v.observeWords(sb.Spec.GetEnvs())
+	v.observeSession()
 	return v, v.observeSave()
 }
 

@@ -50,14 +50,14 @@ func (o *Observer) turnLeft(ctx context.Context, rec plan.Record, a store.Agent,
 	return min(max(left, 0), turnGrace)
 }
 
-// Turns returns the number of agents whose turns the end of a sandbox waits for.
+// Turns returns the number of agents whose turns the end of a sandbox waits for, or the save of their programs' sessions.
 func (o *Observer) Turns(ctx context.Context, rec plan.Record) (n int) {
 	if !rec.Ending() {
 		return 0
 	}
 	at := o.clock.Read()
 	for _, id := range o.store.AgentsOf(rec.ID) {
-		if a, err := o.store.Agent(ctx, id); err == nil && o.hasTurn(ctx, rec, a, at) {
+		if a, err := o.store.Agent(ctx, id); err == nil && (o.hasTurn(ctx, rec, a, at) || o.unsaved(a)) {
 			n++
 		}
 	}

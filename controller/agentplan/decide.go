@@ -31,6 +31,7 @@ const (
 //	delete, with its sandbox            first grant the turn the time that a stop of the sandbox grants
 //	ended with its container            wait for the verdict on its sandbox; parked if others stopped it
 //	ended by its sandbox, in a turn     save the work, then as in the next row
+//	ended, its session is not saved     save the session, then as in the next rows
 //	ended by its sandbox or a drain     STOPPED, and restarted automatically
 //	ended by request                    STOPPED
 //	ended with 0                        EXITED: STOPPED, or FAILED when it was not ready or in a turn
@@ -44,9 +45,11 @@ const (
 //	run, to move                        end the process, after its turn; the agent restarts in the other sandbox
 //	run, found alive by this daemon     record the adoption
 //	run, starting                       ready when its protocol or its process says so; FAILED after start_timeout
+//	run, idle, its session not saved    save the session of its program: a turn has ended
 //	run, idle                           the next prompt, unless the gates are closed
 //	run, alive                          write what its inbox lacks; interrupt its turn before the time of the turn is over
 //	run, busy                           nothing
+//	run, not started, session elsewhere put the saved session into its sandbox
 //	run, not started or ended           start it by its policy, with backoff; after 5 attempts it needs attention
 func Decide(r Record, w World, now time.Time) Plan {
 	switch {
@@ -194,6 +197,8 @@ func idle(r Record, w World) Plan {
 			next = min(next, w.TurnLeft)
 		}
 		return Plan{Kind: Wait, Next: next, Waiting: "waiting for it to finish its turn"}
+	case w.Unsaved:
+		return saveSession()
 	case r.Queued && w.Draining:
 		return wait("draining; prompts wait")
 	case r.Queued && !w.SandboxUp:
@@ -207,6 +212,8 @@ func idle(r Record, w World) Plan {
 	}
 	return wait("")
 }
+
+func saveSession() Plan { return Plan{Kind: SaveSession, Waiting: "saving the session of its program"} }
 
 // bringBack starts an agent that should run and has no process.
 func bringBack(r Record, w World, now time.Time) Plan {
@@ -225,6 +232,9 @@ func bringBack(r Record, w World, now time.Time) Plan {
 	}
 	if left := r.ChangedAt.Add(pause).Sub(now); left > 0 && left <= pause {
 		return Plan{Kind: Wait, Next: left, Waiting: fmt.Sprintf("it is started again in %s", left.Round(time.Second))}
+	}
+	if w.Unrestored {
+		return Plan{Kind: RestoreSession, Waiting: "putting the session of its program into its sandbox"}
 	}
 	if r.Parked { // its last process did not fail
 		return Plan{Kind: Spawn, Attempts: 1}
@@ -252,7 +262,7 @@ var backOff = backoff.Backoff{Base: time.Second, Max: 5 * time.Minute}
 // stays in its log.
 func (p Plan) WaitsForRoom(r Record, w World) bool {
 	switch p.Kind {
-	case Read, Spawn, Claim, Summarize:
+	case Read, Spawn, Claim, Summarize, SaveSession:
 		return r.Run == storev1.AgentRun_AGENT_RUN_RUN && !w.Ending && !w.SandboxGone && !w.Draining && !w.Parking
 	}
 	return false

@@ -16,6 +16,8 @@ func ended(r Record, w World, now time.Time) Plan {
 		return r.attention(transition(agboxv1.AgentTrigger_AGENT_TRIGGER_RECONCILIATION, "nothing is known of its process"), now)
 	case w.Save == SaveDue:
 		return w.keep()
+	case w.Unsaved:
+		return saveSession()
 	case w.Cancelled && r.Run == storev1.AgentRun_AGENT_RUN_STOP:
 		p := transition(agboxv1.AgentTrigger_AGENT_TRIGGER_USER_TERMINATED, "stopped on request")
 		p.Saved = w.Save

@@ -104,6 +104,10 @@ type World struct {
 	Found bool
 	// Save is the outcome of saving the work of an interrupted turn.
 	Save Save
+	// Unsaved: the session of its program has changed since it was last saved, and can be saved now.
+	Unsaved bool
+	// Unrestored: its saved session is not in the files of its sandbox.
+	Unrestored bool
 	// Summarizing: a summary of the older turns is due before the next prompt.
 	Summarizing bool
 }
@@ -148,6 +152,10 @@ const (
 	Keep Kind = "save"
 	// Summarize requests a summary of the older turns for the next prompt.
 	Summarize Kind = "summarize"
+	// SaveSession copies the session of its program out of the sandbox.
+	SaveSession Kind = "save_session"
+	// RestoreSession copies it into the sandbox.
+	RestoreSession Kind = "restore_session"
 	// Move moves it to another sandbox.
 	Move Kind = "move"
 	// Adopt records that its process was found alive at the start of the daemon.
@@ -158,7 +166,7 @@ const (
 
 // Kinds lists every step.
 func Kinds() []Kind {
-	return []Kind{Wait, Read, Spawn, Claim, Deliver, Transition, End, Nudge, Interrupt, Keep, Summarize, Move, Adopt, Remove}
+	return []Kind{Wait, Read, Spawn, Claim, Deliver, Transition, End, Nudge, Interrupt, Keep, Summarize, SaveSession, RestoreSession, Move, Adopt, Remove}
 }
 
 // Plan is the next step; its commit enqueues the following pass.

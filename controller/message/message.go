@@ -16,7 +16,7 @@ const RecordsAway = "waiting until the records of the lost database are rebuilt"
 
 // classes are the errors that only classify another one. Their texts are for programs.
 var classes = []error{
-	errdefs.ErrInvalidArgument, errdefs.ErrNotFound, errdefs.ErrAlreadyExists, errdefs.ErrPermissionDenied,
+	errdefs.ErrInvalidArgument, errdefs.ErrNotFound, errdefs.ErrResourceExhausted, errdefs.ErrAlreadyExists, errdefs.ErrPermissionDenied,
 	errdefs.ErrFailedPrecondition, errdefs.ErrConflict, errdefs.ErrAborted, errdefs.ErrUnavailable, errdefs.ErrInternal,
 	errdefs.ErrUnauthenticated, errdefs.ErrOutOfRange, errdefs.ErrUnknown,
 }

@@ -233,7 +233,13 @@ func (at *attached) see(e *agboxv1.AgentEvent) error {
 	case agboxv1.AgentEventType_AGENT_TRUNCATED:
 		return at.aside("older events were dropped")
 	case agboxv1.AgentEventType_AGENT_MOVED:
-		return at.aside("the agent is in another sandbox now; its next prompt comes with the conversation")
+		return at.aside("the agent is in another sandbox now")
+	case agboxv1.AgentEventType_AGENT_SESSION_NOT_SAVED:
+		return at.aside("the session of its program is not saved: " + oneLine(e.GetSession().GetProblem()))
+	case agboxv1.AgentEventType_AGENT_SESSION_RESTORED:
+		return at.aside("its program has its session in this sandbox too")
+	case agboxv1.AgentEventType_AGENT_SESSION_NOT_RESTORED:
+		return at.aside("its next prompt comes with the conversation: its program's session is not in this sandbox: " + oneLine(e.GetSession().GetProblem()))
 	case agboxv1.AgentEventType_AGENT_DRAIN_PHASE:
 		return at.aside(drainPhaseText(e.GetDrain()))
 	case agboxv1.AgentEventType_AGENT_RESET:

@@ -104,6 +104,7 @@ func (a *app) describeAgentFacts(one *agboxv1.AgentHandle, sandboxes map[string]
 		fmt.Sprintf("it is not started again automatically; \"agbox agent start %s\" starts it", agentName(one))))
 	a.factIf("Parked", textIf(one.GetParked(), "it restarts automatically"))
 	a.factIf("Work", given("", one.GetSaved(), " when it was ended"))
+	a.factIf("Session", sessionText(one.GetSession()))
 	a.factIf("Prompt", oneLine(one.GetPromptId()))
 	a.fact("Queue", prompts(int(one.GetQueuedPrompts())))
 	if one.GetIncarnation() > 0 {
@@ -112,6 +113,20 @@ func (a *app) describeAgentFacts(one *agboxv1.AgentHandle, sandboxes map[string]
 	}
 	a.fact("Restarts", restartsText(one))
 	a.fact("Created", when(one.GetCreatedAt()))
+}
+
+// sessionText describes the session of an agent's program that is saved outside its sandbox.
+func sessionText(s *agboxv1.AgentSession) string {
+	if s == nil {
+		return ""
+	}
+	text := "nothing to save at its session_paths"
+	if s.GetSavedAt() != nil {
+		text = fmt.Sprintf("saved %s: %s, %s", when(s.GetSavedAt()), plural(int(s.GetFiles()), "file"), bytesText(s.GetBytes()))
+	} else if s.GetProblem() != "" {
+		text = "never saved"
+	}
+	return text + given("; the last attempt failed: ", oneLine(s.GetProblem()), "")
 }
 
 // agentExec returns the exec ID of the agent's newest process.
@@ -155,6 +170,7 @@ func (a *app) agentSpecFacts(spec *agboxv1.AgentSpec) {
 	a.factIf("Initial", clip(oneLine(spec.GetInitialPrompt()), toolWidth))
 	a.factIf("Nudge", clip(oneLine(spec.GetNudge()), toolWidth))
 	a.factIf("Save", oneLine(strings.Join(spec.GetSaveCommand(), " ")))
+	a.fact("Sessions", oneLine(strings.Join(spec.GetSessionPaths(), " ")))
 	a.fact("Labels", oneLine(strings.Join(pairs(spec.GetLabels()), ", ")))
 	a.fact("Envs", strings.Join(slices.Sorted(maps.Keys(spec.GetEnvs())), ", "))
 }

@@ -167,6 +167,8 @@ func agentEventLine(e *agboxv1.AgentEvent) string {
 		parts = append(parts, d.Move.GetFromSandboxId(), "to", d.Move.GetToSandboxId())
 	case *agboxv1.AgentEvent_Drain:
 		parts = append(parts, drainPhaseText(d.Drain))
+	case *agboxv1.AgentEvent_Session:
+		parts = append(parts, d.Session.GetProblem())
 	case *agboxv1.AgentEvent_Truncation:
 		parts = append(parts, fmt.Sprintf("through %d: %s", d.Truncation.GetThroughSequence(), d.Truncation.GetReason()))
 	}

@@ -31,7 +31,7 @@ func (s *agentHandles) agentHandle(a store.Agent, withSpec bool) *agboxv1.AgentH
 		LastEventSequence: st.GetLastSequence(), PromptId: st.GetPromptId(), QueuedPrompts: uint32(a.Queued), Attempts: st.GetAttempts(),
 		CreatedAt: timestamp(a.CreatedAt), Labels: a.Spec.GetLabels(), Format: cmp.Or(a.Spec.GetFormat(), "native"),
 		DesiredState: desiredStates[a.Desired.GetRun()], Saved: st.GetSaved(), MovesTo: s.movesTo(a),
-		HeldPrompts: uint32(a.Held), HeldReason: a.HeldReason,
+		HeldPrompts: uint32(a.Held), HeldReason: a.HeldReason, Session: savedSession(st.GetSession()),
 	}
 	h.Status, h.Activity = agentstate.Coarse(st.GetState())
 	lives := h.Activity != "" || st.GetState() == agboxv1.AgentState_AGENT_STATE_STARTING
@@ -41,6 +41,14 @@ func (s *agentHandles) agentHandle(a store.Agent, withSpec bool) *agboxv1.AgentH
 		h.Spec = a.Spec
 	}
 	return h
+}
+
+// savedSession shows the session of an agent's program that is saved outside its sandbox.
+func savedSession(rec *storev1.AgentSessionRecord) *agboxv1.AgentSession {
+	if rec == nil {
+		return nil
+	}
+	return &agboxv1.AgentSession{SavedAt: nanoseconds(rec.GetSavedAt()), Files: rec.GetFiles(), Bytes: rec.GetBytes(), Problem: rec.GetProblem()}
 }
 
 // rung returns how the present process got the conversation. AGENT_RUNG_ADOPTED takes precedence over the rung of its start.
