@@ -44,6 +44,7 @@ func TestKilledAtEveryFailpoint(t *testing.T) {
 	m.rehearse("agents", []string{
 		"CreateAgent", "QueuePrompt", "ClaimPrompt", "TransitionAgent", "Ingest", "RequestInterrupt", "RequestAgentStop", "RequestAgentRun",
 		"RequestMove", "MoveAgent", "RequestAgentDelete", "RemoveAgent", "AdoptAgent", "RequestDeleteKeepingAgents", "RequestRedelivery", "WithdrawPrompt",
+		"RecordSession", "RecordSessionRestored", "session.save", "session.remove",
 	}, m.agentsLife)
 	m.rehearse("drains", []string{"StartDrain", "SetDrainPhase", "WithdrawDrain", "RequestNudge", "RequestInterruptToSave"}, m.drains)
 	m.rehearse("rebuild", []string{"RecordRebuilt", "RebuildDone", "RememberInstances"}, m.rebuilds)
@@ -280,6 +281,7 @@ func (m *mortal) agentsLife(round string) {
 		}
 	}
 	c.holds(round)
+	m.keepsSession(c, round)
 	must(c.agents().DeleteAgent(c.ctx(), &agboxv1.DeleteAgentRequest{AgentId: id}))(m)
 	m.eventually(id+" is gone", func() error {
 		resp, err := c.agents().ListAgents(c.ctx(), &agboxv1.ListAgentsRequest{})
@@ -289,6 +291,30 @@ func (m *mortal) agentsLife(round string) {
 		return err
 	})
 	m.gone(c.box)
+}
+
+// keepsSession has the session of a program saved, put into another sandbox, and removed with its agent.
+func (m *mortal) keepsSession(c *crew, round string) {
+	m.Helper()
+	lab := m.crewOf(round + "-lab")
+	id := c.hire(round+"-resumes", "claude-stream-json", "claude", withSessions)
+	c.awaitAgent(id, agentIdle)
+	c.tell(id, round+"-session", "remember a plum")
+	c.result(id, round+"-session")
+	c.agentIs(id, "saved", func(a *agboxv1.AgentHandle) bool { return a.GetSession().GetSavedAt() != nil })
+	c.send(id, lab.box)
+	c.arrives(id, lab.box)
+	c.agentIs(id, "resumed", func(a *agboxv1.AgentHandle) bool {
+		return a.GetRung() == agboxv1.AgentRung_AGENT_RUNG_NATIVE || a.GetRung() == agboxv1.AgentRung_AGENT_RUNG_ADOPTED
+	})
+	must(c.agents().DeleteAgent(c.ctx(), &agboxv1.DeleteAgentRequest{AgentId: id}))(c)
+	c.eventually(id+" leaves no copy", func() error {
+		if _, err := os.Lstat(c.data("sessions/" + id)); !os.IsNotExist(err) {
+			return fmt.Errorf("its copy: %w", err)
+		}
+		return nil
+	})
+	m.gone(lab.box)
 }
 
 // holds has a prompt held, given back to the queue, and withdrawn.
