@@ -143,6 +143,27 @@ func TestAMemoryLimitIsNotLoweredBelowWhatOutlivesProcesses(t *testing.T) {
 	}
 }
 
+// TestAFullDevLeavesRoomForPID1: root can fill /dev, whose 64 MiB the engine fixes. A limit of 192 MiB has room for it beside /dev/shm.
+func TestAFullDevLeavesRoomForPID1(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, "", "")
+	id := d.create(&agboxv1.CreateSpec{Image: baseImage, MemoryLimit: "192MiB", User: "root"})
+	d.await(id, ready)
+	for _, dir := range []string{"/dev/shm", "/dev"} {
+		d.sh(id, "dd if=/dev/zero of="+dir+"/f bs=64k; test $(stat -c %s "+dir+"/f) -ge 67000000")
+	}
+	for range 3 {
+		if st := d.ended(d.exec(id, "tail", "/dev/zero").GetExecId()); !st.GetOomKilled() {
+			t.Errorf("the hog: %v", st)
+		}
+		d.sh(id, "true")
+	}
+	if d.state(id) != ready {
+		t.Errorf("it is %s", d.state(id))
+	}
+	d.remove(id)
+}
+
 // TestTheEndForWantOfMemoryIsNamed wherever the engine knows of it: on a busy machine containerd's shim loses the kernel's notice now
 // and then when the container ends at the same moment.
 func TestTheEndForWantOfMemoryIsNamed(t *testing.T) {
