@@ -286,7 +286,7 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	d.api = server.New(server.Deps{
 		Backup: d.backups.Write, Explain: d.ctl.Explain, ExplainAgent: d.ctl.ExplainAgent, CollectGarbage: d.ctl.CollectGarbage,
 		Stats: d.ctl.Stats, Volumes: d.ctl.Volumes, RemoveVolume: d.ctl.RemoveVolume,
-		ServiceOutput: d.execs.ServiceLog, Outputs: d.execs, Channels: d.channels, Streams: d.channels, Archives: d.ctl.Archive, Writers: &d.writers,
+		ServiceOutput: d.execs.ServiceLog, Outputs: d.execs, Channels: d.channels, Streams: d.channels, Opened: d.metrics.StreamOpened, Archives: d.ctl.Archive, Writers: &d.writers,
 		Store: d.store, Logs: d.execs.LogPaths, MainLogs: d.execs.MainLogPaths, ServiceLog: d.ctl.ServiceLog, Nameless: d.execs.Nameless, StartWarning: d.execs.StartWarning, Status: d.ctl.Status, Engine: d.ctl.EngineProblem,
 		Drainer: d.ctl, DrainWait: func() time.Duration { return d.current.Load().Drain.Wait }, AgentStatus: d.ctl.AgentStatus, NoRoom: d.disk.NoRoom,
 		Rules: d.rulesNow, SecretProblems: d.ctl.SecretProblems,
@@ -595,7 +595,7 @@ func metricSets() metrics.Sets {
 	for _, kind := range clockjump.Jumps() {
 		sets.ClockJumps = append(sets.ClockJumps, string(kind))
 	}
-	sets.AgentTriggers, sets.ChannelDrops = agent.Triggers(), hub.DropReasons
+	sets.AgentTriggers, sets.ChannelDrops, sets.StreamPaths = agent.Triggers(), hub.DropReasons, server.Paths
 	sets.RebuildSources = []string{string(recovery.FromLog), string(recovery.FromLabels), string(recovery.FromInspect)}
 	for _, k := range plan.Kinds() {
 		sets.Steps = append(sets.Steps, string(k))

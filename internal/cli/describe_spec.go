@@ -25,6 +25,7 @@ func (a *app) describeSpec(sb *agboxv1.SandboxHandle) {
 	a.factIf("GPUs", spec.GetGpus())
 	a.factIf("Runtime", spec.GetRuntime())
 	a.factIf("Security", sb.GetSecurityProfile())
+	a.factIf("Channel", channelText(sb.GetChannel()))
 	a.factIf("Restart", spec.GetRestartPolicy())
 	a.factIf("Log limit", spec.GetOnLogLimit())
 	a.fact("Idle stop", idleStop(spec))
@@ -186,4 +187,15 @@ func (a *app) factIf(name, value string) {
 	if value != "" {
 		a.fact(name, value)
 	}
+}
+
+// channelText says how the daemon reaches into a sandbox.
+func channelText(channel string) string {
+	switch channel {
+	case "files":
+		return "none: commands have no standard input or terminal, files and ports can't be reached"
+	case "archive":
+		return "none while it does not run: its files are read through the engine"
+	}
+	return channel
 }

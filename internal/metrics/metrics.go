@@ -58,6 +58,8 @@ type Metrics struct {
 	clockWait    prometheus.Gauge
 	// channelDrops is by reason.
 	channelDrops *prometheus.CounterVec
+	// streams is by path.
+	streams *prometheus.CounterVec
 }
 
 // Sets are the fixed label sets, which the caller provides.
@@ -80,6 +82,8 @@ type Sets struct {
 	ClockJumps []string
 	// ChannelDrops are the reasons for which connections of live channels are ended.
 	ChannelDrops []string
+	// StreamPaths are the paths of streams into sandboxes.
+	StreamPaths []string
 	// AgentTriggers are the triggers of agents' state changes.
 	AgentTriggers []string
 }
@@ -136,6 +140,7 @@ func (f *factory) metrics() *Metrics {
 		queue:        newQueueMetrics(f),
 		clockJumps:   f.counters("agboxd_clock_jumps_total", "Jumps of the wall clock, suspends of the host, and boots with an unsynchronised clock, by kind.", "kind"),
 		channelDrops: f.counters("agboxd_channel_dropped_total", "Connections to the sockets of live channels that were ended, by reason.", "reason"),
+		streams:      f.counters("agboxd_streams_total", "Streams into sandboxes, by path: live for the live channel, archive for the engine's archives, files for those that were refused for want of a channel.", "path"),
 		clockWait:    f.gauge("agboxd_deadlines_wait_until_timestamp_seconds", "Unix time until which a clock jump defers deadlines that stop or delete; 0: deadlines are not deferred."),
 	}
 }
@@ -152,6 +157,7 @@ func (m *Metrics) zero(sets Sets) {
 	each(m.agentChanges, sets.AgentTriggers)
 	each(m.clockJumps, sets.ClockJumps)
 	each(m.channelDrops, sets.ChannelDrops)
+	each(m.streams, sets.StreamPaths)
 	each(m.rebuilt, sets.RebuildSources)
 	for _, r := range []string{"ok", "error"} {
 		each(m.steps, sets.Steps, r)
@@ -427,6 +433,9 @@ func (f *factory) histogram(name, help string, buckets []float64) prometheus.His
 	opts := prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}
 	return register(f, prometheus.NewHistogram(opts), "histogram", name, help, nil)
 }
+
+// StreamOpened counts a stream into a sandbox.
+func (m *Metrics) StreamOpened(path string) { m.streams.WithLabelValues(path).Inc() }
 
 // ChannelDropped counts a connection that was ended.
 func (m *Metrics) ChannelDropped(reason string) { m.channelDrops.WithLabelValues(reason).Inc() }

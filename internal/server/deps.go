@@ -68,6 +68,8 @@ type Deps struct {
 	Drainer     Drainer
 	// Streams opens streams into READY sandboxes.
 	Streams Streams
+	// Opened is called for each stream with its path, one of Paths.
+	Opened func(path string)
 	// Archives reads files of sandboxes that do not run.
 	Archives Archives
 	// DrainWait is the wait of a drain whose caller names none. It must not block.

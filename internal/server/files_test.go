@@ -33,6 +33,9 @@ func TestMain(m *testing.M) {
 // oneWorker is the Streams of a test: one real worker process for all.
 type oneWorker struct{ w *workertest.Worker }
 
+// Connected implements server.Streams.
+func (oneWorker) Connected(string) bool { return true }
+
 // Open implements server.Streams.
 func (o oneWorker) Open(context.Context, string, string) (net.Conn, error) { return o.w.Open() }
 

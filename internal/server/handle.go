@@ -21,6 +21,7 @@ type handles struct {
 	nameless       func(sandboxID string) bool
 	secretProblems func(sandboxID string) []string
 	startWarning   func(sandboxID string) string
+	connected      func(sandboxID string) bool
 	mainLogs       func(sandboxID string) (stdout, stderr string)
 	rules          func() Rules
 	defaultTimeout func() time.Duration
@@ -34,7 +35,7 @@ func (s *handles) handle(sb store.Sandbox, withSpec bool) *agboxv1.SandboxHandle
 		CreatedAt: timestamp(sb.CreatedAt), StateChangedAt: timestamp(sb.StateChangedAt),
 		ErrorCode: sb.ErrorCode, ErrorMessage: sb.ErrorMessage,
 		DesiredState: pendingState(sb), ActiveExecs: uint32(len(sb.ActiveExecs)), StatusMessage: s.statusMessage(sb),
-		Services: services(sb), Restarts: sb.Progress.GetRestarts().GetCount(),
+		Services: services(sb), Restarts: sb.Progress.GetRestarts().GetCount(), Channel: s.path(sb),
 	}
 	if sb.State == agboxv1.SandboxState_SANDBOX_STATE_READY {
 		h.Ports = s.ports(sb.ID)

@@ -89,7 +89,7 @@ func New(d Deps) *Server {
 		s.gate.Codec(),
 	)
 	h := &handles{
-		status: d.Status, ports: d.Ports, nameless: d.Nameless, startWarning: d.StartWarning, secretProblems: d.SecretProblems, mainLogs: d.MainLogs, rules: d.Rules, defaultTimeout: d.DefaultTimeout,
+		status: d.Status, ports: d.Ports, nameless: d.Nameless, startWarning: d.StartWarning, connected: d.Streams.Connected, secretProblems: d.SecretProblems, mainLogs: d.MainLogs, rules: d.Rules, defaultTimeout: d.DefaultTimeout,
 	}
 	services := &serviceLogs{store: d.Store, update: d.ServiceLog}
 	exec := &execs{store: d.Store, logs: d.Logs}
@@ -113,14 +113,15 @@ func New(d Deps) *Server {
 		conversations: &conversations{lifecycle: s.lifecycle, store: d.Store, reading: make(chan struct{}, readers)},
 		agentFeeds:    &agentFeeds{lifecycle: s.lifecycle, handles: h, agentHandles: ah, store: d.Store},
 	}))
-	w := &workers{store: d.Store, streams: d.Streams, open: map[string]*openStreams{}}
+	streams := countedStreams{Streams: d.Streams, channels: d.Channels, opened: d.Opened}
+	w := &workers{store: d.Store, streams: streams, open: map[string]*openStreams{}}
 	logs := &execLogs{lifecycle: s.lifecycle, store: d.Store, outputs: d.Outputs}
 	register(agboxv1.StreamService_ServiceDesc, agboxv1.StreamServiceServer(streamService{
-		attaches: &attaches{execLogs: logs, store: d.Store, channels: d.Channels, status: exec.execStatus, writers: d.Writers},
+		attaches: &attaches{execLogs: logs, store: d.Store, channels: streams, status: exec.execStatus, writers: d.Writers},
 		execLogs: logs, sandboxLogs: &sandboxLogs{execLogs: logs, services: services, read: d.ServiceOutput},
 		tunnels: &tunnels{lifecycle: s.lifecycle, workers: w},
 	}))
-	register(agboxv1.FileService_ServiceDesc, agboxv1.FileServiceServer(&files{lifecycle: s.lifecycle, workers: w, archives: d.Archives}))
+	register(agboxv1.FileService_ServiceDesc, agboxv1.FileServiceServer(&files{lifecycle: s.lifecycle, workers: w, archives: countedArchives(d.Archives, d.Opened)}))
 	register(agboxv1.AdminService_ServiceDesc, agboxv1.AdminServiceServer(adminService{admin: &admin{
 		lifecycle: s.lifecycle, agents: d.Store, confirmEngine: d.ConfirmEngine, collectGarbage: d.CollectGarbage, explain: d.Explain,
 		explainAgent: d.ExplainAgent, drainer: d.Drainer, drainWait: d.DrainWait, backup: d.Backup,

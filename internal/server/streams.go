@@ -16,6 +16,8 @@ import (
 
 // Streams opens streams into sandboxes.
 type Streams interface {
+	// Connected reports whether the live channel of a sandbox is connected. It does not block.
+	Connected(sandboxID string) bool
 	// Open returns a connection to a worker of a READY sandbox that runs as user, ready for a Request frame; an empty user is that of the
 	// sandbox's execs. Errors: ErrFailedPrecondition when the container has no channel; ErrResourceExhausted; ErrUnavailable.
 	Open(ctx context.Context, sandboxID, user string) (net.Conn, error)

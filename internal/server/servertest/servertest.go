@@ -35,6 +35,7 @@ func Deps(st server.Store) server.Deps {
 		Stats:        func(context.Context, []string) ([]*agboxv1.SandboxStats, error) { return nil, nil },
 		Volumes:      func(context.Context, string) ([]*agboxv1.Volume, error) { return nil, nil },
 		Streams:      noStreams{},
+		Opened:       func(string) {},
 		Archives:     func(context.Context, string, string, func(io.Reader) error) error { return errdefs.ErrUnavailable },
 		RemoveVolume: func(context.Context, string, string) error { return errdefs.ErrNotFound },
 		Observe:      func(string, codes.Code, time.Duration) {},
@@ -42,6 +43,9 @@ func Deps(st server.Store) server.Deps {
 }
 
 type noStreams struct{}
+
+// Connected implements server.Streams.
+func (noStreams) Connected(string) bool { return false }
 
 // Open implements server.Streams.
 func (noStreams) Open(context.Context, string, string) (net.Conn, error) {

@@ -78,6 +78,7 @@ func Run(t *testing.T, target Target) {
 		{"timeouts", timeouts},
 		{"volumes", volumes}, {"starts", starts},
 		{"stats", stats},
+		{"streams", streams},
 		{"agents", agents},
 		{"an old client", oldClient},
 		{"history", history},
