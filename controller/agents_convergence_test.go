@@ -206,8 +206,10 @@ func (p *agentPlayer) check() error {
 			return fmt.Errorf("%s: %w", id, err)
 		}
 	}
-	if err := p.sessions.check(p.store.LiveAgentIDs()); err != nil {
-		return err
+	if p.sessions != nil { // the simulation copies none
+		if err := p.sessions.check(p.store.LiveAgentIDs()); err != nil {
+			return err
+		}
 	}
 	for id := range p.prompts {
 		if err := p.checkPrompt(id); err != nil {
