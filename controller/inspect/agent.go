@@ -234,7 +234,8 @@ var stepReasons = map[agentplan.Kind]string{
 	agentplan.Read: "the output of the process is ingested", agentplan.Claim: "the next prompt starts its turn",
 	agentplan.Deliver: "its prompt, nudge or interrupt is written to its inbox", agentplan.End: "the process is cancelled",
 	agentplan.Nudge: "its turn is nudged to finish", agentplan.Interrupt: "its turn is interrupted, so that its work can be saved",
-	agentplan.Keep:      "the work of a turn that was cut off is saved",
+	agentplan.Keep:        "the work of a turn that was cut off is saved",
+	agentplan.SaveSession: "a turn has ended since its program's session was saved", agentplan.RestoreSession: "its program's session was saved in another sandbox",
 	agentplan.Summarize: "its older turns are summarized for its next prompt", agentplan.Remove: "agent and conversation are deleted",
 	agentplan.Move: "it goes to its other sandbox", agentplan.Adopt: "that its process was found alive is recorded",
 }
