@@ -69,9 +69,10 @@ func TestATermWaitsUntilTheWorkOfAgentsIsSaved(t *testing.T) {
 
 func TestATermWaitsForNobody(t *testing.T) {
 	t.Parallel()
+	// Short names: a socket below the directory of a test has a path of at most 107 characters.
 	for name, end := range map[string]func(b *box, h *hub.Hub){
-		"a second TERM":    func(b *box, _ *hub.Hub) { b.signal(syscall.SIGTERM) },
-		"the daemon's end": func(_ *box, h *hub.Hub) { h.Close() },
+		"again":  func(b *box, _ *hub.Hub) { b.signal(syscall.SIGTERM) },
+		"hangup": func(_ *box, h *hub.Hub) { h.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -87,7 +88,7 @@ func TestATermWaitsForNobody(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a daemon that is away", func(t *testing.T) {
+	t.Run("away", func(t *testing.T) {
 		t.Parallel()
 		b := newBox(t).boot()
 		agent := b.start(b.agent("echo up; exec sleep 1000"))
@@ -98,7 +99,7 @@ func TestATermWaitsForNobody(t *testing.T) {
 			t.Errorf("after %s: %+v", time.Since(begun), j)
 		}
 	})
-	t.Run("an agent that nobody ends", func(t *testing.T) {
+	t.Run("nobody", func(t *testing.T) {
 		t.Parallel()
 		b, _, agent, _ := parkingBox(t)
 		begun := time.Now()
