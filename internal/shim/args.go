@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/internal/host/passwd"
 )
 
@@ -30,7 +29,6 @@ type options struct {
 	warn        string   // main: the warning of the report
 	run         string   // random ID of this run of the container, set by init if it probes the runtime
 	command     []string // the main process
-	execID      string
 }
 
 func parse(args []string) (o options, ok bool) {
@@ -62,10 +60,6 @@ func parse(args []string) (o options, ok bool) {
 		return o, false
 	}
 	rest := f.Args()
-	if o.verb == "exec" {
-		o.execID = f.Arg(0)
-		return o, len(rest) == 1 && execjournal.ValidExecID(o.execID)
-	}
 	terminated := args[len(args)-len(rest)-1] == "--"
 	if terminated {
 		o.command = rest
@@ -73,6 +67,8 @@ func parse(args []string) (o options, ok bool) {
 	switch o.verb {
 	case "init":
 		return o, terminated == (len(rest) > 0)
+	case execVerb:
+		return o, len(rest) == 1 && !terminated
 	case serveVerb:
 		return o, len(rest) == 0
 	case "main":
@@ -80,6 +76,9 @@ func parse(args []string) (o options, ok bool) {
 	}
 	return o, false
 }
+
+// execVerb is the verb of an exec's supervisor. Its argument has room for the exec's ID: see showExec.
+const execVerb = "exec"
 
 // args returns the arguments with which init starts a helper process with the given verb.
 func (o options) args(verb string) []string {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -161,11 +162,17 @@ func (c *container) inspect(format string) string {
 	return docker(c, "inspect", "-f", format, c.name)
 }
 
-// hostPids returns the host's process IDs of all processes of the container.
+// hostPids returns the host's process IDs of all processes of the container, without the supervisor that waits for an exec.
 func (c *container) hostPids() []string {
 	c.Helper()
 	lines := strings.Split(docker(c, "top", c.name, "-eo", "pid"), "\n")
-	return lines[1:]
+	return slices.DeleteFunc(lines[1:], func(pid string) bool { return strings.HasSuffix(cmdline(pid), "\x00"+unassigned) })
+}
+
+// cmdline returns the arguments of a process, separated by zeros; empty if it has exited.
+func cmdline(hostPid string) string {
+	line, _ := os.ReadFile("/proc/" + hostPid + "/cmdline")
+	return strings.TrimRight(string(line), "\x00")
 }
 
 func TestContainerRunsAsItsUser(t *testing.T) {

@@ -20,12 +20,10 @@ const (
 	tryAgain = 75 // no journal was created, for a transient reason (EX_TEMPFAIL)
 )
 
-// Descriptors that a supervisor inherits from init. The supervisor does not use the lock; it is released when init and the supervisor have
-// both closed it.
+// Descriptors that a supervisor inherits from init.
 const (
 	stopFd = 3 // readable once the container stops
 	linkFd = 4 // to init: one byte each way when init has raised the supervisor's score and when the start is over; then streams of the daemon
-	lockFd = 5
 )
 
 // errSettled ends a supervisor before it starts a command: there is nothing to run, and this is no error.
@@ -33,16 +31,21 @@ var errSettled = errors.New("nothing to do")
 
 // runExec is the main function of an exec's supervisor. It returns settled or tryAgain.
 func runExec(at Places, o options) int {
-	id := o.execID
 	score := startingOOMScore()
-	unix.CloseOnExec(lockFd)
 	sig, err := becomeSupervisor()
+	id, lock := "", -1
+	if err == nil {
+		id, lock, err = assigned()
+	}
 	var s *supervisor
 	if err == nil {
-		s, err = prepare(at, o, sig)
+		s, err = prepare(at, o, sig, id, lock)
 	}
 	if errors.Is(err, errSettled) {
 		return settled
+	}
+	if errors.Is(err, errDismissed) {
+		return tryAgain
 	}
 	if err != nil {
 		say("exec %s: %v", id, err)
@@ -77,8 +80,7 @@ func becomeSupervisor() (*signals, error) {
 }
 
 // prepare does all steps up to the creation of the journal. After that, this supervisor must record the exec's end.
-func prepare(at Places, o options, sig *signals) (*supervisor, error) {
-	id := o.execID
+func prepare(at Places, o options, sig *signals, id string, lock int) (*supervisor, error) {
 	ctl, err := execjournal.OpenDir(at.Ctl + "/" + execjournal.ExecDir)
 	if err != nil {
 		return nil, err
@@ -87,8 +89,8 @@ func prepare(at Places, o options, sig *signals) (*supervisor, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !sameFile(lockFd, logs, execjournal.LockName(id)) {
-		say("exec %s: the lock was not handed over; only init starts supervisors", id)
+	if !sameFile(lock, logs, execjournal.LockName(id)) {
+		say("exec %s: the lock was not handed over", id)
 		return nil, errSettled
 	}
 	s := &supervisor{ctl: ctl, job: job{sig: sig}}

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/agbox/agbox/internal/execphase"
@@ -163,7 +162,7 @@ func TestInboxOfADeadSupervisorIsNotRead(t *testing.T) {
 	r := b.start(b.agent("cat"))
 	b.give(r, "one\n")
 	b.says(r, "one\n")
-	must(t, syscall.Kill(b.supervisor(r), syscall.SIGKILL))
+	b.killSupervisor(r)
 	b.phase(r, execphase.Lost)
 	b.give(r, "two\n")
 	next := b.agent("cat")

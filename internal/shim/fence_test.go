@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/agbox/agbox/internal/execphase"
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
@@ -23,9 +25,7 @@ func TestKilledSupervisorLosesTheExecAndItsTree(t *testing.T) {
 	other := b.start(b.sh("echo up; sleep 1000"))
 	b.says(other, "up\n")
 	pid, _ := strconv.Atoi(strings.TrimSpace(b.says(r, "\n")))
-	if err := syscall.Kill(b.supervisor(r), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	b.killSupervisor(r)
 	b.phase(r, execphase.Lost)
 	if alive(pid) {
 		t.Error("the lock is free, but the command lives")
@@ -129,11 +129,25 @@ func TestSupervisorWithoutItsLockRunsNothing(t *testing.T) {
 	r := b.start(b.request("touch", marker))
 	self, err := os.Executable()
 	must(t, err)
-	cmd := exec.Command(self, "exec", r.ExecID)
-	cmd.Env = append(os.Environ(), placesEnv+"="+b.paths.Ctl+":"+b.paths.Logs+":"+b.paths.Out)
-	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "lock") {
-		t.Errorf("%v: %s", err, out)
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	must(t, err)
+	link := os.NewFile(uintptr(pair[1]), "link")
+	defer link.Close()
+	other, err := os.Create(filepath.Join(t.TempDir(), "lock"))
+	must(t, err)
+	defer other.Close()
+	_, err = unix.Write(pair[0], []byte{1})
+	must(t, err)
+	must(t, handOver(pair[0], r.ExecID, int(other.Fd())))
+	for want, files := range map[string][]*os.File{"the lock was not handed over": {other, link}, "only init starts": nil} {
+		cmd := exec.Command(self, execVerb, unassigned)
+		cmd.Env = append(os.Environ(), placesEnv+"="+b.paths.Ctl+":"+b.paths.Logs+":"+b.paths.Out)
+		cmd.ExtraFiles = files
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("%v: %s", err, out)
+		}
 	}
+	unix.Close(pair[0])
 	if s := b.look(r); s.Phase != execphase.NotStarted {
 		t.Errorf("%v", s.Phase)
 	}

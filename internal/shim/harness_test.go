@@ -223,22 +223,38 @@ func (b *box) supervisor(r execjournal.Request) int {
 		b.Fatal(err)
 	}
 	for _, p := range below(list, b.cmd.Process.Pid, nil) {
-		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid))
-		args := strings.Split(strings.TrimRight(string(line), "\x00"), "\x00")
-		if p.parent == b.cmd.Process.Pid && args[len(args)-1] == r.ExecID {
+		if p.parent == b.cmd.Process.Pid && lastArg(p.pid) == r.ExecID {
 			return p.pid
 		}
 	}
 	return 0
 }
 
-// remnants returns the number of descendants of init.
+func (b *box) killSupervisor(r execjournal.Request) {
+	b.Helper()
+	pid := b.supervisor(r)
+	if pid == 0 {
+		b.Fatalf("no supervisor of %s", r.ExecID)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func lastArg(pid int) string {
+	line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	args := strings.Split(strings.TrimRight(string(line), "\x00"), "\x00")
+	return args[len(args)-1]
+}
+
+// remnants returns the number of descendants of init, without the supervisor that waits for an exec.
 func (b *box) remnants() int {
 	list, err := processes()
 	if err != nil {
 		b.Fatal(err)
 	}
-	return len(below(list, b.cmd.Process.Pid, nil))
+	left := below(list, b.cmd.Process.Pid, nil)
+	return len(slices.DeleteFunc(left, func(p process) bool { return lastArg(p.pid) == unassigned }))
 }
 
 // stop sends TERM to init and waits until it exits with code 0.

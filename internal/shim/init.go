@@ -39,6 +39,7 @@ type initProcess struct {
 
 	score    oomScore // OOM score of PID 1
 	starting starting
+	ready    ready
 	reserve  reserve
 	channel  channelEnd
 	mainPid  int  // process ID of the main process's supervisor; 0: none
@@ -177,6 +178,7 @@ func (p *initProcess) wait() {
 	p.sig.clear()
 	if p.starting.settle(fds[begin:entry]) {
 		p.startWaiting()
+		p.keepReady()
 	}
 	if control < len(fds) && fds[control].Revents != 0 {
 		p.channel.read()
@@ -221,4 +223,5 @@ func (p *initProcess) rescan(now time.Time) {
 	if !p.draining {
 		p.reserve.keep(p.score)
 	}
+	p.keepReady()
 }

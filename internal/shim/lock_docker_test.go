@@ -58,12 +58,7 @@ func TestContainerCommandsWinNoLock(t *testing.T) {
 // killSupervisor sends KILL to the supervisor of r.
 func (c *container) killSupervisor(r execjournal.Request) {
 	c.Helper()
-	for _, pid := range c.hostPids() {
-		line, _ := os.ReadFile("/proc/" + pid + "/cmdline")
-		if strings.HasSuffix(string(line), "\x00"+r.ExecID+"\x00") {
-			docker(c, "exec", c.name, "kill", "-9", strings.Fields(field(c.read("/proc/"+pid+"/status"), "NSpid"))[1])
-		}
-	}
+	c.killWhere(func(cmdline string) bool { return strings.HasSuffix(cmdline, "\x00"+r.ExecID) })
 }
 
 // TestContainerUsersOfOneGroupReadNoLogsOfOthers: two users of the image have one group, and other execs have numbers that passwd lacks.

@@ -59,7 +59,7 @@ func Run(args []string, at Places) int {
 		return runInit(at, o)
 	case ok && o.verb == "main":
 		return runMain(at, o)
-	case ok && o.verb == "exec":
+	case ok && o.verb == execVerb:
 		return runExec(at, o)
 	case ok && o.verb == serveVerb:
 		return runServe(o)

@@ -28,8 +28,7 @@ func (c *container) exited() string {
 func (c *container) killWhere(is func(cmdline string) bool) {
 	c.Helper()
 	for _, pid := range c.hostPids() {
-		line, _ := os.ReadFile("/proc/" + pid + "/cmdline") // other processes may exit meanwhile
-		if is(string(line)) {
+		if is(cmdline(pid)) {
 			docker(c, "exec", c.name, "kill", "-9", strings.Fields(field(c.read("/proc/"+pid+"/status"), "NSpid"))[1])
 		}
 	}
@@ -168,7 +167,7 @@ func TestContainerMainProcessOutlivesADeadSupervisor(t *testing.T) {
 	c.mainSays("up\n")
 	r := c.start(c.sh("echo up; sleep 1000"))
 	c.says(r, "up\n")
-	c.killWhere(func(cmdline string) bool { return strings.HasSuffix(cmdline, "\x00"+r.ExecID+"\x00") })
+	c.killSupervisor(r)
 	c.phase(r, execphase.Lost)
 	var sleeps []string
 	for line := range strings.Lines(docker(t, "top", c.name, "-eo", "pid,args")) {

@@ -41,6 +41,7 @@ func runMain(at Places, o options) int {
 		return why.exitCode
 	}
 	s.report = report{due: s.reports, warn: s.warn}
+	raisedByInit()
 	s.settle(score)
 	return s.loop()
 }

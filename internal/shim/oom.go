@@ -85,10 +85,13 @@ func ownMemory() int64 {
 	return (resident - shared) * int64(os.Getpagesize())
 }
 
-// memoryFile returns the content of a file of the container's memory controller, by its name in cgroup v1 or v2; empty if there is none. In v1 the mount shows the container's own
-// directory. In v2 it does so only in a private cgroup namespace; otherwise the directory is below the path in /proc/self/cgroup.
-func memoryFile(v1, v2 string) string {
-	files := []string{"/sys/fs/cgroup/memory/" + v1, "/sys/fs/cgroup/" + v2}
+func memoryFile(v1, v2 string) string { return cgroupFile("memory", v1, v2) }
+
+// cgroupFile returns the content of a file of a controller of the container, by its name in cgroup v1 or v2; empty if there is none. In v1
+// the mount shows the container's own directory. In v2 it does so only in a private cgroup namespace; otherwise the directory is below the
+// path in /proc/self/cgroup.
+func cgroupFile(controller, v1, v2 string) string {
+	files := []string{"/sys/fs/cgroup/" + controller + "/" + v1, "/sys/fs/cgroup/" + v2}
 	if own, err := os.ReadFile("/proc/self/cgroup"); err == nil {
 		for line := range strings.Lines(string(own)) {
 			if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
@@ -163,16 +166,19 @@ func (s oomScore) settle(pid int) {
 	if pid > 0 {
 		s.set(pid, commandScore)
 	}
-	// init raises this supervisor's score as well, in case the kernel kills it before startingOOMScore. init writes to linkFd when it has
-	// done so; without this wait its late write could undo the next line.
+	s.set(os.Getpid(), 0)
+	_, _ = unix.Write(linkFd, []byte{1}) // fails only if init has died
+}
+
+// raisedByInit waits until init has raised this supervisor's score, which it does in case the kernel kills the supervisor before
+// startingOOMScore. Without the wait, init's late write could undo settle.
+func raisedByInit() {
 	raised := []unix.PollFd{{Fd: linkFd, Events: unix.POLLIN}}
 	if n, err := unix.Poll(raised, 1000); n == 0 || err != nil {
 		say("wait for init: %d, %v", n, err)
 	}
-	s.set(os.Getpid(), 0)
 	var b [1]byte
 	_, _ = unix.Read(linkFd, b[:])
-	_, _ = unix.Write(linkFd, b[:]) // fails only if init has died
 }
 
 // raiseForked sets the score of children that the command forked before it had commandScore itself. Their later children inherit it.

@@ -2,7 +2,6 @@ package shim
 
 import (
 	"path/filepath"
-	"syscall"
 	"testing"
 
 	"github.com/agbox/agbox/internal/execid"
@@ -33,7 +32,7 @@ func TestOnlyTheProofRunsBeforeTheRelease(t *testing.T) {
 	}
 	lost := b.start(b.sh("echo up; exec sleep 1000"))
 	b.says(lost, "up\n")
-	must(t, syscall.Kill(b.supervisor(lost), syscall.SIGKILL))
+	b.killSupervisor(lost)
 	b.until("PID 1 to ring", func() bool { return exists(filepath.Join(b.paths.Logs, execjournal.LostName(lost.ExecID))) })
 	b.stop()
 	b.boot()

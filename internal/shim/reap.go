@@ -21,7 +21,7 @@ func (p *initProcess) reap() {
 			p.entryEnded(ws)
 			return
 		}
-		if p.reserve.ended(pid) || p.channel.ended(pid) {
+		if p.reserve.ended(pid) || p.ready.ended(pid) || p.channel.ended(pid) {
 			return
 		}
 		for _, c := range p.children {
@@ -69,7 +69,7 @@ func (p *initProcess) purge() {
 	if len(p.dead) == 0 {
 		return
 	}
-	living := map[int]bool{p.mainPid: true, p.reserve.pid: true, p.entry.pid: true}
+	living := map[int]bool{p.mainPid: true, p.reserve.pid: true, p.entry.pid: true, p.ready.pid: true}
 	for _, c := range p.children {
 		living[c.pid] = true
 	}

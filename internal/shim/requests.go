@@ -144,23 +144,36 @@ func (p *initProcess) again(id string) {
 	}
 }
 
-// spawn starts a supervisor that inherits the lock. If the kernel refuses the process, as it does at the pids limit, spawn records that the
-// exec could not be started.
+// spawn gives the exec and its lock to a supervisor, which is started unless one is ready. If the kernel refuses the process, as it does at
+// the pids limit, spawn records that the exec could not be started.
 func (p *initProcess) spawn(id string, file fileID, lock int) {
 	if p.unable != "" {
 		p.refuse(id, file, p.unable)
 		unix.Close(lock)
 		return
 	}
-	argv := append(p.args("exec"), id)
-	pid, link, err := p.starting.spawn(argv, p.score, p.stop, uintptr(lock))
+	w, err := p.ready.assign(id, lock, p.spawnSupervisor)
 	if err != nil {
 		p.refuse(id, file, "the sandbox has no room for another process: "+err.Error())
 		unix.Close(lock)
 		return
 	}
-	p.children[id] = &child{id: id, pid: pid, lock: lock, link: link, request: file}
-	p.channel.started(id, link)
+	p.starting.links = append(p.starting.links, w.link)
+	p.children[id] = &child{id: id, pid: w.pid, lock: lock, link: w.link, request: file}
+	p.channel.started(id, w.link)
+}
+
+// spawnSupervisor starts a supervisor that waits for an exec.
+func (p *initProcess) spawnSupervisor() (w worker, err error) {
+	w.pid, w.link, err = spawnSupervisor(append(p.args(execVerb), unassigned), p.score, p.stop)
+	return w, err
+}
+
+// keepReady keeps a supervisor ready for the next exec. It waits until no command is starting, which would need the processor.
+func (p *initProcess) keepReady() {
+	if p.released && !p.draining && p.unable == "" && len(p.starting.links) == 0 {
+		p.ready.keep(p.spawnSupervisor)
+	}
 }
 
 // refuse records that an exec cannot be started. The caller holds its lock.

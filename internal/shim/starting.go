@@ -56,17 +56,24 @@ func (s *starting) waiting() []string {
 	return slices.SortedFunc(maps.Keys(s.since), func(a, b string) int { return s.since[a].Compare(s.since[b]) })
 }
 
-// spawn starts a supervisor, which inherits stop and, if given, lock. The caller owns its link.
-func (s *starting) spawn(argv []string, score oomScore, stop int, lock ...uintptr) (pid, link int, err error) {
-	pid, link, err = spawnLinked(argv, func(end uintptr) []uintptr {
-		return append([]uintptr{0, 2, 2, stopFd: uintptr(stop), linkFd: end}, lock...)
-	})
+// spawn starts the supervisor of a main process, which inherits stop. The caller owns its link.
+func (s *starting) spawn(argv []string, score oomScore, stop int) (pid, link int, err error) {
+	pid, link, err = spawnSupervisor(argv, score, stop)
+	if err != nil {
+		return 0, -1, err
+	}
+	s.links = append(s.links, link)
+	return pid, link, nil
+}
+
+// spawnSupervisor starts a supervisor and notifies it once its score is raised. The caller owns its link.
+func spawnSupervisor(argv []string, score oomScore, stop int) (pid, link int, err error) {
+	pid, link, err = spawnLinked(argv, func(end uintptr) []uintptr { return []uintptr{0, 2, 2, stopFd: uintptr(stop), linkFd: end} })
 	if err != nil {
 		return 0, -1, err
 	}
 	score.set(pid, startingScore)
 	_, _ = unix.Write(link, []byte{1}) // fails only if the supervisor has died
-	s.links = append(s.links, link)
 	return pid, link, nil
 }
 

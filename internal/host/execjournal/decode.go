@@ -13,10 +13,13 @@ import (
 	"github.com/agbox/agbox/internal/execid"
 )
 
+// MaxExecID is the length of the longest exec ID.
+const MaxExecID = 200
+
 // ValidExecID reports whether id can name the files of an exec: 1 to 200 of [0-9A-Za-z_.-], no leading dot. It accepts more
 // than the API, so that internal execs have reserved names; see Internal.
 func ValidExecID(id string) bool {
-	return len(id) >= 1 && len(id) <= 200 && id[0] != '.' && consistsOf(id, idChars+".")
+	return len(id) >= 1 && len(id) <= MaxExecID && id[0] != '.' && consistsOf(id, idChars+".")
 }
 
 // ValidNonce reports whether n is 16 to 128 of [0-9A-Za-z_-].
