@@ -18,7 +18,7 @@ const image = "agbox-base:dev"
 func main() {
 	rounds := flag.Int("rounds", 15, "measurements of each kind")
 	many := flag.Int("sandboxes", 40, "sandboxes at the restart")
-	only := flag.String("only", "", "measure only this part: lifecycle, inside (streams, files and ports) or agents")
+	only := flag.String("only", "", "measure only this part: lifecycle, execs, inside (streams, files and ports) or agents")
 	serve := flag.Bool(echoFlag, false, "be the server in the measurements of ports")
 	bin := flag.String("bin", "bin", "directory of the built programs")
 	other := flag.String("against", "", "directory with the programs of another version: compare with it in place of the bare engine")
@@ -72,6 +72,7 @@ func run(ctx context.Context, bin string, rounds, many int, only string) error {
 		measure func() ([]row, error)
 	}{
 		{"lifecycle", func() ([]row, error) { return compare(ctx, d, b, rounds, many) }},
+		{"execs", func() ([]row, error) { return measureExecs(ctx, d, b) }},
 		{"inside", func() ([]row, error) { return measureInside(ctx, d, b, rounds) }},
 	} {
 		if only != "" && only != part.name {
@@ -144,11 +145,7 @@ func lifecycle(ctx context.Context, a, b side, rounds, execs int) ([]row, error)
 				if err != nil {
 					return nil, fmt.Errorf("%s of %T: %w", rows[j].what, s, err)
 				}
-				if s == a {
-					rows[j].agbox = append(rows[j].agbox, times...)
-				} else {
-					rows[j].bare = append(rows[j].bare, times...)
-				}
+				rows[j].add(s == a, times)
 			}
 			if err := s.remove(ctx, id); err != nil {
 				return nil, err
