@@ -303,9 +303,10 @@ func scrape(t *testing.T, url string, want ...string) {
 
 // Every reloadable key must reach its users: a forgotten key would be logged as reloaded and have no effect.
 func TestEveryReloadableKeyReachesItsUser(t *testing.T) {
-	elsewhere := map[string]bool{ // used by the logger, the store, the drainer, the disk watcher, the TLS listener and the metrics
+	elsewhere := map[string]bool{ // used by the logger, the store, the drainer, the disk watcher, the TLS listener, the metrics and the keeper of sessions
 		"log.level": true, "runtime.event_history_limit": true, "drain.wait": true, "drain.on_sigterm": true,
 		"disk.low_water": true, "metrics.max_sandboxes": true, "tcp.cert": true, "tcp.key": true, "tcp.client_ca": true, "tcp.clients": true,
+		"agents.session_limit": true,
 	}
 	other := map[string]string{"duration": `"77s"`, "integer": "777", "size": `"77MiB"`, "boolean": "true", "list": `["/srv"]`}
 	words := map[string]string{
