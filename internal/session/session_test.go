@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -287,10 +288,11 @@ func TestALyingWorkerNamesNothingOutside(t *testing.T) {
 			return s.boxes["b"].worker.Open()
 		}
 		ours, theirs := net.Pipe()
+		now := maps.Clone(answers)
 		go func() {
 			defer theirs.Close()
 			f, err := channel.NewReader(theirs).Read()
-			for op, frames := range answers {
+			for op, frames := range now {
 				if err == nil && bytes.Contains(f.Data, []byte(`"op":"`+string(op)+`"`)) {
 					for _, f := range frames {
 						channel.Write(theirs, f)
