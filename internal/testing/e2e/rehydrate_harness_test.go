@@ -84,7 +84,8 @@ func (d *daemon) viewed(id string, execs ...string) view {
 	return v
 }
 
-// sameAfter compares with before, field by field, but for what the rebuild itself adds and what blank blanks out.
+// sameAfter compares with before, field by field, but for what the rebuild itself adds, the channel, which PID 1 connects again, and what
+// blank blanks out.
 func (d *daemon) sameAfter(what string, was view, blank func(*agboxv1.SandboxHandle)) {
 	d.Helper()
 	is := d.viewed(was.handle.GetSandboxId(), slices.Collect(maps.Keys(was.execs))...)
@@ -93,7 +94,7 @@ func (d *daemon) sameAfter(what string, was view, blank func(*agboxv1.SandboxHan
 	}
 	compared := func(v view) *agboxv1.SandboxHandle {
 		h := proto.CloneOf(v.handle)
-		h.Rehydrated, h.LastEventSequence, h.StatusMessage = nil, 0, ""
+		h.Rehydrated, h.LastEventSequence, h.StatusMessage, h.Channel = nil, 0, "", ""
 		blank(h)
 		return h
 	}
@@ -118,6 +119,7 @@ func (d *daemon) sameAsBefore(what string, was view) {
 	is := d.viewed(id, slices.Collect(maps.Keys(was.execs))...)
 	before, now := proto.CloneOf(was.handle), proto.CloneOf(is.handle)
 	before.StatusMessage, now.StatusMessage = "", ""
+	before.Channel, now.Channel = "", "" // its PID 1 connects again
 	if now.GetRehydrated() != nil || !proto.Equal(before, now) {
 		d.Errorf("%s: it is\n%v\nand was\n%v", what, now, before)
 	}
