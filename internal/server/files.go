@@ -347,17 +347,22 @@ func (f *files) WriteFile(in grpc.ClientStreamingServer[agboxv1.WriteFileRequest
 		c.Modified = &nanoseconds
 	}
 	var e channel.Entry
-	err = f.upload(in.Context(), start.GetSandboxId(), start.GetUser(), c, func() ([]byte, error) {
-		req, err := in.Recv()
-		if err == nil && req.GetStart() != nil {
-			err = invalid("start", "only the first request may be start")
-		}
-		return req.GetData(), err
-	}, &e)
+	err = f.upload(in.Context(), start.GetSandboxId(), start.GetUser(), c, dataOf(in.Recv, (*agboxv1.WriteFileRequest).GetStart), &e)
 	if err != nil {
 		return err
 	}
 	return in.SendAndClose(&agboxv1.WriteFileResponse{Entry: entryOf(e)})
+}
+
+// dataOf returns the data of the requests that follow the first one.
+func dataOf[Req interface{ GetData() []byte }, Start any](recv func() (Req, error), start func(Req) *Start) func() ([]byte, error) {
+	return func() ([]byte, error) {
+		req, err := recv()
+		if err == nil && start(req) != nil {
+			err = invalid("start", "only the first request may be start")
+		}
+		return req.GetData(), err
+	}
 }
 
 func noStart(err error) error {
@@ -379,13 +384,7 @@ func (f *files) WriteArchive(in grpc.ClientStreamingServer[agboxv1.WriteArchiveR
 	}
 	c := channel.Call{Op: channel.Untar, Path: start.GetPath(), Parents: start.GetMakeParents(), KeepOwners: start.GetKeepOwners()}
 	var u channel.Unpacked
-	err = f.upload(in.Context(), start.GetSandboxId(), start.GetUser(), c, func() ([]byte, error) {
-		req, err := in.Recv()
-		if err == nil && req.GetStart() != nil {
-			err = invalid("start", "only the first request may be start")
-		}
-		return req.GetData(), err
-	}, &u)
+	err = f.upload(in.Context(), start.GetSandboxId(), start.GetUser(), c, dataOf(in.Recv, (*agboxv1.WriteArchiveRequest).GetStart), &u)
 	if err != nil {
 		return err
 	}

@@ -67,25 +67,11 @@ func (d *Dir) MainLogPaths(sandboxID string) (stdout, stderr string) {
 // opens no device and waits for no FIFO. The bytes are the command's output, possibly starting inside a
 // character. Errors: invalid argument; not found; ErrMalformed for anything but a regular file; else the I/O error.
 func (d *Dir) Tail(sandboxID, execID string, stderr bool, limit int) ([]byte, error) {
-	if err := checkIDs(sandboxID, execID); err != nil {
-		return nil, err
-	}
-	dir, err := OpenDir(d.Paths(sandboxID).Logs)
+	out, err := d.OpenOutput(sandboxID, execID, stderr)
 	if err != nil {
 		return nil, err
 	}
-	defer unix.Close(dir)
-	name := StdoutName(execID)
-	if stderr {
-		name = StderrName(execID)
-	}
-	f, err := openRegular(dir, name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, notFoundf("%w", err)
-	}
-	if err != nil {
-		return nil, err
-	}
+	f := out.file
 	defer f.Close()
 	size, err := sizeOf(f)
 	if err != nil {
