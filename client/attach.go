@@ -46,7 +46,7 @@ var ErrDetached = errors.New("detached from the exec")
 
 // Attach connects to an exec until it ends, and returns it. After a lost connection or a restart of the daemon it continues where it was: no
 // byte of output is lost or repeated, nor one of standard input that the exec has taken. Output beyond the limit of the logs is only delivered
-// for an exec that was created with live_output; OnGap tells of what is not. While the daemon does not answer Attach keeps trying, so
+// for an exec that was created with live_output; OnGap reports dropped output. While the daemon does not answer Attach keeps trying, so
 // give ctx a deadline.
 func (c *Client) Attach(ctx context.Context, execID string, o AttachOptions) (*agboxv1.ExecStatus, error) {
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -282,8 +282,8 @@ func pieces(r io.Reader, send func([]byte) error) error {
 	}
 }
 
-// WatchDir iterates over changes below a directory, until the context or the daemon ends. started, if it is not nil, is called once later
-// changes are told. Changes are hints: when one arrives, the file may have moved on.
+// WatchDir iterates over changes below a directory, until the context or the daemon ends. started, if it is not nil, is called once
+// changes are reported. A change is a hint: by the time it arrives, the file may have changed again.
 func (c *Client) WatchDir(ctx context.Context, req *agboxv1.WatchDirRequest, started func()) iter.Seq2[*agboxv1.WatchDirResponse, error] {
 	return func(yield func(*agboxv1.WatchDirResponse, error) bool) {
 		errStop := errors.New("stop")

@@ -16,7 +16,7 @@ type typing struct {
 	ring []byte // what was read, at its offset modulo typingRoom; written by the reader goroutine alone
 
 	mu      sync.Mutex
-	changed chan struct{} // closed and replaced at each change that somebody waits for
+	changed chan struct{} // closed and replaced at each change
 	waited  bool          // for changed
 	base    int64         // the exec has taken all bytes before this offset
 	end     int64         // offset behind what was read

@@ -200,7 +200,7 @@ func TestALostContainerDoesNotLoseTheSession(t *testing.T) {
 	})
 }
 
-// A session that is not saved does not keep its agent from moving: it is told its conversation. So is one that cannot be put back.
+// An agent whose session is not saved, or cannot be restored, still moves: its program gets the conversation as a text.
 func TestAnAgentWithoutASavedSessionGetsItsConversation(t *testing.T) {
 	withSessions(t, func(t *testing.T, p *player, _, id string) {
 		p.sessions.fails = fmt.Errorf("too large: %w", errdefs.ErrResourceExhausted)

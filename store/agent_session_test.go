@@ -148,7 +148,7 @@ func TestASessionThatCannotBePutBackIsForgotten(t *testing.T) {
 	}
 }
 
-// A session over the limit is told once, is no reason to try again, and leaves what was saved before.
+// A session over the limit is reported once and not retried, and the last copy stays.
 func TestASessionThatIsNotSavedIsToldOnce(t *testing.T) {
 	s := sessionAgent(t)
 	saveSession(t, s, "agent")

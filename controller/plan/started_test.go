@@ -63,7 +63,7 @@ func TestDecideAwaitsTheStart(t *testing.T) {
 			s.r.Progress.RestartRun = life("b", "2")
 			s.w.Containers[0].Status, s.w.Containers[0].ExitCode = "exited", 143
 		}, "stop-dead", ""},
-		{"an ENTRYPOINT that is the main process ends: nobody stopped the sandbox", func(s *scene) {
+		{"an ENTRYPOINT that is the main process ends without a stop", func(s *scene) {
 			s.r.State, s.r.EngineRun, s.w.Start = ready, life("b", "1"), Start{Reported: true, Main: true}
 			s.w.Containers[0].Status = "exited"
 		}, "FAILED(CONTAINER_DIED)", "the primary container exited with code 0"},

@@ -140,7 +140,7 @@ func (f *factory) metrics() *Metrics {
 		queue:        newQueueMetrics(f),
 		clockJumps:   f.counters("agboxd_clock_jumps_total", "Jumps of the wall clock, suspends of the host, and boots with an unsynchronised clock, by kind.", "kind"),
 		channelDrops: f.counters("agboxd_channel_dropped_total", "Connections to the sockets of live channels that were ended, by reason.", "reason"),
-		streams:      f.counters("agboxd_streams_total", "Streams into sandboxes, by path: live for the live channel, archive for the engine's archives, files for those that were refused for want of a channel.", "path"),
+		streams:      f.counters("agboxd_streams_total", "Streams into sandboxes, by path: live for the live channel, archive for the engine's archives, files for those that were refused because the sandbox has no channel.", "path"),
 		clockWait:    f.gauge("agboxd_deadlines_wait_until_timestamp_seconds", "Unix time until which a clock jump defers deadlines that stop or delete; 0: deadlines are not deferred."),
 	}
 }

@@ -57,7 +57,7 @@ type Engine interface {
 	RemoveVolume(ctx context.Context, name string) error
 }
 
-// Options are what a purge removes, and where it tells what it does.
+// Options say what a purge removes, and where it writes its progress.
 type Options struct {
 	Paths config.Paths
 	// Logs and Backups are the directories of exec logs and backups.

@@ -62,7 +62,7 @@ type FileServiceClient interface {
 	// Remove removes a file or, with recursive, a tree.
 	Remove(ctx context.Context, in *RemoveRequest, opts ...grpc.CallOption) (*RemoveResponse, error)
 	Move(ctx context.Context, in *MoveRequest, opts ...grpc.CallOption) (*MoveResponse, error)
-	// WatchDir sends changes below a directory until the caller leaves. The first response is started: later changes are told. The
+	// WatchDir sends changes below a directory until the caller leaves. The first response is started: changes after it are sent. The
 	// name of a change is one that the file had; when it arrives, the file may have moved on, so look before you act. A change may be told
 	// twice. Errors besides: RESOURCE_EXHAUSTED, reason WATCH_LIMIT, for a limit of the kernel (fs.inotify).
 	WatchDir(ctx context.Context, in *WatchDirRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchDirResponse], error)
@@ -256,7 +256,7 @@ type FileServiceServer interface {
 	// Remove removes a file or, with recursive, a tree.
 	Remove(context.Context, *RemoveRequest) (*RemoveResponse, error)
 	Move(context.Context, *MoveRequest) (*MoveResponse, error)
-	// WatchDir sends changes below a directory until the caller leaves. The first response is started: later changes are told. The
+	// WatchDir sends changes below a directory until the caller leaves. The first response is started: changes after it are sent. The
 	// name of a change is one that the file had; when it arrives, the file may have moved on, so look before you act. A change may be told
 	// twice. Errors besides: RESOURCE_EXHAUSTED, reason WATCH_LIMIT, for a limit of the kernel (fs.inotify).
 	WatchDir(*WatchDirRequest, grpc.ServerStreamingServer[WatchDirResponse]) error

@@ -257,7 +257,7 @@ func (e *end) awaitControl(ctx context.Context) (*control, error) {
 	}
 }
 
-// expect registers a token. forget must be called; it closes a connection that nobody has taken.
+// expect registers a token. forget must be called; it closes an unused connection.
 func (e *end) expect(c *control, token string) (answers <-chan answer, forget func(), err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -1,5 +1,5 @@
 // Package hub is the daemon's end of the live channels: it serves one Unix socket for each sandbox, accepts the main process of its
-// container and nobody else, and opens streams through it. All state is in memory: after a restart of the daemon each PID 1 dials again.
+// container only, and opens streams through it. All state is in memory: after a restart of the daemon each PID 1 dials again.
 package hub
 
 import (
@@ -37,7 +37,7 @@ const (
 const (
 	DropPeer     = "peer"     // the peer is not the main process of the container
 	DropHello    = "hello"    // no Hello in time, or a bad one
-	DropToken    = "token"    // nobody waits for the stream
+	DropToken    = "token"    // no open stream has this token
 	DropFlood    = "flood"    // too many connections at once
 	DropProtocol = "protocol" // a bad frame on the control connection
 )

@@ -256,7 +256,7 @@ func TestWithoutPID1ThereIsNoChannel(t *testing.T) {
 
 func TestBadHellosAreDropped(t *testing.T) {
 	f := newFixture(t)
-	closedByHub(t, f.dial("a token that nobody expects"))
+	closedByHub(t, f.dial("an unknown token"))
 	f.dropped(DropToken)
 	conn, err := net.Dial("unix", filepath.Join(f.dir, channel.SocketName))
 	if err != nil {

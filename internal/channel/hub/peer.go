@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// process is a process of this host. Its start, in clock ticks since the boot, tells it from a later process with the same ID.
+// process is a process of this host. Its start, in clock ticks since the boot, distinguishes it from a later process with the same ID.
 type process struct {
 	pid   int
 	start string

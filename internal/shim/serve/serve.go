@@ -42,7 +42,7 @@ type Worker struct {
 }
 
 // Run serves the connections that arrive on fd, a Unix socket, as SCM_RIGHTS, one beside each byte. It returns when the other end is closed,
-// and after a minute without a connection: it then refuses further ones, which poll(2) tells the sender, and it serves those that were sent before.
+// and after a minute without a connection: it then refuses further ones, which the sender sees with poll(2), and serves those that were sent before.
 func (w *Worker) Run(fd int) error {
 	w.idle = make(chan struct{}, 1)
 	conn, err := connection(fd)
@@ -89,7 +89,7 @@ func (w *Worker) accept(conn *net.UnixConn) {
 
 // leave refuses further connections, so that init starts another worker for them, and serves those that were on their way.
 func (w *Worker) leave(conn *net.UnixConn) {
-	_ = errors.Join(conn.CloseWrite(), conn.CloseRead()) // both: then poll(2) tells init before it sends
+	_ = errors.Join(conn.CloseWrite(), conn.CloseRead()) // both: then init sees it with poll(2) before it sends
 	_ = conn.SetReadDeadline(time.Time{})
 	for {
 		c, err := receive(conn)

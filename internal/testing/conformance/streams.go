@@ -111,7 +111,7 @@ func streams(t *testing.T, c *client) {
 	})
 }
 
-// notingWriter tells the first write.
+// notingWriter closes a channel at the first write.
 type notingWriter struct{ written chan struct{} }
 
 func (n *notingWriter) Write(p []byte) (int, error) {

@@ -21,7 +21,7 @@ var sessionFormats = formats[1:]
 // withSessions saves what the test agent keeps.
 func withSessions(spec *agboxv1.AgentSpec) { spec.SessionPaths = []string{"/workspace/.sessions"} }
 
-// hireForSessions makes agents and tells each of them a plum, in two turns.
+// hireForSessions creates agents and prompts each of them twice, one prompt names a plum.
 func (c *crew) hireForSessions() {
 	c.Helper()
 	for _, f := range sessionFormats {

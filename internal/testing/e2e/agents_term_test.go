@@ -89,7 +89,7 @@ func TestADockerStopWhileTheDaemonIsAwayParksAgents(t *testing.T) {
 	c.remove(c.box)
 }
 
-// TestAgentsComeBackAfterAShutdownOfTheEngine: others have not stopped their container, so nobody needs to resume it.
+// TestAgentsComeBackAfterAShutdownOfTheEngine: the engine stopped their container, so no resume is needed.
 func TestAgentsComeBackAfterAShutdownOfTheEngine(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)

@@ -57,7 +57,7 @@ func TestFilesOfAHardenedSandbox(t *testing.T) {
 			t.Errorf("%q reads its own file: %q, %v", user, text, err)
 		}
 	}
-	// Owners are kept by nobody: that takes a capability.
+	// No worker keeps owners: that takes a capability.
 	var archive bytes.Buffer
 	must(0, c.ReadArchive(d.ctx(), &agboxv1.ReadArchiveRequest{SandboxId: id, Path: "/tmp/of-"}, &archive, nil))(t)
 	_, err := c.WriteArchive(d.ctx(), &agboxv1.WriteArchiveStart{SandboxId: id, User: "root", Path: "/root/kept", MakeParents: true, KeepOwners: true}, &archive)

@@ -210,7 +210,7 @@ func TestForwardedPorts(t *testing.T) {
 	if got, err := io.ReadAll(refused); len(got) != 0 {
 		t.Errorf("%q, %v", got, err)
 	}
-	d.eventually("the refusal is told", func() error {
+	d.eventually("the refusal is reported", func() error {
 		if text := errs.tail(10000); strings.Count(text, "nothing listens on port 7001 of the sandbox\n") != 1 {
 			return errors.New(text)
 		}
