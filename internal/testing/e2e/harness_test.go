@@ -282,6 +282,11 @@ func (d *daemon) destroy() {
 	instance, _ := os.ReadFile(filepath.Join(d.home, "data/agents-sandbox/instance"))
 	for _, id := range append(d.former, strings.Fields(string(instance))...) {
 		label := "label=" + naming.Instance + "=" + id
+		if d.Failed() {
+			for _, c := range strings.Fields(d.docker("ps", "-aq", "--filter", label)) {
+				d.Logf("container %s%s", d.docker("inspect", "-f", "{{.Name}}: {{json .State}}", c), d.docker("logs", "--tail", "30", c))
+			}
+		}
 		for _, kind := range []struct{ list, remove []string }{
 			{[]string{"ps", "-aq"}, []string{"rm", "-fv"}},
 			{[]string{"network", "ls", "-q"}, []string{"network", "rm"}},
