@@ -31,6 +31,8 @@ type fakeAgents struct {
 	moved   *agboxv1.MoveAgentRequest
 	follow  func() // called at each subscription
 	watches []*agboxv1.SubscribeAgentsRequest
+	feed    func(*agboxv1.SubscribeAgentsRequest, grpc.ServerStreamingServer[agboxv1.SubscribeAgentsItem]) error
+	reads   int // calls of GetAgent
 	lose    int // so many answers and streams are lost
 }
 
@@ -57,6 +59,15 @@ func serveAgents(t *testing.T) (*fakeAgents, *client.Client) {
 	}
 	t.Cleanup(func() { _ = c.Close(); server.Stop(); <-done; _ = os.RemoveAll(dir) })
 	return s, c
+}
+
+// note replaces the agent without an event.
+func (s *fakeAgents) note(a *agboxv1.AgentHandle) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a.AgentId, s.now = "agent", a
+	close(s.changed)
+	s.changed = make(chan struct{})
 }
 
 // become replaces the agent, nil for none, and adds a change of state.
@@ -86,6 +97,7 @@ func (s *fakeAgents) lost() error {
 func (s *fakeAgents) GetAgent(context.Context, *agboxv1.GetAgentRequest) (*agboxv1.GetAgentResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.reads++
 	if s.now == nil {
 		return nil, status.Error(codes.NotFound, "agent agent was not found")
 	}
@@ -246,6 +258,40 @@ func TestWaitAgentFollowsToTheEnd(t *testing.T) {
 	}
 	if _, err := c.WaitAgent(t.Context(), "agent", client.AgentRunning); !client.IsNotFound(err) {
 		t.Errorf("of one that is gone: %v", err)
+	}
+}
+
+// TestWaitAgentPollsNothing: a wait reads the agent at its start and after each item of the subscription, and never by itself; it survives
+// lost streams and a daemon that comes back with an older history.
+func TestWaitAgentPollsNothing(t *testing.T) {
+	s, c := serveAgents(t)
+	for range 3 {
+		s.become(agentHandle(agentBusy, "running"))
+	}
+	s.lose = 2
+	subscribed := make(chan struct{}, 10)
+	s.follow = func() { subscribed <- struct{}{} }
+	waited := make(chan error, 1)
+	go func() {
+		_, err := c.WaitAgent(t.Context(), "agent", client.AgentIdle)
+		waited <- err
+	}()
+	for range 3 {
+		<-subscribed
+	}
+	time.Sleep(1500 * time.Millisecond) // time for a poll
+	s.mu.Lock()
+	if s.reads > 2 {
+		t.Errorf("%d reads for the start and one item", s.reads)
+	}
+	s.events, s.lose = s.events[:1], 1
+	s.mu.Unlock()
+	s.note(agentHandle(agentBusy, "running", func(h *agboxv1.AgentHandle) { h.LastEventSequence = 1 }))
+	<-subscribed // by the cursor of the lost history
+	<-subscribed
+	s.note(agentHandle(agentIdle, "running", func(h *agboxv1.AgentHandle) { h.LastEventSequence = 1 }))
+	if err := <-waited; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/agbox/agbox/apis/enum"
 
@@ -27,9 +26,6 @@ const (
 	AgentMoved   AgentCondition = "moved"
 	AgentDeleted AgentCondition = "deleted"
 )
-
-// agentLook is how often an agent is read without an event, because some changes have none, such as the daemon's first observation.
-const agentLook = time.Second
 
 // AgentFailedError means that an agent can't meet the awaited condition without a further request.
 type AgentFailedError struct {
@@ -54,21 +50,37 @@ func (c *Client) WaitAgent(ctx context.Context, idOrName string, want AgentCondi
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var last *agboxv1.AgentHandle
-	for {
+	read := func() (done bool, err error) {
 		resp, err := again(ctx, c, c.agents.GetAgent, &agboxv1.GetAgentRequest{AgentId: idOrName})
-		if IsNotFound(err) && want == AgentDeleted {
-			return last, nil
+		switch {
+		case IsNotFound(err) && want == AgentDeleted:
+			return true, nil
+		case err != nil:
+			return true, ended(ctx, err)
 		}
-		if err != nil {
-			return last, ended(ctx, err)
+		last, idOrName = resp.GetAgent(), resp.GetAgent().GetAgentId()
+		return judgeAgent(last, want)
+	}
+	for {
+		if done, err := read(); done {
+			return last, err
 		}
-		now := resp.GetAgent()
-		last, idOrName = now, now.GetAgentId()
-		if done, err := judgeAgent(now, want); done {
-			return now, err
-		}
-		if err := c.nextAgentChange(ctx, now); err != nil {
-			return last, ended(ctx, err)
+		// The cursor makes the daemon send the agent at once, also if it was deleted since it was read. Items have no spec.
+		at := &agboxv1.AgentCursor{AgentId: idOrName, Sequence: last.GetLastEventSequence()}
+		changes := AgentWatchOptions{Selector: last.GetLabels(), Cursors: []*agboxv1.AgentCursor{at}, Reconnect: true}
+		for item, err := range c.WatchAgents(ctx, changes) {
+			if IsOutOfRange(err) { // the daemon came back with an older history
+				break
+			}
+			if err != nil {
+				return last, err
+			}
+			if item.GetAgent().GetCursor().GetAgentId() != idOrName {
+				continue
+			}
+			if done, err := read(); done {
+				return last, err
+			}
 		}
 	}
 }
@@ -129,27 +141,6 @@ func AgentComesBack(a *agboxv1.AgentHandle) bool {
 		return policy != "never"
 	}
 	return true
-}
-
-// nextAgentChange returns when the state has changed since a was read, when the agent is deleted, or after agentLook. The caller
-// then reads the agent again.
-func (c *Client) nextAgentChange(ctx context.Context, a *agboxv1.AgentHandle) error {
-	looking, cancel := context.WithTimeout(ctx, agentLook)
-	defer cancel()
-	for e, err := range c.AgentEvents(looking, a.GetAgentId(), AgentEventOptions{From: a.GetLastEventSequence(), Reconnect: true}) {
-		if err != nil {
-			<-looking.Done() // after any error: wait before the next read
-			break
-		}
-		switch e.GetEventType() {
-		case agboxv1.AgentEventType_AGENT_STATE_CHANGED, agboxv1.AgentEventType_AGENT_MOVED:
-			return nil
-		}
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return nil
 }
 
 // IsAgentFailed reports whether a wait ended with *AgentFailedError.

@@ -12,10 +12,46 @@ import (
 	"github.com/agbox/agbox/client"
 )
 
-// SubscribeAgents breaks the first stream behind three items, and answers the second one with an item for each cursor.
+// SubscribeAgents sends the agent for its cursor, and then for each change, unless a test gives the fake a feed.
 func (s *fakeAgents) SubscribeAgents(req *agboxv1.SubscribeAgentsRequest, stream grpc.ServerStreamingServer[agboxv1.SubscribeAgentsItem]) error {
 	s.mu.Lock()
 	s.watches = append(s.watches, req)
+	feed := s.feed
+	s.mu.Unlock()
+	if feed != nil {
+		return feed(req, stream)
+	}
+	if s.follow != nil {
+		s.follow()
+	}
+	for _, at := range req.GetCursors() {
+		for {
+			s.mu.Lock()
+			changed, now, last := s.changed, s.now, uint64(len(s.events))
+			s.mu.Unlock()
+			if at.GetSequence() > last {
+				return status.Error(codes.OutOfRange, "the cursor is newer than the last event")
+			}
+			if err := s.lost(); err != nil {
+				return err
+			}
+			change := &agboxv1.AgentChange{Cursor: &agboxv1.AgentCursor{AgentId: at.GetAgentId(), Sequence: last}, Agent: now}
+			if err := stream.Send(&agboxv1.SubscribeAgentsItem{Item: &agboxv1.SubscribeAgentsItem_Agent{Agent: change}}); err != nil {
+				return err
+			}
+			select {
+			case <-changed:
+			case <-stream.Context().Done():
+				return stream.Context().Err()
+			}
+		}
+	}
+	return status.Error(codes.InvalidArgument, "no cursor")
+}
+
+// breaks ends the first stream behind five items with an error, and sends no agent in the second one.
+func (s *fakeAgents) breaks(_ *agboxv1.SubscribeAgentsRequest, stream grpc.ServerStreamingServer[agboxv1.SubscribeAgentsItem]) error {
+	s.mu.Lock()
 	first := len(s.watches) == 1
 	s.mu.Unlock()
 	change := func(id string, n uint64, a *agboxv1.AgentHandle) error {
@@ -45,6 +81,7 @@ func (s *fakeAgents) SubscribeAgents(req *agboxv1.SubscribeAgentsRequest, stream
 
 func TestAWatchOfAgentsContinuesAfterTheLastItems(t *testing.T) {
 	s, c := serveAgents(t)
+	s.feed = s.breaks
 	items := 0
 	for _, err := range c.WatchAgents(t.Context(), client.AgentWatchOptions{Selector: map[string]string{"a": "b"}, Sandboxes: true, Reconnect: true}) {
 		if err != nil {

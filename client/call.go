@@ -61,7 +61,7 @@ type patience struct {
 	caller context.Context
 	ctx    context.Context // ends with the time
 	cancel context.CancelFunc
-	notice *time.Timer // nil: nothing to tell so far
+	notice *time.Timer // nil: nothing to report so far
 }
 
 func (c *Client) patient(ctx context.Context) *patience {
@@ -115,8 +115,8 @@ func (p *patience) connect() {
 // retry is the pause between tries to reach a daemon that went away. The connection has a back-off of its own; this
 // one is for a daemon that accepts connections and then refuses or drops calls.
 type retry struct {
-	next time.Duration
-	told bool // OnAway was called
+	next    time.Duration
+	noticed bool // OnAway was called
 }
 
 // wait pauses, longer each time, up to maxPause. It returns the context's error when that ended.
@@ -136,7 +136,7 @@ func (r *retry) reset() { *r = retry{} }
 
 // notice calls onAway unless stop is called within awayNotice; stop waits for a call that has started.
 func (r *retry) notice(onAway func()) (stop func()) {
-	if onAway == nil || r.told {
+	if onAway == nil || r.noticed {
 		return func() {}
 	}
 	called := make(chan struct{})
@@ -147,7 +147,7 @@ func (r *retry) notice(onAway func()) (stop func()) {
 	return func() {
 		if !timer.Stop() {
 			<-called
-			r.told = true
+			r.noticed = true
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -90,6 +91,34 @@ func (c *Client) ListVolumes(ctx context.Context, sandboxName string) ([]*agboxv
 func (c *Client) RemoveVolume(ctx context.Context, sandboxName, volume string) error {
 	_, err := call(ctx, c, c.sandboxes.RemoveVolume, &agboxv1.RemoveVolumeRequest{SandboxName: sandboxName, VolumeName: volume})
 	return err
+}
+
+// snapshotPatience is longer than the daemon waits for the engine to make a snapshot.
+const snapshotPatience = 15 * time.Minute
+
+// CreateSnapshot makes a snapshot of a sandbox's files under an ID of the caller's choice, and returns once it is complete. It repeats the request
+// while the daemon is at it or does not answer, which makes no second one. An error that IsNotFound: there is no such sandbox;
+// IsFailedPrecondition: it is not ready, paused or stopped.
+func (c *Client) CreateSnapshot(ctx context.Context, sandboxID, snapshotID string) (*agboxv1.Snapshot, error) {
+	ctx, cancel := context.WithTimeout(ctx, snapshotPatience)
+	defer cancel()
+	for {
+		resp, err := read(ctx, c, c.sandboxes.CreateSnapshot, &agboxv1.CreateSnapshotRequest{SandboxId: sandboxID, SnapshotId: snapshotID})
+		if Code(err) != codes.DeadlineExceeded || ctx.Err() != nil {
+			return resp.GetSnapshot(), err
+		}
+	}
+}
+
+// ListSnapshots reads snapshots, newest first: those of a sandbox, of a gateway's owner, or of all if these are empty.
+func (c *Client) ListSnapshots(ctx context.Context, sandboxID, gatewayOwner string) ([]*agboxv1.Snapshot, error) {
+	resp, err := read(ctx, c, c.sandboxes.ListSnapshots, &agboxv1.ListSnapshotsRequest{SandboxId: sandboxID, GatewayOwner: gatewayOwner})
+	return resp.GetSnapshots(), err
+}
+
+// RemoveSnapshot removes a snapshot. An error that IsNotFound: there is none; IsFailedPrecondition: it is in use.
+func (c *Client) RemoveSnapshot(ctx context.Context, snapshotID string) error {
+	return request(ctx, c, c.sandboxes.RemoveSnapshot, &agboxv1.RemoveSnapshotRequest{SnapshotId: snapshotID})
 }
 
 // DeleteSandboxes requests the removal of all sandboxes with these labels and returns their IDs. The selector must not be

@@ -20,9 +20,6 @@ const (
 	callTimeout = 40 * time.Second
 	// maxReply holds lists of some hundred thousand sandboxes.
 	maxReply = 256 << 20
-	// streamWindow is how much the daemon may send on a stream that is not read, and ioBuffer how much one call of the kernel moves, both in bytes.
-	streamWindow = 512 << 10
-	ioBuffer     = 128 << 10
 	// connectTimeout bounds one try to connect. A daemon that is not there is noticed at once; this is for a busy one.
 	connectTimeout = 10 * time.Second
 	// Pauses between tries to reach a daemon that went away.
@@ -38,6 +35,7 @@ type Client struct {
 	via       via // nil when the connection is the caller's
 	streams   agboxv1.StreamServiceClient
 	files     agboxv1.FileServiceClient
+	gateways  agboxv1.GatewayServiceClient
 	close     func() error
 	conn      *grpc.ClientConn // nil when the connection is the caller's
 	patience  time.Duration
@@ -83,7 +81,7 @@ func DialWith(host string, o Options) (*Client, error) {
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return way.dial(ctx) }),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // dial encrypts what leaves this host
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReply)),
-		grpc.WithStaticStreamWindowSize(streamWindow), grpc.WithReadBufferSize(ioBuffer), grpc.WithWriteBufferSize(ioBuffer),
+		grpc.WithStaticStreamWindowSize(agboxv1.StreamWindow), grpc.WithStaticConnWindowSize(agboxv1.ConnWindow), grpc.WithReadBufferSize(agboxv1.IOBuffer), grpc.WithWriteBufferSize(agboxv1.IOBuffer),
 	)...)
 	if err != nil {
 		return nil, err
@@ -108,6 +106,7 @@ func New(conn grpc.ClientConnInterface) *Client {
 		admin:     agboxv1.NewAdminServiceClient(conn),
 		streams:   agboxv1.NewStreamServiceClient(conn),
 		files:     agboxv1.NewFileServiceClient(conn),
+		gateways:  agboxv1.NewGatewayServiceClient(conn),
 		close:     func() error { return nil },
 	}
 }

@@ -32,8 +32,13 @@ type FieldError struct{ Field, Message string }
 // Error returns the message.
 func (e *Error) Error() string { return e.Message }
 
-// GRPCStatus returns the status as it was received.
-func (e *Error) GRPCStatus() *status.Status { return e.status }
+// GRPCStatus returns the status as it was received, or for an error of this package the code and the message.
+func (e *Error) GRPCStatus() *status.Status {
+	if e.status == nil {
+		return status.New(e.Code, e.Message)
+	}
+	return e.status
+}
 
 // Code returns the code of err: OK for nil, Unknown for errors that are not of this package or gRPC.
 func Code(err error) codes.Code { return status.Code(err) }

@@ -7,6 +7,7 @@ import (
 	"iter"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
@@ -140,15 +141,16 @@ func (c *Client) OpenFile(ctx context.Context, req *agboxv1.ReadFileRequest) (*R
 	if req.GetLimitBytes() > 0 {
 		f.left = req.GetLimitBytes()
 	}
-	e, err := f.open()
+	first, err := f.open()
 	if err != nil {
 		return nil, err
 	}
-	f.entry = e
+	f.entry, f.rest = first.GetEntry(), first.GetData()
 	return f, nil
 }
 
-func (f *RemoteFile) open() (*agboxv1.FileEntry, error) {
+// open opens a stream at the offset and returns its first message.
+func (f *RemoteFile) open() (*agboxv1.ReadFileResponse, error) {
 	stream, cancel, err := open(f.ctx, f.c, func(ctx context.Context) (grpc.ServerStreamingClient[agboxv1.ReadFileResponse], error) {
 		return f.c.files.ReadFile(ctx, f.req)
 	})
@@ -160,8 +162,8 @@ func (f *RemoteFile) open() (*agboxv1.FileEntry, error) {
 		cancel()
 		return nil, ended(f.ctx, f.c.fromStatus(err))
 	}
-	f.stream, f.cancel, f.rest = stream, cancel, first.GetData()
-	return first.GetEntry(), nil
+	f.stream, f.cancel = stream, cancel
+	return first, nil
 }
 
 // Entry describes the file as it was when it was opened.
@@ -209,11 +211,15 @@ func (f *RemoteFile) resume(lost error) error {
 	var pause retry
 	for !p.over() {
 		f.cancel()
-		e, err := f.open()
+		first, err := f.open()
+		now, was := first.GetEntry().GetVersion(), f.entry.GetVersion()
 		switch {
-		case err == nil && e.GetVersion() != f.entry.GetVersion():
-			return &Error{Code: Code(lost), Reason: ReasonFileChanged, Message: f.req.GetPath() + " was changed while it was read"}
+		case err == nil && now == "" && was != "": // the sandbox stopped: the file may have changed before
+			return lost
+		case err == nil && now != was:
+			return &Error{Code: codes.Aborted, Reason: ReasonFileChanged, Message: f.req.GetPath() + " was changed while it was read"}
 		case err == nil:
+			f.rest = first.GetData()
 			return nil
 		case !IsUnavailable(err):
 			return err
@@ -238,48 +244,35 @@ func (f *RemoteFile) Close() error {
 // WriteFile writes what r has to a file; see agbox.v1.WriteFileStart. It is sent once: after an error the file has its old or its new content,
 // complete, unless offset or in_place was set. An error of r is returned, and changes nothing.
 func (c *Client) WriteFile(ctx context.Context, start *agboxv1.WriteFileStart, r io.Reader) (*agboxv1.FileEntry, error) {
-	stream, cancel, err := open(ctx, c, func(ctx context.Context) (grpc.ClientStreamingClient[agboxv1.WriteFileRequest, agboxv1.WriteFileResponse], error) {
-		return c.files.WriteFile(ctx)
+	first := &agboxv1.WriteFileRequest{Request: &agboxv1.WriteFileRequest_Start{Start: start}}
+	resp, err := upload(ctx, c, c.files.WriteFile, first, r, func(data []byte) *agboxv1.WriteFileRequest {
+		return &agboxv1.WriteFileRequest{Request: &agboxv1.WriteFileRequest_Data{Data: data}}
 	})
+	return resp.GetEntry(), err
+}
+
+// upload sends first, and then what r has in requests made by next. An error of r is returned as it is, and cancels the call.
+func upload[Req, Resp any](ctx context.Context, c *Client, m func(context.Context, ...grpc.CallOption) (grpc.ClientStreamingClient[Req, Resp], error), first *Req, r io.Reader, next func([]byte) *Req) (*Resp, error) {
+	stream, cancel, err := open(ctx, c, func(ctx context.Context) (grpc.ClientStreamingClient[Req, Resp], error) { return m(ctx) })
 	if err != nil {
 		return nil, err
 	}
 	defer cancel()
-	err = stream.Send(&agboxv1.WriteFileRequest{Request: &agboxv1.WriteFileRequest_Start{Start: start}})
-	if err == nil {
-		err = pieces(r, func(data []byte) error {
-			return stream.Send(&agboxv1.WriteFileRequest{Request: &agboxv1.WriteFileRequest_Data{Data: data}})
-		})
-	}
-	if source, ok := errors.AsType[sourceError](err); ok {
-		return nil, source.error
+	if err = stream.Send(first); err == nil { // otherwise r, which may wait for a user, is not read
+		for data, bad := range agboxv1.Pieces(r) {
+			if bad != nil {
+				return nil, bad
+			}
+			if err = stream.Send(next(data)); err != nil {
+				break
+			}
+		}
 	}
 	resp, err := stream.CloseAndRecv() // has the error of a failed Send
 	if err != nil {
 		return nil, ended(ctx, c.fromStatus(err))
 	}
-	return resp.GetEntry(), nil
-}
-
-// sourceError is an error of the caller's reader.
-type sourceError struct{ error }
-
-func pieces(r io.Reader, send func([]byte) error) error {
-	buf := make([]byte, agboxv1.PieceBytes)
-	for {
-		n, err := r.Read(buf)
-		if n > 0 {
-			if err := send(buf[:n]); err != nil {
-				return err
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return sourceError{err}
-		}
-	}
+	return resp, nil
 }
 
 // WatchDir iterates over changes below a directory, until the context or the daemon ends. started, if it is not nil, is called once
@@ -331,25 +324,8 @@ func (c *Client) ReadArchive(ctx context.Context, req *agboxv1.ReadArchiveReques
 
 // WriteArchive unpacks a tar stream into a directory of a sandbox. After an error, what was unpacked before stays.
 func (c *Client) WriteArchive(ctx context.Context, start *agboxv1.WriteArchiveStart, r io.Reader) (*agboxv1.WriteArchiveResponse, error) {
-	stream, cancel, err := open(ctx, c, func(ctx context.Context) (grpc.ClientStreamingClient[agboxv1.WriteArchiveRequest, agboxv1.WriteArchiveResponse], error) {
-		return c.files.WriteArchive(ctx)
+	first := &agboxv1.WriteArchiveRequest{Request: &agboxv1.WriteArchiveRequest_Start{Start: start}}
+	return upload(ctx, c, c.files.WriteArchive, first, r, func(data []byte) *agboxv1.WriteArchiveRequest {
+		return &agboxv1.WriteArchiveRequest{Request: &agboxv1.WriteArchiveRequest_Data{Data: data}}
 	})
-	if err != nil {
-		return nil, err
-	}
-	defer cancel()
-	err = stream.Send(&agboxv1.WriteArchiveRequest{Request: &agboxv1.WriteArchiveRequest_Start{Start: start}})
-	if err == nil {
-		err = pieces(r, func(data []byte) error {
-			return stream.Send(&agboxv1.WriteArchiveRequest{Request: &agboxv1.WriteArchiveRequest_Data{Data: data}})
-		})
-	}
-	if source, ok := errors.AsType[sourceError](err); ok {
-		return nil, source.error
-	}
-	resp, err := stream.CloseAndRecv()
-	if err != nil {
-		return nil, ended(ctx, c.fromStatus(err))
-	}
-	return resp, nil
 }

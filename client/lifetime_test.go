@@ -49,6 +49,12 @@ func serveLifetimes(t *testing.T) (*lifetimes, *client.Client) {
 
 func serveSandboxes(t *testing.T, s agboxv1.SandboxServiceServer) *client.Client {
 	t.Helper()
+	return serve(t, client.Options{}, func(to grpc.ServiceRegistrar) { agboxv1.RegisterSandboxServiceServer(to, s) })
+}
+
+// serve returns a client of a server with these services.
+func serve(t *testing.T, o client.Options, register func(grpc.ServiceRegistrar)) *client.Client {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "agbox") // t.TempDir() is too long for a socket
 	if err != nil {
 		t.Fatal(err)
@@ -60,13 +66,13 @@ func serveSandboxes(t *testing.T, s agboxv1.SandboxServiceServer) *client.Client
 		t.Fatal(err)
 	}
 	server, done := grpc.NewServer(), make(chan struct{})
-	agboxv1.RegisterSandboxServiceServer(server, s)
+	register(server)
 	go func() {
 		defer close(done)
 		_ = server.Serve(l) // ends with the test
 	}()
 	t.Cleanup(func() { server.Stop(); <-done })
-	c, err := client.Dial(socket)
+	c, err := client.DialWith(socket, o)
 	if err != nil {
 		t.Fatal(err)
 	}

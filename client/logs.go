@@ -52,10 +52,10 @@ func (c *Client) Logs(ctx context.Context, req *agboxv1.StreamLogsRequest) iter.
 			return c.streams.StreamLogs(ctx, req, o...)
 		}
 		subscribe(ctx, c, open, req, true, nil, func(chunk *agboxv1.LogChunk, err error) bool {
-			if err != nil || chunk.GetData() == nil {
+			if err != nil || chunk.GetProblem() != "" {
 				return yield(chunk, err)
 			}
-			if at := chunk.GetTime(); at != nil {
+			if at := chunk.GetTime(); req.GetServiceName() != "" {
 				if at.AsTime().Equal(last) && skip > 0 {
 					skip--
 					return true
@@ -67,13 +67,14 @@ func (c *Client) Logs(ctx context.Context, req *agboxv1.StreamLogsRequest) iter.
 				req.Since, req.TailLines = at, nil
 				return yield(chunk, nil)
 			}
+			req.TailLines = nil
 			next := chunk.GetOffset() + int64(len(chunk.GetData()))
 			if chunk.GetStream() == agboxv1.OutputStream_OUTPUT_STREAM_STDERR {
 				req.StderrOffset = next
 			} else {
 				req.StdoutOffset = next
 			}
-			return yield(chunk, nil)
+			return len(chunk.GetData()) == 0 || yield(chunk, nil) // without data it only says where the stream starts
 		})
 	}
 }

@@ -56,6 +56,7 @@ const (
 type Config struct {
 	Socket    Socket    `toml:"socket"`
 	TCP       TCP       `toml:"tcp"`
+	E2B       E2B       `toml:"e2b"`
 	HTTP      HTTP      `toml:"http"`
 	Metrics   Metrics   `toml:"metrics"`
 	Docker    Docker    `toml:"docker"`
@@ -92,6 +93,16 @@ type TCP struct {
 	Key      string   `toml:"key"`
 	ClientCA string   `toml:"client_ca"`
 	Clients  []string `toml:"clients"`
+}
+
+// E2B configures the gateway that serves the API of E2B's SDKs.
+type E2B struct {
+	Listen         string            `toml:"listen"`
+	Cert           string            `toml:"cert"`
+	Key            string            `toml:"key"`
+	AllowPlainHTTP bool              `toml:"allow_plain_http"`
+	Domain         string            `toml:"domain"`
+	Templates      map[string]string `toml:"templates"`
 }
 
 // HTTP configures /metrics, /healthz and /readyz.
@@ -196,6 +207,7 @@ type Log struct {
 func Default() Config {
 	return Config{
 		TCP:     TCP{Clients: []string{}}, // never nil: Config is compared
+		E2B:     E2B{Templates: map[string]string{}},
 		HTTP:    HTTP{Listen: "127.0.0.1:9478"},
 		Metrics: Metrics{MaxSandboxes: 100},
 		Docker:  Docker{SubnetPool: netip.MustParsePrefix("10.213.0.0/16"), PullTimeout: 10 * time.Minute},

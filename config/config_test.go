@@ -194,6 +194,7 @@ func TestParseErrors(t *testing.T) {
 		"a negative duration is refused":   {"[runtime]\nstop_grace = \"-1s\"", []string{"runtime.stop_grace"}},
 		"a word is neither true nor false": {"[mounts]\nallow_system = \"yes\"", []string{`mounts.allow_system: "yes" is neither true nor false`}},
 		"one path is no list":              {"[mounts]\nallow = \"/srv\"", []string{`mounts.allow: "/srv" is not a list of strings; write one like ["/srv", "/home"]`}},
+		"one image is no table":            {"[e2b]\ntemplates = \"debian\"", []string{`e2b.templates: "debian" is not a table of strings; write one like {base = "debian:13"}`}},
 		"a bad path in a list":             {"[mounts]\nallow = [\"/srv/\"]", []string{`mounts.allow: "/srv/" is not an absolute path`, `write "/srv"`}},
 		"a zero resync interval is no off": {"[runtime]\nresync_interval = \"0\"", []string{`write a duration from "1s" to "1h0m0s"`}},
 	}
@@ -228,6 +229,17 @@ func TestValidateEachKey(t *testing.T) {
 		{"tcp.key", func(c *Config) { c.TCP = TCP{Listen: ":9479", Cert: "/c", ClientCA: "/a"} }},
 		{"tcp.client_ca", func(c *Config) { c.TCP.ClientCA = "ca.pem" }},
 		{"tcp.client_ca", func(c *Config) { c.TCP = TCP{Listen: ":9479", Cert: "/c", Key: "/k"} }},
+		{"e2b.listen", func(c *Config) { c.E2B.Listen = "0.0.0.0:3000" }},
+		{"e2b.listen", func(c *Config) { c.E2B.Listen = "3000" }},
+		{"e2b.listen", func(c *Config) { c.E2B.Listen = "127.0.0.1:http" }},
+		{"e2b.listen", func(c *Config) { c.E2B.Listen = "off" }},
+		{"e2b.cert", func(c *Config) { c.E2B.Cert, c.E2B.Key = "cert.pem", "/k" }},
+		{"e2b.cert", func(c *Config) { c.E2B.Key = "/k" }},
+		{"e2b.key", func(c *Config) { c.E2B.Cert, c.E2B.Key = "/c", "key.pem" }},
+		{"e2b.key", func(c *Config) { c.E2B.Cert = "/c" }},
+		{"e2b.domain", func(c *Config) { c.E2B.Domain = "https://x" }},
+		{"e2b.domain", func(c *Config) { c.E2B.Domain = "X.example.com" }},
+		{"e2b.templates", func(c *Config) { c.E2B.Templates = map[string]string{"base": ""} }},
 		{"tcp.clients", func(c *Config) { c.TCP.Clients = []string{"alice", ""} }},
 		{"http.listen", func(c *Config) { c.HTTP.Listen = "nine" }},
 		{"http.listen", func(c *Config) { c.HTTP.Listen = "127.0.0.1:99999" }},
@@ -444,5 +456,41 @@ func TestKeysOfOlderDaemonsAreIgnored(t *testing.T) {
 	want := []string{"artifacts.exec_output_template has no effect: the names of logs are fixed", "runtime.log_level has no effect: write log.level"}
 	if got := origin.Warnings(); !slices.Equal(got, want) {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestE2BIsExposedOnPurpose: an address that is not on loopback needs TLS or a key that allows plain HTTP.
+func TestE2BIsExposedOnPurpose(t *testing.T) {
+	for listen, local := range map[string]bool{
+		"": true, "127.0.0.1:3000": true, "127.0.0.2:0": true, "[::1]:3000": true, "localhost:3000": true, "[::ffff:127.0.0.1]:3000": true,
+		"0.0.0.0:3000": false, ":3000": false, "[::]:3000": false, "192.0.2.1:3000": false, "host.example.com:3000": false, "localhost.example.com:3000": false,
+	} {
+		for name, e := range map[string]E2B{
+			"nothing": {}, "TLS": {Cert: "/c", Key: "/k"}, "plain HTTP": {AllowPlainHTTP: true},
+		} {
+			c := Default()
+			e.Listen, e.Templates = listen, c.E2B.Templates
+			c.E2B = e
+			err := c.Validate()
+			if want := local || name != "nothing"; (err == nil) != want {
+				t.Errorf("%q with %s: %v", listen, name, err)
+			}
+			if err != nil && (!strings.Contains(err.Error(), "e2b.cert") || !strings.Contains(err.Error(), "e2b.allow_plain_http")) {
+				t.Errorf("the way out is missing: %v", err)
+			}
+		}
+	}
+}
+
+func TestTemplatesAreATable(t *testing.T) {
+	c, set, err := parse("file", []byte("[e2b]\nlisten = \"[::1]:0\"\n[e2b.templates]\nbase = \"debian:13\"\n\"my tool\" = \"x/y@1\"\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := map[string]string{"base": "debian:13", "my tool": "x/y@1"}; !reflect.DeepEqual(c.E2B.Templates, want) || !set["e2b.templates"] {
+		t.Errorf("%v, %v", c.E2B, set)
+	}
+	if got := literal(c.E2B.Templates); got != `{"base" = "debian:13", "my tool" = "x/y@1"}` {
+		t.Error(got)
 	}
 }

@@ -67,6 +67,11 @@ func decodeKey(meta *toml.MetaData, name string, value toml.Primitive, into refl
 		if meta.PrimitiveDecode(value, into.Addr().Interface()) != nil {
 			return fmt.Errorf(`%s: %s is not a list of strings; write one like ["/srv", "/home"]`, name, written(raw))
 		}
+	case *map[string]string:
+		if _, ok := raw.(map[string]any); !ok || meta.PrimitiveDecode(value, into.Addr().Interface()) != nil {
+			return fmt.Errorf(`%s: %s is not a table of strings; write one like {base = "debian:13"}`, name, written(raw))
+		}
+		return nil
 	case *int:
 		if _, ok := raw.(int64); !ok {
 			return fmt.Errorf("%s: %s is not a whole number; write it without quotes and units", name, written(raw))
@@ -106,8 +111,15 @@ func unknownKeys(meta toml.MetaData) error {
 func strangers(keys []toml.Key, known []string) []toml.Key {
 	return slices.DeleteFunc(slices.Clone(keys), func(key toml.Key) bool {
 		name := key.String()
-		return slices.ContainsFunc(known, func(k string) bool { return k == name || strings.HasPrefix(k, name+".") })
+		return slices.ContainsFunc(known, func(k string) bool {
+			return k == name || strings.HasPrefix(k, name+".") || isTable(k) && strings.HasPrefix(name, k+".")
+		})
 	})
+}
+
+// isTable reports whether the entries of a key have names of their own.
+func isTable(name string) bool {
+	return slices.ContainsFunc(table, func(k Key) bool { return k.Name == name && k.rule.kind == "table" })
 }
 
 // topmost drops keys inside tables that are unknown themselves.

@@ -36,6 +36,18 @@ var table = []Key{
 	{"tcp.clients", true, `The names of the clients that may connect: the common name of the certificate, or else its first DNS name, URI or email address. ` +
 		`Empty: all clients of tcp.client_ca.`, clientNames},
 
+	{"e2b.listen", false, `The address of the gateway for the SDKs of E2B (docs/e2b.md), such as "127.0.0.1:3000". Clients need a key of ` +
+		`"agbox e2b keys". An address that is not on loopback needs TLS (the next two keys), or e2b.allow_plain_http. Empty: none.`, e2bListenRule},
+	{"e2b.cert", true, `The file with the certificate that the gateway shows to clients, and its chain, PEM; with it the gateway serves HTTPS only. A reload ` +
+		`reads the files again, even if no key changed. Empty: plain HTTP.`, file},
+	{"e2b.key", true, `The file with the key of e2b.cert, PEM.`, file},
+	{"e2b.allow_plain_http", false, `Serve plain HTTP on an address that is not on loopback. Everybody on the way can read the keys, and with a key everything in ` +
+		`the sandboxes: only for a network that you trust.`, yesOrNo},
+	{"e2b.domain", false, `The domain, with a port unless it is the usual one, of the host names of sandboxes' ports, PORT-ID.DOMAIN. Every name below it must lead to ` +
+		`the gateway. Empty: localhost and the port of e2b.listen, which clients on this host reach.`, domainRule},
+	{"e2b.templates", true, `The images of the templates that clients of the gateway name. A template without an entry is an image reference; "base" ` +
+		`is agbox-dev:dev unless it is set.`, images},
+
 	{"http.listen", false, `The address of /metrics, /healthz and /readyz. Keep it on loopback: there is no password. ` +
 		`If the port is in use, the daemon starts without it and tries again.`, listenRule},
 

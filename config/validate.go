@@ -3,11 +3,13 @@ package config
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"net/url"
 	"os/user"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,7 +35,29 @@ func (c Config) Validate() error {
 			}
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, c.E2B.validate())...)
+}
+
+// validate checks what the keys say together: keys and files pass through the gateway, so plain HTTP on another address than loopback has to be
+// asked for.
+func (e E2B) validate() error {
+	switch {
+	case e.Cert != "" && e.Key == "":
+		return errors.New("e2b.key: e2b.cert needs it")
+	case e.Cert == "" && e.Key != "":
+		return errors.New("e2b.cert: e2b.key needs it")
+	case e.Cert == "" && !e.AllowPlainHTTP && e.Listen != "" && e2bListen(e.Listen) == nil && !onLoopback(e.Listen):
+		return fmt.Errorf("e2b.listen: %q is not on loopback, and without TLS everybody on the way can read the keys; set e2b.cert and e2b.key, "+
+			`write an address like "127.0.0.1:3000", or allow it with e2b.allow_plain_http = true in a network that you trust`, e.Listen)
+	}
+	return nil
+}
+
+// onLoopback reports whether only this host reaches a host:port. A name other than localhost is not looked up: what it leads to may change.
+func onLoopback(listen string) bool {
+	host, _, _ := net.SplitHostPort(listen)
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()
 }
 
 // rule is a check of a key's values, with its description for users.
@@ -54,6 +78,10 @@ var (
 	tcpListenRule = ruleOf("string", `host:port, or empty`, tcpListen)
 	file          = ruleOf("string", "an absolute path, or empty", absoluteFile)
 	clientNames   = ruleOf("list", `names, such as ["alice", "ci.example.com"]`, noneEmpty)
+
+	e2bListenRule = ruleOf("string", `host:port, or empty`, e2bListen)
+	domainRule    = ruleOf("string", `a domain, such as "sandboxes.example.com" or "sandboxes.example.com:3000", or empty`, domain)
+	images        = ruleOf("table", `images by name, such as {base = "debian:13"}`, templateImages)
 
 	listenRule   = ruleOf("string", `host:port, or "off"`, listen)
 	engineRule   = ruleOf("string", `"unix:///path", "tcp://host:port", or empty`, engineHost)
@@ -131,6 +159,32 @@ func socketMode(value string) error {
 		return nil
 	}
 	return fmt.Errorf("%q is unknown; write %q for the daemon's user alone, or %q for socket.group as well", value, SocketModeOwner, SocketModeGroup)
+}
+
+func e2bListen(value string) error {
+	if value == "" || value != HTTPOff && listen(value) == nil {
+		return nil
+	}
+	return fmt.Errorf(`%q is not host:port; write one like "127.0.0.1:3000", or "" for none`, value)
+}
+
+var domainPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[1-9][0-9]{0,4})?$`)
+
+func domain(value string) error {
+	if value == "" || domainPattern.MatchString(value) {
+		return nil
+	}
+	return fmt.Errorf(`%q is not a domain in lowercase; write one like "sandboxes.example.com" or "sandboxes.example.com:3000"`, value)
+}
+
+func templateImages(value map[string]string) error {
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(value)) {
+		if name == "" || value[name] == "" {
+			errs = append(errs, fmt.Errorf("template %q has the image %q; write a name and an image reference", name, value[name]))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func listen(value string) error {

@@ -3,6 +3,8 @@ package config
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -47,6 +49,12 @@ func literal(value any) string {
 			quoted[i] = strconv.Quote(text)
 		}
 		return "[" + strings.Join(quoted, ", ") + "]"
+	case map[string]string:
+		pairs := make([]string, 0, len(v))
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			pairs = append(pairs, strconv.Quote(name)+" = "+strconv.Quote(v[name]))
+		}
+		return "{" + strings.Join(pairs, ", ") + "}"
 	case time.Duration:
 		return strconv.Quote(short(v))
 	}

@@ -20,7 +20,7 @@ const deleted = agboxv1.SandboxState_SANDBOX_STATE_DELETED
 
 // pulling removes the image from the engine; a pull from the registry takes a minute.
 func pulling(p *player) {
-	p.engine.RemoveImage(image)
+	p.engine.RemoveImageOutside(image)
 	p.engine.AddRemoteImage(image, dockerx.Image{})
 	p.engine.PullDelay = time.Minute
 }
@@ -61,7 +61,7 @@ func TestADeleteCancelsThePull(t *testing.T) {
 
 func TestAnImageThatDoesNotExistFailsTheCreateAndLeavesNothing(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
-		p.engine.RemoveImage(image)
+		p.engine.RemoveImageOutside(image)
 		p.must(t, act{"create", 0})
 		pass(time.Minute)
 		p.wantState(t, "box-0", failed)
@@ -227,7 +227,7 @@ func TestAPullPolicyIsKept(t *testing.T) {
 	}
 	for policy, want := range map[string]agboxv1.SandboxState{"": ready, "never": failed, "always": ready} {
 		withDaemon(t, func(t *testing.T, p *player) { // it is in the registry only
-			p.engine.RemoveImage(image)
+			p.engine.RemoveImageOutside(image)
 			p.engine.AddRemoteImage(image, dockerx.Image{})
 			p.wantState(t, p.createPulled(t, policy), want)
 		})

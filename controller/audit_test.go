@@ -103,6 +103,12 @@ func (p *player) auditedLife(t *testing.T) {
 	p.must(t, act{"engine restart", 0})
 	pass(time.Minute)
 	p.wantState(t, id, ready)
+	if _, err := p.daemon.CreateSnapshot(t.Context(), id, "snap"); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.daemon.RemoveSnapshot(t.Context(), "snap"); err != nil {
+		t.Fatal(err)
+	}
 	p.must(t, act{"delete", 0})
 	pass(time.Minute)
 	if _, err := p.daemon.ConfirmEngine(t.Context()); err != nil {
@@ -124,7 +130,7 @@ func TestEachActionOnTheEngineIsOneAuditLine(t *testing.T) {
 		for step, op := range map[string]string{
 			"create-network": dockerx.OpCreateNetwork, "start-container": dockerx.OpStartContainer, "stop-container": dockerx.OpStopContainer,
 			"update-limits": dockerx.OpUpdateContainer, "copy-files": dockerx.OpWriteTar, "remove-container": dockerx.OpRemoveContainer,
-			"remove-network": dockerx.OpRemoveNetwork, "mark-engine": dockerx.OpCreateVolume,
+			"remove-network": dockerx.OpRemoveNetwork, "mark-engine": dockerx.OpCreateVolume, "create-snapshot": dockerx.OpRewriteImage,
 		} {
 			if n := p.engine.Calls(op); n == 0 || steps[step] != n {
 				t.Errorf("%s: %d lines of %d calls", step, steps[step], n)
@@ -136,6 +142,7 @@ func TestEachActionOnTheEngineIsOneAuditLine(t *testing.T) {
 		for _, reason := range []plan.Reason{
 			plan.BecauseCreate, plan.BecauseMountSwapped, plan.BecauseSpecChanged, plan.BecauseRestartPolicy, plan.BecauseStop,
 			plan.BecauseResume, plan.BecauseEngineDeath, plan.BecauseDelete, plan.BecauseEngineMarked, plan.BecauseEngineConfirmed,
+			plan.BecauseRequested,
 		} {
 			if reasons[string(reason)] == 0 {
 				t.Errorf("no line for %s: %v", reason, reasons)

@@ -35,7 +35,7 @@ func TestAStopThatFailsIsRetriedWithBackOff(t *testing.T) {
 
 func TestAPullThatFailsIsRetriedWithBackOff(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
-		p.engine.RemoveImage(image)
+		p.engine.RemoveImageOutside(image)
 		p.engine.AddRemoteImage(image, dockerx.Image{})
 		p.engine.Fail(dockerx.OpPullImage, 1000, nil, false)
 		p.must(t, act{"create", 0})

@@ -25,6 +25,7 @@ import (
 	"github.com/agbox/agbox/controller/quota"
 	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/controller/secret"
+	"github.com/agbox/agbox/controller/snapshot"
 	"github.com/agbox/agbox/controller/usage"
 	"github.com/agbox/agbox/controller/volume"
 	"github.com/agbox/agbox/dockerx"
@@ -56,8 +57,8 @@ type Config struct {
 	NoRoom func() string
 	// RoomNow is NoRoom after the disks were read; it may block for as long. Nil: NoRoom is up to date.
 	RoomNow func() string
-	// MakeRoom frees disk space for a step that ends an exec, or removes files, and failed for lack of it. It must not block for long. Nil:
-	// there is none to free.
+	// MakeRoom frees disk space for a step that ends an exec, or removes files, and failed for lack of it, and has NoRoom return a reason. For the
+	// start of an exec it is called only while RoomNow returns "". It must not block for long. Nil: there is none to free.
 	MakeRoom func() bool
 
 	// Sessions keeps copies of the sessions of agents' programs. Nil: there are none.
@@ -110,6 +111,7 @@ type Controller struct {
 	absences    *absence.Keeper
 	quotas      *quota.Watcher
 	secrets     *secret.Keeper
+	snapshots   *snapshot.Keeper
 	objects     owned.Objects
 	reader      *sandbox.Reader
 	resyncNow   chan struct{}
@@ -122,6 +124,9 @@ const (
 	LoopAgents    = "agents"
 	LoopDrain     = "drain"
 )
+
+// Loops lists the names of all loops.
+func Loops() []string { return []string{LoopSandboxes, LoopExecs, LoopAgents, LoopDrain} }
 
 // New returns a Controller and registers its hook for the store's commits.
 func New(cfg Config) *Controller {
@@ -163,11 +168,14 @@ func New(cfg Config) *Controller {
 		},
 		Confirmations: cfg.Store, ReadSame: c.link.Checker.CheckSame, Enqueue: c.sandboxLoop.Add, DoubtEnded: c.agents.EnqueueOf,
 	})
+	c.snapshots = c.newSnapshots()
 	c.sandboxes = c.newSandboxes()
 	c.reader = c.sandboxes.Reader()
 	c.execs = c.newExecs()
 	c.Explainer, c.Collector, c.Keeper = c.newExplainer(), c.newCollector(), c.newVolumes()
-	c.Meter = usage.New(usage.Options{List: cfg.Store.List, Sandbox: cfg.Store.Sandbox, Read: cfg.Engine.Usage})
+	c.Meter = usage.New(usage.Options{
+		List: cfg.Store.List, Sandbox: cfg.Store.Sandbox, Count: cfg.Store.CountByState, Read: cfg.Engine.Usage, Logger: c.log,
+	})
 	cfg.Store.OnCommit(c.committed)
 	return c
 }
@@ -195,6 +203,7 @@ func (c *Controller) Run(ctx context.Context) {
 	wg.Go(func() { c.drainLoop.Run(ctx, c.ReconcileDrain) })
 	wg.Go(func() { c.agentLoop.Run(ctx, c.agents.Reconcile) })
 	wg.Wait()
+	c.snapshots.Close()
 	c.sandboxes.Wait()
 	c.agents.Wait()
 }

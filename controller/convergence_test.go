@@ -94,7 +94,7 @@ func (v variant) apply(p *player) {
 		w.clock.grace = shortGrace
 	}
 	if v.pulls {
-		p.engine.RemoveImage(image)
+		p.engine.RemoveImageOutside(image)
 		p.engine.AddRemoteImage(image, dockerx.Image{})
 		p.engine.PullDelay = 2 * time.Second
 	}
@@ -318,6 +318,7 @@ func (p *player) do(a act) error {
 		p.engine.RestartEngine(false)
 		p.loseHooks()
 		synctest.Wait() // no process outlives its host
+		p.shim.powerLost()
 		return p.start(-1)
 	case "engine down":
 		p.engine.Down(true)

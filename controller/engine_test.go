@@ -2,6 +2,7 @@ package controller_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,11 +19,12 @@ const (
 	failed = agboxv1.SandboxState_SANDBOX_STATE_FAILED
 )
 
-// trickEngine lets a test change something just before a list, or change the engine's info.
+// trickEngine lets a test change something just before a list, leave containers out of its lists, or change the engine's info.
 type trickEngine struct {
 	controller.Engine
 	mu         sync.Mutex
 	beforeList func()
+	omits      func(dockerx.Container) bool
 	info       func(*dockerx.Info)
 }
 
@@ -44,7 +46,38 @@ func (e *trickEngine) ListContainers(ctx context.Context, labels map[string]stri
 	if trick != nil {
 		trick()
 	}
-	return e.Engine.ListContainers(ctx, labels)
+	list, err := e.Engine.ListContainers(ctx, labels)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.omits != nil {
+		list = slices.DeleteFunc(list, e.omits)
+	}
+	return list, err
+}
+
+// A delete sees the stopped service of its sandbox, and not the primary. Both are removed before the sandbox is DELETED: no sweep follows.
+func TestAListThatLacksAContainerDoesNotHideItFromADelete(t *testing.T) {
+	e := &trickEngine{}
+	withDaemon(t, func(t *testing.T, p *player) {
+		id := p.create(t, &agboxv1.CreateSpec{RequiredServices: []*agboxv1.ServiceSpec{{Name: "db", Image: image}}})
+		pass(time.Minute)
+		p.wantState(t, id, ready)
+		if _, err := p.store.RequestStop(t.Context(), id, "stop_requested"); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Minute)
+		e.mu.Lock()
+		e.omits = func(c dockerx.Container) bool { return c.Name == naming.Primary(id) }
+		e.mu.Unlock()
+		if _, err := p.store.RequestDelete(t.Context(), id, "delete_requested"); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Minute)
+		p.wantState(t, id, deleted)
+		if d, err := p.engine.InspectContainer(t.Context(), naming.Primary(id)); err == nil {
+			t.Errorf("the primary is %+v", d.Container)
+		}
+	}, trick(e), keepOrphans)
 }
 
 func (e *trickEngine) Info(ctx context.Context) (dockerx.Info, error) {

@@ -101,7 +101,7 @@ func (p *player) wantResumeAsExplained(t *testing.T, id string, e *agboxv1.Expla
 
 func TestAResumeAfterAFailedCreateIsRefused(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
-		p.engine.RemoveImage(image)
+		p.engine.RemoveImageOutside(image)
 		p.engine.FailPulls(image, errdefs.ErrNotFound)
 		id := p.create(t, &agboxv1.CreateSpec{})
 		pass(time.Minute)

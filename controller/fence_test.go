@@ -45,7 +45,7 @@ func (s *fakeShim) fence(b *fakeBox, req execjournal.Request) (*fence, error) {
 	}
 	if err == nil {
 		err = execjournal.CreateExclusive(int(dir.Fd()), execjournal.TempName(req.ExecID, "start"),
-			execjournal.JournalName(req.ExecID), data)
+			execjournal.JournalName(req.ExecID), data, true)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.lock.Close(), dir.Close())

@@ -194,6 +194,7 @@ func reboot(t *testing.T, p *player) {
 	case <-p.daemon.done:
 		p.boot++
 		p.engine.RestartEngine(false)
+		p.shim.powerLost()
 	default:
 		p.must(t, act{"reboot", 0})
 	}

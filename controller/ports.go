@@ -5,6 +5,7 @@ import (
 	"time"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/absence"
 	"github.com/agbox/agbox/controller/agent"
 	"github.com/agbox/agbox/controller/enginelink"
@@ -13,6 +14,7 @@ import (
 	"github.com/agbox/agbox/controller/quota"
 	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/controller/secret"
+	"github.com/agbox/agbox/controller/snapshot"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/clockjump"
 	"github.com/agbox/agbox/internal/host/execjournal"
@@ -29,6 +31,7 @@ type Store interface {
 	absence.Confirmations
 	OnCommit(func(store.Change))
 	List(ctx context.Context, f store.Filter) ([]store.Sandbox, error)
+	CountByState() map[agboxv1.SandboxState]int
 	InstanceIDs() []string
 	Adopts(sandboxID string) bool
 	AdoptedObjects(sandboxID string) []string
@@ -44,6 +47,7 @@ type Engine interface {
 	sandbox.ContainerEngine
 	enginelink.Engine
 	owned.Engine
+	snapshot.Engine
 	Usage(containerIDs []string) map[string]dockerx.Usage
 	InspectNetwork(ctx context.Context, id string) (dockerx.Network, error)
 }

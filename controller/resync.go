@@ -84,7 +84,7 @@ func (c *Controller) resyncLoop(ctx context.Context) {
 // resyncRetry is the delay before an interrupted resync is retried: passes that found no engine rely on it.
 const resyncRetry = 2 * time.Second
 
-// resync observes everything with two engine calls and enqueues what is not as wanted. It catches every lost event, and at the start it is
+// resync observes everything with two engine calls (and a third as long as a snapshot may have been cut off) and enqueues what is not as wanted. It catches every lost event, and at the start it is
 // the recovery.
 func (c *Controller) resync(ctx context.Context) error {
 	run, problem := c.link.Life()
@@ -128,7 +128,7 @@ func (c *Controller) resync(ctx context.Context) error {
 		}
 	}
 	c.cfg.Metrics.Resynced(l.Now, unknown)
-	return nil
+	return c.snapshots.Sweep(ctx)
 }
 
 // purgeBatch bounds how many histories one resync purges.

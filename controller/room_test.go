@@ -12,6 +12,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller"
 	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
 // A create that was accepted before the disk was full makes no container on it, and does not fail: it goes on once there is room. A stop and a
@@ -132,5 +133,41 @@ func TestADeleteMakesRoomForItself(t *testing.T) {
 	}, func(c *controller.Config) {
 		f.Execs, c.Execs = c.Execs, f
 		c.MakeRoom = func() bool { f.room.Store(true); return true }
+	})
+}
+
+// fullRequests has no room for the request of an exec at first, under a quota that statfs(2) does not show.
+type fullRequests struct {
+	controller.Execs
+	rooms, tries atomic.Int32
+}
+
+func (f *fullRequests) Start(sandboxID string, r execjournal.Request) error {
+	if f.tries.Add(1) < 5 {
+		return &fs.PathError{Op: "create", Path: "request", Err: syscall.EDQUOT}
+	}
+	return f.Execs.Start(sandboxID, r)
+}
+
+// TestAnExecWithoutRoomForItsRequestStopsNewWork: it alone notices the limit. Execs that wait use up no more of the ballast.
+func TestAnExecWithoutRoomForItsRequestStopsNewWork(t *testing.T) {
+	f := &fullRequests{}
+	withDaemon(t, func(t *testing.T, p *player) {
+		id := p.readyBox(t)
+		p.must(t, act{"exec", 0})
+		pass(time.Minute)
+		if n := f.rooms.Load(); n != 1 {
+			t.Errorf("%d pieces of the ballast were released", n)
+		}
+		p.wantState(t, id, ready)
+	}, func(c *controller.Config) {
+		f.Execs, c.Execs = c.Execs, f
+		c.NoRoom = func() string {
+			if f.rooms.Load() > 0 {
+				return "the disk of the data directory is full"
+			}
+			return ""
+		}
+		c.MakeRoom = func() bool { f.rooms.Add(1); return true }
 	})
 }

@@ -3,9 +3,12 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"syscall"
 	"time"
+
+	"github.com/containerd/errdefs"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -15,8 +18,10 @@ import (
 	"github.com/agbox/agbox/controller/inspect"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/controller/sandbox"
+	"github.com/agbox/agbox/controller/snapshot"
 	"github.com/agbox/agbox/controller/volume"
 	"github.com/agbox/agbox/internal/execid"
+	"github.com/agbox/agbox/internal/host/naming"
 	"github.com/agbox/agbox/store"
 )
 
@@ -37,7 +42,7 @@ func (c *Controller) newSandboxes() *sandbox.Reconciler {
 	return sandbox.New(sandbox.Options{
 		Store: c.cfg.Store, Engine: c.cfg.Engine, Objects: c.objects, Files: c.cfg.Execs, Link: c.link, Absences: c.absences, Clock: c.clock,
 		Queue: c.sandboxLoop, Settings: c.inForce, Started: c.started, Turns: c.agents.Observer().Turns,
-		EnqueueExecs: func(id string) { c.execs.EnqueueOf(id) }, EnqueueAgents: c.agents.EnqueueOf, NoRoom: c.cfg.NoRoom, RoomNow: c.cfg.RoomNow,
+		EnqueueExecs: func(id string) { c.execs.EnqueueOf(id) }, EnqueueAgents: c.agents.EnqueueOf, Committing: c.snapshots.Committing, NoRoom: c.cfg.NoRoom, RoomNow: c.cfg.RoomNow,
 		MakeRoom: c.makeRoom, Secrets: c.secrets, Host: c.cfg.Host, Logger: c.log, Metrics: c.cfg.Metrics,
 	})
 }
@@ -78,8 +83,8 @@ func (c *Controller) EngineRefuses(spec *agboxv1.CreateSpec, confinement *storev
 func (c *Controller) newExecs() *exec.Reconciler {
 	return exec.New(exec.Options{
 		Store: c.cfg.Store, Files: c.cfg.Execs, Sandbox: c.reader.Record, TurnLeft: c.agents.Observer().TurnLeft,
-		Limits: c.execLimits, IdleTTL: func(sb store.Sandbox) time.Duration { return sandbox.IdleTTL(sb, c.inForce()) }, MakeRoom: c.makeRoom,
-		HasWriter: c.hasWriter, Now: c.clock.Now,
+		Limits: c.execLimits, IdleTTL: func(sb store.Sandbox) time.Duration { return sandbox.IdleTTL(sb, c.inForce()) }, MakeRoom: c.makeRoom, RefuseNew: c.refuseNew,
+		HasWriter: c.hasWriter, BootID: c.cfg.BootID, Now: c.clock.Now,
 		Queue: c.execLoop, Sandboxes: c.sandboxLoop, Watch: c.cfg.WatchExecs, Changed: c.journalChanged,
 		Logger: c.log, Metrics: c.cfg.Metrics,
 	})
@@ -144,10 +149,57 @@ func (c *Controller) newCollector() *inspect.Collector {
 	return inspect.NewCollector(inspect.CollectOptions{
 		Lister: inspect.Lister{
 			Records: c.cfg.Store, Sandboxes: c.reader, Objects: c.objects, Containers: c.cfg.Engine.ListContainers, Dirs: c.cfg.Execs.Dirs,
-			Life: c.link.Life, CheckMarker: c.link.Checker.CheckMarker, Clock: c.clock.Read,
+			Parts: c.snapshots.Parts,
+			Life:  c.link.Life, CheckMarker: c.link.Checker.CheckMarker, Clock: c.clock.Read,
 		},
 		Remover: remover{c.cfg.Engine, c.cfg.Execs}, Logger: c.log, Metrics: c.cfg.Metrics,
 	})
+}
+
+// newSnapshots connects the keeper of snapshots with the other packages.
+func (c *Controller) newSnapshots() *snapshot.Keeper {
+	return snapshot.New(snapshot.Options{
+		Store: c.cfg.Store, Engine: c.cfg.Engine, Primary: c.primary, CheckMarker: c.link.Checker.CheckMarker, Enqueue: c.sandboxLoop.Add,
+		Logger: c.log, Metrics: c.cfg.Metrics,
+	})
+}
+
+// CreateSnapshot calls snapshot.Keeper.CreateSnapshot.
+func (c *Controller) CreateSnapshot(ctx context.Context, sandboxID, id string) (*agboxv1.Snapshot, error) {
+	return c.snapshots.CreateSnapshot(ctx, sandboxID, id)
+}
+
+// Snapshots calls snapshot.Keeper.Snapshots.
+func (c *Controller) Snapshots(ctx context.Context, sandboxID, owner string) ([]*agboxv1.Snapshot, error) {
+	return c.snapshots.Snapshots(ctx, sandboxID, owner)
+}
+
+// RemoveSnapshot calls snapshot.Keeper.RemoveSnapshot.
+func (c *Controller) RemoveSnapshot(ctx context.Context, id string) error {
+	return c.snapshots.RemoveSnapshot(ctx, id)
+}
+
+// primary returns the ID of the primary of a sandbox. Errors: ErrNotFound, the engine shows none; ErrUnavailable, it shows several.
+func (c *Controller) primary(ctx context.Context, sandboxID string) (string, error) {
+	worlds, err := c.objects.Worlds(ctx, sandboxID)
+	if err != nil {
+		return "", err
+	}
+	var ids []string
+	if w := worlds[sandboxID]; w != nil {
+		for _, ct := range w.Containers {
+			if ct.Component == naming.ComponentPrimary {
+				ids = append(ids, ct.ID)
+			}
+		}
+	}
+	switch len(ids) {
+	case 0:
+		return "", fmt.Errorf("the engine shows no container of sandbox %s: %w", sandboxID, errdefs.ErrNotFound)
+	case 1:
+		return ids[0], nil
+	}
+	return "", fmt.Errorf("the engine shows %d primary containers of sandbox %s; try again: %w", len(ids), sandboxID, errdefs.ErrUnavailable)
 }
 
 // newVolumes connects the keeper of volumes with the other packages.
@@ -160,10 +212,23 @@ func (c *Controller) newVolumes() *volume.Keeper {
 
 // makeRoom frees disk space if err says that there was none, and returns err.
 func (c *Controller) makeRoom(err error) error {
-	if c.cfg.MakeRoom != nil && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) {
+	if c.cfg.MakeRoom != nil && lacksSpace(err) {
 		c.cfg.MakeRoom()
 	}
 	return err
+}
+
+func lacksSpace(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
+// refuseNew has new work refused if err says that there was no disk space for work that was accepted, and returns err. If the disks show room,
+// a quota is used up that statfs(2) does not show: then it frees a piece of disk space, whose absence refuses new work.
+func (c *Controller) refuseNew(err error) error {
+	if !lacksSpace(err) || c.cfg.RoomNow() != "" {
+		return err
+	}
+	return c.makeRoom(err)
 }
 
 // remover removes garbage from the engine and from the host.

@@ -331,6 +331,24 @@ func (e *simEngine) EnsureImage(ctx context.Context, ref string, o dockerx.PullO
 	return simulated(e.simPort, "Engine.EnsureImage "+ref, func() (dockerx.Image, error) { return e.Fake.EnsureImage(ctx, ref, o) })
 }
 
+func (e *simEngine) ListImages(ctx context.Context, labels map[string]string) ([]dockerx.LocalImage, error) {
+	return simulated(e.simPort, "Engine.ListImages", func() ([]dockerx.LocalImage, error) { return e.Fake.ListImages(ctx, labels) })
+}
+
+func (e *simEngine) CommitContainer(ctx context.Context, id string, labels map[string]string) (string, error) {
+	return simulated(e.simPort, "Engine.CommitContainer "+e.named(id), func() (string, error) { return e.Fake.CommitContainer(ctx, id, labels) })
+}
+
+func (e *simEngine) RewriteImage(ctx context.Context, layersOf, configOf, ref string, labels map[string]string) (dockerx.Image, error) {
+	return simulated(e.simPort, "Engine.RewriteImage "+ref, func() (dockerx.Image, error) {
+		return e.Fake.RewriteImage(ctx, layersOf, configOf, ref, labels)
+	})
+}
+
+func (e *simEngine) RemoveImage(ctx context.Context, id string) error {
+	return e.effect("Engine.RemoveImage "+id, func() error { return e.Fake.RemoveImage(ctx, id) })
+}
+
 func (e *simEngine) StatPath(ctx context.Context, id string, path string) (dockerx.PathInfo, error) {
 	return simulated(e.simPort, "Engine.StatPath "+e.named(id), func() (dockerx.PathInfo, error) { return e.Fake.StatPath(ctx, id, path) })
 }

@@ -379,6 +379,7 @@ func (s *sim) reboot() error {
 	s.restartEngine()
 	for s.step() { // no process outlives its host
 	}
+	s.shim.powerLost()
 	return s.start(-1)
 }
 

@@ -66,7 +66,7 @@ func TestAPullEndContinuesACreate(t *testing.T) {
 
 func TestAResyncObservesUnwatchedExecEnds(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
-		p.readyBox(t)
+		p.readyBoxWithin(t, time.Minute) // a resync sees the report of PID 1, too
 		p.run(t, "exec-short", "100")
 		pass(5 * time.Second)
 		p.wantEnded(t, "exec-short", false)

@@ -1,6 +1,7 @@
 package controller_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -332,7 +333,8 @@ func (w *witness) supervisorDied(exec, containerID string) {
 	w.lost[exec] = w.stopping[containerID]
 }
 
-// endsExec judges the end of an exec: it is lost only if its supervisor died, and not because agboxd ended a sandbox that no fault broke.
+// endsExec judges the end of an exec: it is lost only if its supervisor died, and not because agboxd ended a sandbox that no fault broke; or if it
+// was dispatched in another boot.
 func (w *witness) endsExec(execID string, end *storev1.ExecEnd) {
 	if w == nil || end.GetErrorCode() != plan.CodeExecLost {
 		return
@@ -345,7 +347,7 @@ func (w *witness) endsExec(execID string, end *storev1.ExecEnd) {
 	byUs, died := w.lost[execID]
 	w.mu.Unlock()
 	switch {
-	case !died:
+	case !died && cmp.Or(ex.Desired.GetBootId(), w.w.bootID()) == w.w.bootID():
 		w.breaks("%s is EXEC_LOST, and its supervisor lives", execID)
 	case byUs && !w.excuses.mayFail(ex.SandboxID):
 		w.breaks("%s is EXEC_LOST because agboxd ended its container", execID)

@@ -66,9 +66,14 @@ func (w *world) clocks() clockjump.Reading {
 	}
 }
 
+// bootID returns the boot ID of the engine's host.
+func (w *world) bootID() string { return fmt.Sprintf("boot-%d", w.boot) }
+
 // journals returns the files of the execs.
 func (w *world) journals() *execjournal.Dir {
-	return execjournal.New(filepath.Join(w.dir, "logs"), filepath.Join(w.dir, "s"))
+	d := execjournal.New(filepath.Join(w.dir, "logs"), filepath.Join(w.dir, "s"))
+	d.Boot = w.bootID()
+	return d
 }
 
 // daemonLife is one run of the controller.
@@ -90,7 +95,7 @@ func newWorld(dir string) *world {
 // start runs a daemon whose side effects stop after fuse of them, or never if fuse is negative: a kill -9 between any two of them.
 func (w *world) start(fuse int) error {
 	s, err := store.Open(context.Background(), store.Options{
-		Path: filepath.Join(w.dir, "ids.db"), InitialMmapSize: 1 << 20, Logger: quiet(), Now: w.now, Instance: w.instance,
+		Path: filepath.Join(w.dir, "ids.db"), InitialMmapSize: 1 << 20, Logger: quiet(), Now: w.now, Instance: w.instance, BootID: w.bootID(),
 		OnFatal: func(err error) { panic(err) },
 	})
 	if err != nil {
@@ -105,7 +110,7 @@ func (w *world) start(fuse int) error {
 	f := &fuseBox{left: fuse, blow: func() { w.watch.dies(); cancel() }}
 	cfg := controller.Config{
 		Store: &fusedStore{s, f, w.watch}, Engine: &fusedEngine{w.engine, f, w.watch}, Execs: &fusedExecs{w.journals(), f, w.shim},
-		WatchExecs: w.shim.watch, WatchAgents: w.shim.said.watch, Host: sandbox.Host{ShimDir: "/shim"}, BootID: fmt.Sprintf("boot-%d", w.boot),
+		WatchExecs: w.shim.watch, WatchAgents: w.shim.said.watch, Host: sandbox.Host{ShimDir: "/shim"}, BootID: w.bootID(),
 		ResyncInterval: time.Minute, Workers: 4, Clock: w.clocks,
 		Settings: controller.Settings{
 			StopGrace: 10 * time.Second, CancelGrace: 10 * time.Second, HookTimeout: time.Minute, HealthTimeout: time.Minute,
@@ -209,6 +214,7 @@ type fakeShim struct {
 	notify func(sandboxID, execID string)
 	ran    map[string]int
 	ends   map[string]execjournal.Journal
+	cached map[string]string // paths of journals that only the kernel's cache has, by key
 	said   *said
 }
 
@@ -262,7 +268,7 @@ func (b *fakeBox) thawed() bool {
 func newFakeShim(engine *dockertest.Fake, wall func() time.Time) *fakeShim {
 	s := &fakeShim{
 		engine: engine, wall: wall, turn: func(string) {}, lost: func(string, string) {}, boxes: map[string]*fakeBox{}, notify: func(string, string) {},
-		ran: map[string]int{}, ends: map[string]execjournal.Journal{},
+		ran: map[string]int{}, ends: map[string]execjournal.Journal{}, cached: map[string]string{},
 		said: &said{answered: map[string]int{}, notify: func(string, string) {}},
 	}
 	engine.OnStart(s.booted)
@@ -526,6 +532,23 @@ func (b *fakeBox) key(execID string) string {
 	return execID
 }
 
+// powerLost drops the journals that are not on disk, or leaves them empty or torn, or keeps them: the kernel may have written any part.
+func (s *fakeShim) powerLost() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, path := range s.cached {
+		switch apart(key) % 4 {
+		case 0:
+			_ = os.Remove(path)
+		case 1:
+			_ = os.Truncate(path, 0)
+		case 2:
+			_ = os.Truncate(path, 20)
+		}
+	}
+	clear(s.cached)
+}
+
 func (b *fakeBox) cancelled(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -548,12 +571,18 @@ func (s *fakeShim) begin(b *fakeBox, id string) {
 	if err != nil {
 		return
 	}
+	if boot, err := os.Readlink(filepath.Join(b.ctl, execjournal.ExecDir, execjournal.ReleaseName)); err == nil && req.BootID != "" && req.BootID != boot {
+		return // agboxd closes it
+	}
 	f, err := s.fence(b, req)
 	if err != nil {
 		return
 	}
 	s.mu.Lock()
 	s.ran[b.key(id)]++
+	if req.BootID != "" {
+		s.cached[b.key(id)] = filepath.Join(b.logs, execjournal.JournalName(id))
+	}
 	s.mu.Unlock()
 	cancel := make(chan struct{})
 	b.mu.Lock()
@@ -592,6 +621,7 @@ func (s *fakeShim) supervise(b *fakeBox, req execjournal.Request, f *fence, canc
 	if f.end(end) == nil {
 		s.mu.Lock()
 		s.ends[b.key(req.ExecID)] = end
+		delete(s.cached, b.key(req.ExecID)) // the end is synced
 		s.mu.Unlock()
 		s.tell(b.sandbox, req.ExecID)
 	}

@@ -82,10 +82,17 @@ var everyMethod = map[string]func(context.Context, *Engine) error{
 		}
 		return err
 	},
-	OpInspectVolume: func(ctx context.Context, e *Engine) error { _, err := e.VolumeExists(ctx, "x"); return err },
-	OpCreateVolume:  func(ctx context.Context, e *Engine) error { return e.CreateVolume(ctx, "x", nil) },
-	OpListVolumes:   func(ctx context.Context, e *Engine) error { _, err := e.ListVolumes(ctx, nil); return err },
-	OpRemoveVolume:  func(ctx context.Context, e *Engine) error { return e.RemoveVolume(ctx, "x") },
+	OpInspectVolume:   func(ctx context.Context, e *Engine) error { _, err := e.VolumeExists(ctx, "x"); return err },
+	OpCreateVolume:    func(ctx context.Context, e *Engine) error { return e.CreateVolume(ctx, "x", nil) },
+	OpListVolumes:     func(ctx context.Context, e *Engine) error { _, err := e.ListVolumes(ctx, nil); return err },
+	OpCommitContainer: func(ctx context.Context, e *Engine) error { _, err := e.CommitContainer(ctx, "x", nil); return err },
+	OpRewriteImage: func(ctx context.Context, e *Engine) error {
+		_, err := e.RewriteImage(ctx, "x", "y", "z:1", nil)
+		return err
+	},
+	OpListImages:   func(ctx context.Context, e *Engine) error { _, err := e.ListImages(ctx, nil); return err },
+	OpRemoveImage:  func(ctx context.Context, e *Engine) error { return e.RemoveImage(ctx, "x") },
+	OpRemoveVolume: func(ctx context.Context, e *Engine) error { return e.RemoveVolume(ctx, "x") },
 	OpListVolumeUsers: func(ctx context.Context, e *Engine) error {
 		_, err := e.ListVolumeUsers(ctx, "x")
 		return err

@@ -48,9 +48,11 @@ type Info struct {
 	StartedAt time.Time
 }
 
-// Info queries the engine. Errors: ErrUnavailable, also when the engine was restarted during the call.
+// Info queries the engine. Errors: ErrUnavailable, also when the engine was restarted during the call, or is ending. So a container that had
+// ended before a call that succeeds did not end because the engine was ending.
 func (e *Engine) Info(ctx context.Context) (Info, error) {
 	return ask(ctx, e, OpInfo, "engine info", func(ctx context.Context, c *client.Client) (Info, error) {
+		ctx = accepting(ctx)
 		before, err := e.run.identify(ctx, e.host, c)
 		if err != nil {
 			return Info{}, err

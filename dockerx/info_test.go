@@ -1,12 +1,16 @@
 package dockerx
 
 import (
+	"context"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,6 +37,52 @@ func TestInfoReportsCapabilities(t *testing.T) {
 	}
 	if !slices.Equal(info.Runtimes, []string{"nvidia", "runsc"}) || info.StorageDriver != "overlay2 on xfs" || !info.DiskLimit ||
 		!info.CPULimit || !info.MemoryLimit || info.SwapLimit || !info.PidsLimit || !info.GPUs || !info.StartInterval {
+		t.Errorf("%+v", info)
+	}
+}
+
+// heldListener is a socket that systemd holds for an engine: while the engine is ending, connections are made that it never serves.
+type heldListener struct {
+	net.Listener
+	ending atomic.Bool
+}
+
+func (l *heldListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil || !l.ending.Load() {
+			return c, err
+		}
+		defer c.Close()
+	}
+}
+
+// TestAnEngineThatIsEndingGivesNoInfo: it still answers on the connections that it has, and its containers end meanwhile.
+func TestAnEngineThatIsEndingGivesNoInfo(t *testing.T) {
+	s := &fakeServer{version: "1.41", oldest: "1.12", handle: func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/info") {
+			answer(w, http.StatusOK, map[string]any{"ID": "id"})
+			return
+		}
+		answer(w, http.StatusNotFound, map[string]string{"message": "no such object"})
+	}}
+	s.Server = httptest.NewUnstartedServer(s)
+	s.host = s.listen(t, filepath.Join(t.TempDir(), "s"))
+	socket := &heldListener{Listener: s.Listener}
+	s.Listener = socket
+	s.Start()
+	t.Cleanup(s.Close)
+	e, _ := newEngine(t, s.host)
+	if _, err := e.Info(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	socket.ending.Store(true)
+	if _, err := e.InspectContainer(t.Context(), "gone"); !errdefs.IsNotFound(err) {
+		t.Fatalf("an old connection: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if info, err := e.Info(ctx); err == nil {
 		t.Errorf("%+v", info)
 	}
 }

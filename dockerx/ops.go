@@ -31,7 +31,11 @@ var (
 	OpInspectNetwork   = operation("inspect_network", 15*time.Second)
 	OpConnectNetwork   = operation("connect_network", 30*time.Second)
 	OpInspectImage     = operation("inspect_image", 15*time.Second)
-	OpPullImage        = operation("pull_image", defaultPullTimeout) // Options.PullTimeout replaces it
+	OpPullImage        = operation("pull_image", defaultPullTimeout)   // Options.PullTimeout replaces it
+	OpCommitContainer  = operation("commit_container", 10*time.Minute) // copies all that the container has written
+	OpRewriteImage     = operation("rewrite_image", time.Minute)
+	OpListImages       = operation("list_images", 30*time.Second)
+	OpRemoveImage      = operation("remove_image", 2*time.Minute) // includes the deletion of its layers
 	OpInspectVolume    = operation("inspect_volume", 15*time.Second)
 	OpCreateVolume     = operation("create_volume", 15*time.Second)
 	OpListVolumes      = operation("list_volumes", 30*time.Second)

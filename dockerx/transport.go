@@ -56,7 +56,9 @@ func (e *Engine) dialer() error {
 	if err := sockets.ConfigureTransport(t, e.host.network, e.host.address); err != nil {
 		return fmt.Errorf("docker host %q: %w: %w", e.host.url, err, errdefs.ErrInvalidArgument)
 	}
-	e.http = &http.Client{Transport: &versionWatch{engine: e, base: t}, CheckRedirect: client.CheckRedirect}
+	once := t.Clone()
+	once.DisableKeepAlives = true
+	e.http = &http.Client{Transport: &versionWatch{engine: e, base: t, once: once}, CheckRedirect: client.CheckRedirect}
 	probe, err := e.sdk(api.DefaultVersion)
 	e.probe = probe
 	return err
@@ -128,10 +130,24 @@ func (e *Engine) negotiate(ctx context.Context) (*negotiated, error) {
 type versionWatch struct {
 	engine *Engine
 	base   *http.Transport
+	once   *http.Transport // for requests of accepting
 }
 
+// accepting returns a context whose requests each have a connection of their own, so that only an engine that still accepts connections
+// answers. An engine that is ending closes its listener before it stops the first container, but answers on older connections until it is
+// gone. Where systemd holds the socket, the new connection waits for the next engine.
+func accepting(ctx context.Context) context.Context {
+	return context.WithValue(ctx, acceptingKey{}, true)
+}
+
+type acceptingKey struct{}
+
 func (w *versionWatch) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := w.base.RoundTrip(r)
+	t := w.base
+	if r.Context().Value(acceptingKey{}) != nil {
+		t = w.once
+	}
+	resp, err := t.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}

@@ -105,9 +105,15 @@ func (m *agentMachine) comparePrompts(id string, want *modelAgent, first *modelP
 }
 
 func (m *agentMachine) compareCounts() {
-	want := map[agboxv1.AgentState]int{}
+	want, inNeed := map[agboxv1.AgentState]int{}, 0
 	for _, a := range m.m.agents {
 		want[a.state]++
+		if a.attention {
+			inNeed++
+		}
+	}
+	if n := m.s.CountAgentsInNeed(); n != inNeed {
+		m.t.Fatalf("%d agents need attention, want %d", n, inNeed)
 	}
 	for state, n := range m.s.CountAgentsByState() {
 		if want[state] != n {

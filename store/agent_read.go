@@ -77,6 +77,16 @@ func (s *Store) CountAgentsByState() map[agboxv1.AgentState]int {
 	return n
 }
 
+// CountAgentsInNeed returns the number of agents that do not restart until a user starts them.
+func (s *Store) CountAgentsInNeed() (n int) {
+	for _, a := range all(&s.index, s.index.agents) {
+		if a.Status.GetNeedsAttention() {
+			n++
+		}
+	}
+	return n
+}
+
 // AgentPosition returns how far the output of the current incarnation was ingested; empty when none was. Errors: AGENT_NOT_FOUND;
 // ErrDataLoss; ErrUnavailable.
 func (s *Store) AgentPosition(ctx context.Context, id string) (*storev1.AgentPosition, error) {

@@ -23,7 +23,10 @@ import (
 //	│  ├──lineage         : <uint64>                       - random; names this file in the log beside it
 //	│  ├──epoch           : <uint64>                       - starts of the daemon so far
 //	│  ├──drain           : <agbox.store.v1.DrainRecord>   - during a drain
+//	│  ├──gateway-secret  : <agbox.store.v1.GatewaySecret> - made once; tokens of gateways are derived from it
 //	│  └──clock           : <agbox.store.v1.ClockRecord>   - the last recorded host clock; written at an event, and each 10 min
+//	├──gateway-keys
+//	│  └──*key id*        : <agbox.store.v1.GatewayKey>    - until it is revoked
 //	├──sandbox-ids
 //	│  └──*sandbox id*    : <int64 unix nanoseconds>       - reserved forever; the time of creation
 //	├──exec-ids
@@ -97,6 +100,8 @@ const (
 	bucketUnproven  = "sandbox-unproven"
 	bucketExecRefs  = "exec-refs"
 
+	bucketGatewayKeys = "gateway-keys"
+
 	bucketAgentID       = "agent-ids"
 	bucketAgentConfig   = "agent-config"
 	bucketAgentDesired  = "agent-desired"
@@ -122,6 +127,7 @@ const (
 	keyEpoch          = "epoch"
 	keyDrain          = "drain"
 	keyClock          = "clock"
+	keyGatewaySecret  = "gateway-secret"
 )
 
 // maxIDBytes limits the identifiers that become keys and bucket names; bbolt's own limit is 32768.

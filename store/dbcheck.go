@@ -69,10 +69,12 @@ var (
 	checkedBuckets = map[string]proto.Message{
 		bucketSandboxID: nil, bucketExecID: nil, bucketTrimmed: nil, bucketDeletedAt: nil, bucketUnswept: nil, bucketUnproven: nil, bucketAgentID: nil,
 		bucketNames: &storev1.NameRef{}, bucketExecRefs: &storev1.ExecRef{}, bucketGivenUp: &storev1.GivenUp{},
+		bucketGatewayKeys: &storev1.GatewayKey{},
 	}
 	checkedMeta = map[string]proto.Message{
 		keyEngineMarker: nil, keyRebuild: nil, keyLineage: nil, keyEpoch: nil,
 		keyEngineIdentity: &storev1.EngineIdentity{}, keyDrain: &storev1.DrainRecord{}, keyClock: &storev1.ClockRecord{},
+		keyGatewaySecret: &storev1.GatewaySecret{},
 	}
 )
 

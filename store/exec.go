@@ -64,6 +64,9 @@ func (t *txn) createExec(e Exec) error {
 	if wakes {
 		t.resume(sb, false)
 	}
+	if sb.State == agboxv1.SandboxState_SANDBOX_STATE_READY && sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_RUN {
+		e.Desired.BootId = t.bootID // its first pass dispatches it
+	}
 	t.startExec(sb, e)
 	return nil
 }

@@ -102,7 +102,7 @@ const reasonCleanup = "cleanup_ttl"
 // create. Otherwise, or when after is not positive, it changes nothing. Errors: SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestCleanup(ctx context.Context, id string, after time.Duration, m clockjump.Moment) (changed bool, err error) {
 	return s.changeLive(ctx, id, func(t *txn, sb *Sandbox) bool {
-		if after <= 0 || !sb.atRest() || m.CheckedAt(t.now).Age(sb.StateChangedAt) < after {
+		if after <= 0 || !sb.atRest() || sb.Spec.GetKeepStopped() && sb.State == agboxv1.SandboxState_SANDBOX_STATE_STOPPED || m.CheckedAt(t.now).Age(sb.StateChangedAt) < after {
 			return false
 		}
 		if sb.State == agboxv1.SandboxState_SANDBOX_STATE_FAILED && sb.ErrorCode != codeCreateFailed {

@@ -9,6 +9,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/host/clockjump"
 )
 
@@ -19,7 +20,7 @@ func (s *Store) List(ctx context.Context, f Filter) ([]Sandbox, error) {
 	live := map[string]bool{}
 	for _, sb := range all(&s.index, s.index.sandboxes) {
 		live[sb.ID] = true
-		if hasLabels(sb.Spec.GetLabels(), f.Labels) {
+		if f.selects(sb.Spec) {
 			out = append(out, sb.copied())
 		}
 	}
@@ -34,6 +35,10 @@ func (s *Store) List(ctx context.Context, f Filter) ([]Sandbox, error) {
 		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), strings.Compare(a.ID, b.ID))
 	})
 	return out, nil
+}
+
+func (f Filter) selects(spec *agboxv1.CreateSpec) bool {
+	return hasLabels(spec.GetLabels(), f.Labels) && (f.GatewayOwner == "" || spec.GetGateway().GetOwner() == f.GatewayOwner)
 }
 
 // Namesakes returns the sorted IDs of the live sandboxes with a name other than except: those whose delete was requested, and the holder.
@@ -55,7 +60,7 @@ func (s *Store) listDeleted(ctx context.Context, f Filter, live map[string]bool)
 		if live[id] || !isKept(tx, id) {
 			return true
 		}
-		if sb := (loader{tx, s.corrupt.add}).sandbox(id, nil, nil); hasLabels(sb.Spec.GetLabels(), f.Labels) {
+		if sb := (loader{tx, s.corrupt.add}).sandbox(id, nil, nil); f.selects(sb.Spec) {
 			out = append(out, *sb)
 		}
 		return true

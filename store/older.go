@@ -25,7 +25,7 @@ var (
 
 	// newerBuckets and newerPrefixes are only in files that agboxd wrote.
 	newerBuckets = []string{
-		bucketMeta, bucketDesired, bucketNames, bucketState, bucketProgress, bucketTrimmed, bucketUnswept, bucketGivenUp, bucketUnproven,
+		bucketMeta, bucketDesired, bucketNames, bucketState, bucketProgress, bucketTrimmed, bucketUnswept, bucketGivenUp, bucketUnproven, bucketGatewayKeys,
 		bucketExecRefs, bucketAgentID, bucketAgentConfig, bucketAgentDesired, bucketAgentStatus, bucketAgentPosition,
 	}
 	newerPrefixes = []string{

@@ -16,6 +16,8 @@ type Options struct {
 	Path string
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
+	// BootID is the host's boot ID, for execs that are dispatched as they are accepted; empty: their journals are durable before they start.
+	BootID string
 	// LockTimeout is how long to wait for another process to release the file; default 1 s.
 	LockTimeout time.Duration
 	// InitialMmapSize in bytes; default 16 GiB of address space (less if that does not fit). When the file outgrows it, open readers block

@@ -169,7 +169,7 @@ func (t *txn) demote(sb *Sandbox) {
 func (s *Store) RequestPauseCleanup(ctx context.Context, id string, after time.Duration, m clockjump.Moment) (changed bool, err error) {
 	return s.changeLive(ctx, id, func(t *txn, sb *Sandbox) bool {
 		demoted := sb.Desired.GetDemotedAt()
-		if after <= 0 || demoted == 0 || !sb.isPaused() || m.CheckedAt(t.now).Age(time.Unix(0, demoted)) < after {
+		if after <= 0 || demoted == 0 || sb.Spec.GetKeepStopped() || !sb.isPaused() || m.CheckedAt(t.now).Age(time.Unix(0, demoted)) < after {
 			return false
 		}
 		return t.requestDelete(sb, reasonPauseCleanup, false)

@@ -19,10 +19,11 @@ import (
 // group, but not its own. Nothing is applied unless the request returns nil and err is nil, so it may fail at any point.
 type txn struct {
 	loader
-	index *index // published
-	group facts  // changes by earlier requests of the group
-	now   time.Time
-	limit int64 // on the events of a sandbox; below 1: none
+	index  *index // published
+	group  facts  // changes by earlier requests of the group
+	now    time.Time
+	limit  int64  // on the events of a sandbox; below 1: none
+	bootID string // of the host; empty: unknown
 
 	ops     []op
 	err     error // the first one of staging; the request then fails

@@ -88,6 +88,8 @@ type Filter struct {
 	IncludeDeleted bool
 	// Labels that the spec must all have. Empty selects everything.
 	Labels map[string]string
+	// GatewayOwner selects the sandboxes of this owner's keys. Empty selects everything.
+	GatewayOwner string
 }
 
 // Corrupt identifies one record that does not decode. The record stays unchanged in the file.

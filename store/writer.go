@@ -188,7 +188,7 @@ func (g *group) fault(when string) error {
 // stageGroup runs each request and applies its staged changes unless it returned an error.
 func (s *Store) stageGroup(g *group, tx *bolt.Tx) error {
 	for i, r := range g.requests {
-		t := &txn{loader: loader{tx, s.corrupt.add}, index: &s.index, group: g.changes, now: s.o.Now(), changes: newFacts(),
+		t := &txn{loader: loader{tx, s.corrupt.add}, index: &s.index, group: g.changes, now: s.o.Now(), bootID: s.o.BootID, changes: newFacts(),
 			limit: s.historyLimit.Load(), op: r.op}
 		err := r.fn(t)
 		if g.errs[i] = cmp.Or(t.err, err); g.errs[i] != nil || len(t.ops) == 0 {

@@ -146,8 +146,8 @@ func (v *Observation) observePark(ctx context.Context) {
 		}
 		v.World.TurnEnds, v.World.TurnLeft = true, left
 	}
-	told := validate.Nudge(v.a.Spec) == "" || nudged(v.a) || v.a.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_DELETE // a delete accepts no requests
-	v.World.Nudge = waits && !told && v.a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY
+	needsNone := validate.Nudge(v.a.Spec) == "" || nudged(v.a) || v.a.Desired.GetRun() == storev1.AgentRun_AGENT_RUN_DELETE // a delete accepts no requests
+	v.World.Nudge = waits && !needsNone && v.a.Status.GetState() == agboxv1.AgentState_AGENT_STATE_BUSY
 }
 
 // savesFor reports whether a drain, if there is one, saves the work of the agent's turn.

@@ -42,8 +42,13 @@ type Options struct {
 	// MakeRoom frees disk space if an error of a step that ends an exec says that there was none, and returns the error. The pass is retried
 	// with backoff: with an exhausted quota on btrfs, even the forms of a cancel and a fence that need no block fail. It must not block for long.
 	MakeRoom func(error) error
+	// RefuseNew has new execs refused if an error of a start says that there was no disk space, and returns the error. The start is retried with
+	// backoff. It may block while the disks are read.
+	RefuseNew func(error) error
 	// HasWriter reports whether a client of this daemon writes the standard input of an exec. It must not block.
 	HasWriter func(execID string) bool
+	// BootID is the kernel's boot ID.
+	BootID string
 	// Now is the wall clock.
 	Now func() time.Time
 	// Queue is the queue of execs, Sandboxes that of sandboxes.
@@ -120,7 +125,7 @@ func (r *Reconciler) act(ctx context.Context, ex store.Exec, rec plan.Record, sb
 	}
 	switch p.Action {
 	case plan.ExecRequest:
-		return queue.Result{}, r.cfg.Files.Start(ex.SandboxID, r.request(ex, sb.Spec))
+		return queue.Result{}, r.cfg.RefuseNew(r.cfg.Files.Start(ex.SandboxID, r.request(ex, sb.Spec)))
 	case plan.ExecCancel:
 		return queue.Result{Next: p.Next}, r.cfg.MakeRoom(r.cfg.Files.Cancel(ex.SandboxID, ex.ID, ex.Desired.GetNonce()))
 	case plan.ExecDetachStdin:
@@ -194,7 +199,7 @@ func (r *Reconciler) request(ex store.Exec, spec *agboxv1.CreateSpec) execjourna
 		Command: ex.Request.GetCommand(), Cwd: ex.Request.GetCwd(), Env: ex.Request.GetEnvOverrides(), User: ex.Request.GetUser(),
 		TimeoutMillis: ex.Request.GetTimeout().AsDuration().Milliseconds(),
 		Stdin:         ex.Request.GetStdin() != nil, Live: ex.Request.GetLiveOutput(),
-		LogLimitBytes: l.LogBytes, LogLimitAction: logLimitAction(spec, l.KillAtLogLimit), CancelGraceMillis: l.CancelGrace.Milliseconds(),
+		BootID: ex.Desired.GetBootId(), LogLimitBytes: l.LogBytes, LogLimitAction: logLimitAction(spec, l.KillAtLogLimit), CancelGraceMillis: l.CancelGrace.Milliseconds(),
 	}
 	if size := ex.Request.GetTerminal(); size != nil {
 		q.Terminal = &execjournal.Terminal{Columns: size.GetColumns(), Rows: size.GetRows()}
@@ -218,6 +223,7 @@ func logLimitAction(spec *agboxv1.CreateSpec, kill bool) string {
 func (r *Reconciler) recordOf(ex store.Exec, rec plan.Record) plan.ExecRecord {
 	return plan.ExecRecord{
 		StdinAbandoned: ex.Desired.GetStdinAttached() && !r.cfg.HasWriter(ex.ID), StdinLeft: r.stdinLeft(ex),
+		OtherBoot:       ex.Desired.GetBootId() != "" && ex.Desired.GetBootId() != r.cfg.BootID,
 		CancelRequested: ex.Desired.GetCancelRequestedAt() != 0,
 		SandboxRuns:     rec.Standing == plan.Live && rec.Runs(),
 		SandboxWaits: rec.Standing == plan.Live && rec.State != agboxv1.SandboxState_SANDBOX_STATE_FAILED &&

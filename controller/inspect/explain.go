@@ -196,6 +196,7 @@ func deadlines(rec plan.Record, spec *agboxv1.CreateSpec, pol plan.Policy) []*ag
 	}
 	var l deadlineList
 	switch {
+	case rec.Kept() && (rec.AtRest() || !rec.DemotedAt.IsZero()): // nothing deletes it
 	case rec.AtRest():
 		l.add("cleanup_ttl", rec.StateChangedAt, pol.CleanupTTL, "delete")
 	case rec.Desired == storev1.RunState_RUN_STATE_RUN:

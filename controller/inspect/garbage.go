@@ -34,6 +34,7 @@ const (
 	kindContainer = "container"
 	kindNetwork   = "network"
 	kindDirectory = "directory"
+	kindImage     = "image"
 )
 
 // Records is the part of the store that a Collector reads.
@@ -47,6 +48,7 @@ type Records interface {
 type Remover interface {
 	RemoveContainer(ctx context.Context, id string) error
 	RemoveNetwork(ctx context.Context, id string) error
+	RemoveImage(ctx context.Context, id string) error
 	RemoveDir(path string) error
 }
 
@@ -59,6 +61,8 @@ type Lister struct {
 	Containers func(ctx context.Context, labels map[string]string) ([]dockerx.Container, error)
 	// Dirs lists the directories of sandboxes on the host.
 	Dirs func() ([]execjournal.SandboxDir, error)
+	// Parts lists the parts of snapshots that nobody is making.
+	Parts func(ctx context.Context) ([]dockerx.LocalImage, error)
 	// Life returns the present life of the engine, or the problem because of which its state is unknown.
 	Life func() (run *storev1.EngineRun, problem string)
 	// CheckMarker checks that the engine is ours.
@@ -82,7 +86,7 @@ type Collector struct{ o CollectOptions }
 func NewCollector(o CollectOptions) *Collector { return &Collector{o} }
 
 // CollectGarbage lists the leftovers of sandboxes that no longer exist: directories, and containers and networks with our label that are not part
-// of a live sandbox. Unless it is a dry run it removes them; leftovers of sandboxes that this store never knew only if req.Unknown is set.
+// of a live sandbox; and the parts of snapshots that were cut off. Unless it is a dry run it removes them; leftovers of sandboxes that this store never knew only if req.Unknown is set.
 // An item that could not be removed has an error and is listed again next time. Nothing is judged while the engine's state is unknown, or
 // while records are being rebuilt. Errors: ErrUnavailable.
 func (c *Collector) CollectGarbage(ctx context.Context, req *agboxv1.CollectGarbageRequest) ([]*agboxv1.GarbageItem, error) {
@@ -99,7 +103,11 @@ func (c *Collector) CollectGarbage(ctx context.Context, req *agboxv1.CollectGarb
 	if err != nil {
 		return nil, err
 	}
-	items := slices.Concat(objects, dirs) // in the order of removal: containers use networks and directories
+	parts, err := c.o.garbageParts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	items := slices.Concat(objects, parts, dirs) // in the order of removal: containers use networks and directories
 	for _, g := range items {
 		if !req.GetDryRun() && (!g.GetUnknown() || req.GetUnknown()) {
 			c.remove(ctx, g)
@@ -151,7 +159,13 @@ func (l *Lister) stillGarbage(ctx context.Context, g *agboxv1.GarbageItem) error
 	if g.GetKind() == kindDirectory {
 		return l.stillGarbageDir(ctx, g)
 	}
-	now, err := l.garbageObjects(ctx, g.GetSandboxId())
+	list := func(ctx context.Context) ([]*agboxv1.GarbageItem, error) {
+		return l.garbageObjects(ctx, g.GetSandboxId())
+	}
+	if g.GetKind() == kindImage {
+		list = l.garbageParts
+	}
+	now, err := list(ctx)
 	if err != nil {
 		return err
 	}
@@ -174,6 +188,9 @@ func (c *Collector) removeOne(ctx context.Context, g *agboxv1.GarbageItem) (err 
 	case kindNetwork:
 		step.Kind = plan.RemoveNetwork
 		err = c.o.Remover.RemoveNetwork(ctx, g.GetId())
+	case kindImage:
+		step.Kind = plan.RemoveSnapshot
+		err = c.o.Remover.RemoveImage(ctx, g.GetId())
 	case kindDirectory:
 		step.Kind = plan.RemoveFiles
 		err = c.o.Remover.RemoveDir(g.GetId())
@@ -209,6 +226,16 @@ func (l *Lister) garbageObjects(ctx context.Context, sandboxID string) ([]*agbox
 	}
 	slices.SortStableFunc(garbage, func(a, b *agboxv1.GarbageItem) int { return order[a.GetKind()] - order[b.GetKind()] })
 	return garbage, nil
+}
+
+// garbageParts returns the parts of snapshots that nobody is making.
+func (l *Lister) garbageParts(ctx context.Context) ([]*agboxv1.GarbageItem, error) {
+	parts, err := l.Parts(ctx)
+	var items []*agboxv1.GarbageItem
+	for _, p := range parts {
+		items = append(items, &agboxv1.GarbageItem{Kind: kindImage, Id: p.ID})
+	}
+	return judged(items, false, "it is of a snapshot whose making was cut off"), err
 }
 
 var order = map[string]int{kindContainer: 0, kindNetwork: 1}

@@ -168,9 +168,9 @@ func afterFailure(r Record, w World, pol Policy, now time.Time) Plan {
 	return due
 }
 
-// cleanup deletes a STOPPED or FAILED sandbox after CleanupTTL.
+// cleanup deletes a FAILED sandbox, or a STOPPED one without KeepStopped, after CleanupTTL.
 func (p Plan) cleanup(r Record, pol Policy, now time.Time) Plan {
-	if pol.CleanupTTL > 0 && p.due("cleanup_ttl", r.StateChangedAt.Add(pol.CleanupTTL).Sub(now), pol) {
+	if pol.CleanupTTL > 0 && !r.Kept() && p.due("cleanup_ttl", r.StateChangedAt.Add(pol.CleanupTTL).Sub(now), pol) {
 		p.add(Step{Kind: Cleanup, Reason: BecauseCleanup})
 	}
 	return p

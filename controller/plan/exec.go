@@ -31,6 +31,8 @@ type ExecRecord struct {
 	SandboxWaits bool
 	// TakenByDeath: the sandbox ends because the engine or the host died.
 	TakenByDeath bool
+	// OtherBoot: it was dispatched before the host was rebooted, so its journal may be lost.
+	OtherBoot bool
 	// StdinAbandoned: a writer of standard input is on record, but not attached to this daemon.
 	StdinAbandoned bool
 	// StdinLeft is how long standard input stays open without a writer; nil: no deadline runs. Not positive: it ends.
@@ -86,6 +88,7 @@ const cancelRecheck = 5 * time.Second
 //	lost                             CANCELLED if its end was wanted, else FAILED with EXEC_LOST
 //	closed                           CANCELLED if its end was wanted, else FAILED with EXEC_START_FAILED
 //	foreign                          FAILED with EXEC_LOST
+//	of another boot                  not started: close the fence; closed, foreign: lost
 //	running, end wanted              cancel; an agent's turn has a while first if only the sandbox is ending
 //	running, stdin's writer is gone  record that, which starts its deadline
 //	running, stdin's deadline passed end standard input
@@ -96,11 +99,20 @@ const cancelRecheck = 5 * time.Second
 //	not started, sandbox failed      close the fence
 func DecideExec(r ExecRecord, phase execphase.Phase) ExecPlan {
 	unwanted := r.CancelRequested || r.SandboxEnding
+	lost := func(why string) ExecPlan { return record(unwanted && !r.TakenByDeath, CodeExecLost, why) }
+	if r.OtherBoot {
+		switch phase {
+		case execphase.NotStarted:
+			return ExecPlan{Action: ExecClose}
+		case execphase.Closed, execphase.Foreign:
+			return lost("the host went down before it had stored whether the command ran")
+		}
+	}
 	switch phase {
 	case execphase.Ended:
 		return ExecPlan{Action: ExecRecordEnd}
 	case execphase.Lost:
-		return record(unwanted && !r.TakenByDeath, CodeExecLost, "the command's supervisor died and with it the true end of the command")
+		return lost("the command's supervisor died and with it the true end of the command")
 	case execphase.Closed:
 		return record(unwanted, CodeExecStartFailed, "the sandbox ended before the command started")
 	case execphase.Foreign:

@@ -16,6 +16,9 @@ func TestDecideExec(t *testing.T) {
 	waitsCancelled := ExecRecord{SandboxWaits: true, CancelRequested: true}
 	inTurn := ExecRecord{SandboxEnding: true, TurnLeft: 1}
 	inTurnCancelled := ExecRecord{SandboxEnding: true, CancelRequested: true, TurnLeft: 1}
+	otherBoot := ExecRecord{SandboxRuns: true, OtherBoot: true}
+	otherBootCancelled := ExecRecord{SandboxRuns: true, OtherBoot: true, CancelRequested: true}
+	deadHost := ExecRecord{SandboxEnding: true, TakenByDeath: true, OtherBoot: true}
 	deadEngine := ExecRecord{SandboxEnding: true, TakenByDeath: true}
 	for _, row := range []struct {
 		name   string
@@ -48,6 +51,14 @@ func TestDecideExec(t *testing.T) {
 		{"lost by a stop: cancelled", ending, execphase.Lost, ExecRecordEnd, agboxv1.ExecState_EXEC_STATE_CANCELLED, ""},
 		{"closed by a cancel", cancelled, execphase.Closed, ExecRecordEnd, agboxv1.ExecState_EXEC_STATE_CANCELLED, ""},
 		{"closed as the sandbox failed", broken, execphase.Closed, ExecRecordEnd, agboxv1.ExecState_EXEC_STATE_FAILED, CodeExecStartFailed},
+		{"dispatched in another boot, no journal: close the fence", otherBoot, execphase.NotStarted, ExecClose, 0, ""},
+		{"dispatched in another boot and paused, no journal: close the fence", ExecRecord{SandboxWaits: true, OtherBoot: true}, execphase.NotStarted, ExecClose, 0, ""},
+		{"dispatched in another boot, closed: it may have run", otherBoot, execphase.Closed, ExecRecordEnd, agboxv1.ExecState_EXEC_STATE_FAILED, CodeExecLost},
+		{"dispatched in another boot, torn: it may have run", otherBoot, execphase.Foreign, ExecRecordEnd, agboxv1.ExecState_EXEC_STATE_FAILED, CodeExecLost},
+		{"dispatched in another boot, closed and cancelled", otherBootCancelled, execphase.Closed, ExecRecordEnd, agboxv1.ExecState_EXEC_STATE_CANCELLED, ""},
+		{"lost with the host: not by its stop", deadHost, execphase.Closed, ExecRecordEnd, agboxv1.ExecState_EXEC_STATE_FAILED, CodeExecLost},
+		{"dispatched in another boot, ended", otherBoot, execphase.Ended, ExecRecordEnd, 0, ""},
+		{"dispatched in another boot, its supervisor died with it", otherBoot, execphase.Lost, ExecRecordEnd, agboxv1.ExecState_EXEC_STATE_FAILED, CodeExecLost},
 		{"a forged journal is no result", runs, execphase.Foreign, ExecRecordEnd, agboxv1.ExecState_EXEC_STATE_FAILED, CodeExecLost},
 	} {
 		t.Run(row.name, func(t *testing.T) {

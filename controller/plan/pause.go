@@ -32,6 +32,9 @@ func pause(r Record, w World, pol Policy, now time.Time) Plan {
 		return demoted(r, w, mine, p, pol, now)
 	case !mine.primary.Alive():
 		return diedFrozen(r, w, *mine.primary, p, now)
+	case w.Committing && !r.Reached():
+		p.Waiting = "pausing, once its snapshot is made" // the end of the commit thaws the primary, and enqueues the sandbox
+		return p
 	}
 	p.freeze(r, mine)
 	switch last := compare(r.EngineRun, w.Run); {
@@ -127,7 +130,7 @@ func demoted(r Record, w World, mine parts, p Plan, pol Policy, now time.Time) P
 	}
 	p.Waiting = ""
 	p.applyLimits(r, mine)
-	if pol.StoppedGCAfter > 0 && p.due("stopped_gc_after", r.DemotedAt.Add(pol.StoppedGCAfter).Sub(now), pol) {
+	if pol.StoppedGCAfter > 0 && !r.Kept() && p.due("stopped_gc_after", r.DemotedAt.Add(pol.StoppedGCAfter).Sub(now), pol) {
 		p.add(Step{Kind: PauseCleanup, Reason: BecauseCleanup})
 	}
 	return p

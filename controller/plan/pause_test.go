@@ -29,6 +29,9 @@ func frozen(s *scene) {
 	s.p.FreezeDuration, s.p.StoppedGCAfter = 24*time.Hour, 720*time.Hour
 }
 
+// committing is a sandbox whose snapshot is being made, for which the engine has frozen it.
+func committing(s *scene) { s.w.Committing, s.container("c1").Status = true, "paused" }
+
 func mineOf(s scene) parts { mine, _ := split(s.r, s.w); return mine }
 
 // givenUp is a frozen sandbox that was demoted a minute ago and is not down yet.
@@ -109,6 +112,7 @@ func TestDecideAPause(t *testing.T) {
 		{"demoted before it was ever frozen", healthy, all(givenUp, exited, func(s *scene) { s.r.State = ready }), "PAUSED(demoted)"},
 		{"demoted, down and told: nothing, until it is deleted", healthy, demotedDown, "next:719h59m0s"},
 		{"demoted for long", healthy, all(demotedDown, func(s *scene) { s.r.DemotedAt = now.Add(-720 * time.Hour) }), "pause-cleanup"},
+		{"demoted for long, and kept", healthy, all(demotedDown, func(s *scene) { s.r.DemotedAt, s.r.KeepStopped = now.Add(-720*time.Hour), true }), ""},
 		{"demoted forever", healthy, all(demotedDown, func(s *scene) { s.p.StoppedGCAfter = 0 }), ""},
 		{"demoted, then the engine died: nothing", healthy, all(demotedDown, newLife), "next:719h59m0s"},
 		{"demoted, and somebody started it", healthy, all(demotedDown, func(s *scene) { s.container("c1").Status = "running" }), "stop-container:c1"},
@@ -143,6 +147,12 @@ func TestDecideAPause(t *testing.T) {
 		{"its time is up before it is READY: not acted on", healthy, all(resuming, func(s *scene) { s.r.DeadlineAt = now.Add(-time.Hour) }),
 			"start-container:c1 release:c1 life:1 next:1m0s"},
 		{"somebody froze a running one", healthy, func(s *scene) { s.container("c1").Status = "paused" }, "unpause-container:c1 next:29m0s"},
+		{"its commit froze a running one", healthy, committing, "next:29m0s"},
+		{"pause amid a commit: it waits, because the end of the commit thaws", healthy, all(asked, committing), ""},
+		{"pause amid a commit that has not frozen it yet", healthy, all(asked, func(s *scene) { s.w.Committing = true }), ""},
+		{"stop amid a commit", healthy, all(committing, stopping), "stop-container:c1"},
+		{"delete amid a commit", healthy, all(committing, deleting), "remove-container:c1 remove-network:n1 remove-files DELETED(delete_requested)"},
+		{"commit of a frozen one", healthy, all(frozen, func(s *scene) { s.w.Committing = true }), "next:23h0m0s"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s := row.from()

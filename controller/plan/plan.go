@@ -60,10 +60,17 @@ type Record struct {
 	DemotedAt time.Time
 	// OverFrozen: more sandboxes are frozen than allowed, and this one is among those frozen for longest.
 	OverFrozen bool
+	// KeepStopped: neither CleanupTTL nor StoppedGCAfter deletes it, unless it is FAILED.
+	KeepStopped bool
 	// Tries is how many passes over the sandbox failed in a row.
 	Tries int
 	// Wanted is what the spec requests.
 	Wanted Wanted
+}
+
+// Kept reports whether nothing but a request deletes the sandbox while it does not run.
+func (r Record) Kept() bool {
+	return r.KeepStopped && r.State != agboxv1.SandboxState_SANDBOX_STATE_FAILED
 }
 
 // WorkingDir is where execs start unless the spec says otherwise. It is part of the contract.
@@ -188,6 +195,8 @@ type World struct {
 	ExecOOM bool
 	// Stopping are the IDs of the containers that the engine is stopping now.
 	Stopping []string
+	// Committing: this daemon has the engine make an image of the primary, which the engine freezes meanwhile.
+	Committing bool
 }
 
 // Start is what became of one run of the primary after its release.

@@ -32,7 +32,9 @@ func keepRunning(r Record, w World, pol Policy, now time.Time) Plan {
 	case r.Progress.GetRestartRun() != nil:
 		return b.broughtBack()
 	}
-	b.thaw(BecauseOutside)
+	if !w.Committing {
+		b.thaw(BecauseOutside)
+	}
 	b.reconnect()
 	if last != sameLife && (last != unclearLife || w.Run.GetEngineStart() != "") {
 		b.p.After.EngineRun = w.Run

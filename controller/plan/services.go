@@ -74,7 +74,7 @@ func (b *bringUp) watchServices(required bool) {
 // Each failure and each recovery gets one event.
 func (b *bringUp) watch(s Service) (Aside, bool) {
 	c, sp := b.mine.services[s.Name], progressOf(b.progress, s.Name)
-	told := sp.GetMark()
+	recorded := sp.GetMark()
 	switch {
 	case c == nil && b.mayCreate(s, sp):
 		return b.createAside(s, sp), true
@@ -83,11 +83,11 @@ func (b *bringUp) watch(s Service) (Aside, bool) {
 	case !c.Alive() && !sp.GetStarted():
 		return b.startAside(s, sp, c.ID), true
 	case s.well(*c):
-		if told == storev1.ServiceMark_SERVICE_MARK_READY {
+		if recorded == storev1.ServiceMark_SERVICE_MARK_READY {
 			return Aside{}, false
 		}
 		return Aside{Service: s.Name, Then: wellProgress(sp), Events: []*agboxv1.SandboxEvent{serviceReady(s.Name, b.stateNow())}}, true
-	case !c.Alive() && told == storev1.ServiceMark_SERVICE_MARK_FAILED:
+	case !c.Alive() && recorded == storev1.ServiceMark_SERVICE_MARK_FAILED:
 		return b.bringBack(s, sp, *c)
 	case !c.Alive(), c.Health == verdictBad:
 		return b.recordFailure(s, sp, serviceFall(*c))

@@ -534,6 +534,15 @@ func TestDecideRestartPolicyLimitsAndCleanup(t *testing.T) {
 			s.r.State, s.w.Containers[0].Status = halted, "exited"
 			s.p.CleanupTTL, s.r.StateChangedAt = time.Hour, now.Add(-time.Minute)
 		}, "next:59m0s"},
+		{"stopped for too long, and kept", func(s *scene) {
+			stopping(s)
+			s.r.State, s.w.Containers[0].Status, s.r.KeepStopped = halted, "exited", true
+			s.p.CleanupTTL, s.r.StateChangedAt = time.Hour, now.Add(-2*time.Hour)
+		}, ""},
+		{"failed for too long: cleaned up, though kept while stopped", func(s *scene) {
+			s.r.State, s.r.ErrorCode, s.w.Containers[0].Status, s.r.KeepStopped = bad, CodeContainerDied, "exited", true
+			s.p.CleanupTTL, s.r.StateChangedAt = time.Hour, now.Add(-2*time.Hour)
+		}, "cleanup"},
 		{"failed for too long: cleaned up", func(s *scene) {
 			s.r.State, s.r.ErrorCode, s.w.Containers[0].Status = bad, CodeContainerDied, "exited"
 			s.p.CleanupTTL, s.r.StateChangedAt = time.Hour, now.Add(-2*time.Hour)

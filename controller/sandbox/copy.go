@@ -105,9 +105,9 @@ func (p *pass) owner(ctx context.Context, id string) (passwd.Identity, error) {
 		return passwd.Identity{}, err
 	}
 	user := p.sb.Spec.GetUser()
-	if ids, ok := passwd.ParseIDs(argument(d.Entrypoint, hostUserFlag)); ok && passwd.IsOwn(user) {
-		users, groups = passwd.WithOwn(users, groups, ids)
-		user = cmp.Or(user, passwd.Own)
+	if own, ok := passwd.ParseOwn(argument(d.Entrypoint, hostUserFlag)); ok && own.Is(user) {
+		users, groups = own.AddTo(users, groups)
+		user = cmp.Or(user, own.Name)
 	}
 	if user == "" { // a container of an older release
 		user = passwd.Default(users, argument(d.Entrypoint, "--default-user="))

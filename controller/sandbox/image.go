@@ -54,13 +54,13 @@ func (p *pass) ensureImage(ctx context.Context, s plan.Step) error {
 }
 
 func (p *pass) pull(ctx context.Context, s plan.Step, key queue.Operation[plan.Kind], always bool) {
-	teller := &pullReporter{p: p, ref: key.Subject, service: s.Service}
+	reporter := &pullReporter{p: p, ref: key.Subject, service: s.Service}
 	_, _ = p.ops.Start(ctx, key, 0, p.audited(s, key.Subject, func(ctx context.Context) error {
 		_, err := p.o.Engine.EnsureImage(ctx, key.Subject, dockerx.PullOptions{
-			Always: always, Progress: func(progress dockerx.PullProgress) { teller.progress(ctx, progress) },
+			Always: always, Progress: func(progress dockerx.PullProgress) { reporter.progress(ctx, progress) },
 		})
-		if err == nil && !teller.told.IsZero() { // an event of its progress was recorded
-			teller.report(ctx, "pulled", teller.last)
+		if err == nil && !reporter.reported.IsZero() { // an event of its progress was recorded
+			reporter.report(ctx, "pulled", reporter.last)
 		}
 		return err
 	}))
@@ -75,8 +75,8 @@ type pullReporter struct {
 	p            *pass
 	ref, service string
 
-	told time.Time
-	last dockerx.PullProgress
+	reported time.Time
+	last     dockerx.PullProgress
 }
 
 func (t *pullReporter) progress(ctx context.Context, progress dockerx.PullProgress) {
@@ -86,8 +86,8 @@ func (t *pullReporter) progress(ctx context.Context, progress dockerx.PullProgre
 	}
 	// While the registry has sent nothing, only the status shows the pull. An event would also enqueue a pass, and so immediately retry a
 	// pull that fails at once.
-	if progress.Layers > 0 && time.Since(t.told) >= pullEventInterval {
-		t.told = time.Now()
+	if progress.Layers > 0 && time.Since(t.reported) >= pullEventInterval {
+		t.reported = time.Now()
 		t.report(ctx, "pulling", progress)
 	}
 }

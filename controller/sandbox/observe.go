@@ -40,7 +40,7 @@ func (r *Reader) inDoubt(v View, w plan.World) bool {
 // read so far.
 func (r *Reader) Observe(ctx context.Context, v View, run *storev1.EngineRun) (w plan.World, ports []*agboxv1.PublishedPort, err error) {
 	rec := v.Record
-	w = plan.World{Run: run, Stopping: r.o.Stopping(rec.ID), Doubt: unproven}
+	w = plan.World{Run: run, Stopping: r.o.Stopping(rec.ID), Committing: r.o.Committing(rec.ID), Doubt: unproven}
 	listed, err := r.o.Objects.Worlds(ctx, rec.ID)
 	if err != nil {
 		return w, nil, err
@@ -54,15 +54,15 @@ func (r *Reader) Observe(ctx context.Context, v View, run *storev1.EngineRun) (w
 	if err := r.observeHook(v, &w); err != nil {
 		return w, nil, err
 	}
-	goes := rec.Desired == storev1.RunState_RUN_STATE_DELETE && len(w.Containers) == 0
-	if goes || r.inDoubt(v, w) {
+	deleted := rec.Desired == storev1.RunState_RUN_STATE_DELETE // what this pass does not see is DELETED at its end
+	if deleted || r.inDoubt(v, w) {
 		if err := r.o.Absences.Find(ctx, rec, &w); err != nil {
 			return w, nil, err
 		}
 	}
 	if len(w.Containers) > 0 {
 		ports, err = r.examineContainers(ctx, v, &w)
-	} else if err = r.checkEngine(ctx, run, goes); err != nil {
+	} else if err = r.checkEngine(ctx, run, deleted); err != nil {
 		err = fmt.Errorf("make sure of the engine: %w", err)
 	}
 	if err != nil {

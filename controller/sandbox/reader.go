@@ -92,6 +92,8 @@ type readerOptions struct {
 	Turns func(ctx context.Context, rec plan.Record) int
 	// Stopping returns the IDs of the containers of a sandbox that are being stopped.
 	Stopping func(sandboxID string) []string
+	// Committing reports whether an image of the primary of a sandbox is being made.
+	Committing func(sandboxID string) bool
 	// Killed reports whether a container was killed through the engine.
 	Killed func(containerID string) bool
 	// Hook returns the time since which the hook of a sandbox is waited for; the zero value: no hook is.
@@ -117,7 +119,7 @@ func (r *Reader) Glance(ctx context.Context, id string, w *plan.World, at clock.
 		return plan.Plan{}, rec, sb, err
 	}
 	w.Doubt = unproven
-	w.Stopping = r.o.Stopping(id)
+	w.Stopping, w.Committing = r.o.Stopping(id), r.o.Committing(id)
 	if err := r.observeFiles(id, w); err != nil {
 		return plan.Plan{}, rec, sb, err
 	}
@@ -173,6 +175,7 @@ func (r *Reader) RecordOf(sb store.Sandbox) plan.Record {
 		ActiveExecs: len(sb.ActiveExecs), IdleSince: sb.IdleSince, Wanted: WantedOf(sb.Spec, sb.Desired.GetConfinement(), r.o.Settings()),
 		DeadlineAt: clock.FromNanos(sb.Desired.GetDeadlineAt()), DemotedAt: clock.FromNanos(sb.Desired.GetDemotedAt()),
 		Agents: len(sb.Agents) > 0, RemoveVolumes: sb.Desired.GetRemoveVolumes() && sb.Name != "",
+		KeepStopped: sb.Spec.GetKeepStopped(),
 	}
 }
 

@@ -127,6 +127,8 @@ type Options struct {
 	Started  time.Time
 	// Turns returns the number of agents whose turns the stop of a sandbox waits for.
 	Turns func(ctx context.Context, rec plan.Record) int
+	// Committing reports whether an image of the primary of a sandbox is being made. It must not block.
+	Committing func(sandboxID string) bool
 	// EnqueueExecs and EnqueueAgents enqueue the execs and the agents of a sandbox.
 	EnqueueExecs, EnqueueAgents func(sandboxID string)
 	// NoRoom returns why the disk is full, in one sentence, or "". It does not block.
@@ -168,8 +170,9 @@ func New(o Options) *Reconciler {
 		Store: o.Store, Engine: o.Engine, Objects: o.Objects, Files: o.Files, Link: o.Link, Absences: o.Absences,
 		Settings: o.Settings, Started: o.Started, Tries: o.Queue.Tries, Turns: o.Turns,
 		Killed: r.kills.has, Hook: func(id string) HookWait { return r.scratch.Get(id).hook },
-		Start:    func(id string) HookWait { return r.scratch.Get(id).start },
-		Stopping: func(id string) []string { return r.ops.Subjects(id, plan.StopContainer) },
+		Start:      func(id string) HookWait { return r.scratch.Get(id).start },
+		Stopping:   func(id string) []string { return r.ops.Subjects(id, plan.StopContainer) },
+		Committing: o.Committing,
 	}}
 	return r
 }

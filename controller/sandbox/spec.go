@@ -104,11 +104,11 @@ func lastingMemory(c *storev1.Confinement) (*dockerx.Shm, map[string]string) {
 	return &dockerx.Shm{Bytes: b.ShmBytes, Files: b.ShmFiles}, b.Sysctls()
 }
 
-// hostUserFlag is an argument of PID 1, with the numbers of the user agbox where the image lacks it. Containers of older releases lack it.
+// hostUserFlag is an argument of PID 1, with the user agbox, or that of default_user, where the image lacks it. Containers of older releases lack it.
 const hostUserFlag = "--host-user="
 
-func (p *pass) hostUser() passwd.IDs {
-	return passwd.IDs{UID: uint32(p.o.HostUID), GID: uint32(p.o.HostGID)}
+func (p *pass) hostUser() passwd.Own {
+	return passwd.Own{UID: uint32(p.o.HostUID), GID: uint32(p.o.HostGID), Name: p.sb.Spec.GetDefaultUser()}
 }
 
 // entrypoint returns the shim's command line. Settings of the daemon that are not in it can change later.

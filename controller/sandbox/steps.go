@@ -159,10 +159,19 @@ func (p *pass) start(ctx context.Context, s plan.Step) error {
 		return err
 	}
 	if s.Service == "" {
+		if s.ID != "" {
+			// The answer that showed it stopped may be older than its last start, and Withhold would drop what PID 1 has reported since.
+			if d, err := p.o.Engine.InspectContainer(ctx, id); err != nil || d.Running {
+				return err
+			}
+		}
 		if err := p.verifySources(); err != nil {
 			return err
 		}
 		if p.sb.Desired.GetAdopted() == nil {
+			if _, err := p.o.Files.Prepare(p.rec.ID); err != nil { // a power failure may have taken a directory
+				return err
+			}
 			if err := p.o.Files.Withhold(p.rec.ID); err != nil {
 				return err
 			}

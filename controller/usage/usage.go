@@ -4,6 +4,7 @@ package usage
 
 import (
 	"context"
+	"log/slog"
 	"maps"
 	"slices"
 
@@ -11,16 +12,19 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/metrics"
 	"github.com/agbox/agbox/store"
 )
 
 // Options are the dependencies of a Meter. All are required.
 type Options struct {
-	// List and Sandbox are those of the store.
+	// List, Sandbox and Count, CountByState, are those of the store.
 	List    func(ctx context.Context, f store.Filter) ([]store.Sandbox, error)
 	Sandbox func(ctx context.Context, id string) (store.Sandbox, error)
+	Count   func() map[agboxv1.SandboxState]int
 	// Read is dockerx.Engine.Usage.
-	Read func(containerIDs []string) map[string]dockerx.Usage
+	Read   func(containerIDs []string) map[string]dockerx.Usage
+	Logger *slog.Logger
 }
 
 // Meter reads what sandboxes use.
@@ -47,6 +51,44 @@ func (m *Meter) Stats(ctx context.Context, ids []string) ([]*agboxv1.SandboxStat
 		all = append(all, sb)
 	}
 	return m.stats(all), nil
+}
+
+// Scrape returns what each running sandbox uses, all its containers together, or only their number if they are more than most.
+func (m *Meter) Scrape(most int) (used []metrics.SandboxUsage, omitted int) {
+	counts := m.o.Count()
+	running := counts[agboxv1.SandboxState_SANDBOX_STATE_READY] + counts[agboxv1.SandboxState_SANDBOX_STATE_PAUSED]
+	if running > most {
+		return nil, running
+	}
+	all, err := m.Stats(context.Background(), nil)
+	if err != nil {
+		m.o.Logger.Warn("what sandboxes use can't be read for a scrape", "err", err)
+		return nil, running
+	}
+	for _, sb := range all {
+		if len(sb.GetContainers()) > 0 {
+			used = append(used, totals(sb))
+		}
+	}
+	return used, 0
+}
+
+// totals adds up the containers of one sandbox.
+func totals(sb *agboxv1.SandboxStats) metrics.SandboxUsage {
+	u, unlimited := metrics.SandboxUsage{ID: sb.GetSandboxId(), Name: sb.GetName()}, false
+	for _, c := range sb.GetContainers() {
+		u.CPUSeconds += c.GetCpuTime().AsDuration().Seconds()
+		u.MemoryBytes += float64(c.GetMemoryBytes())
+		u.MemoryLimitBytes += float64(c.GetMemoryLimitBytes())
+		u.Pids += float64(c.GetPids())
+		u.ReadBytes += float64(c.GetIoReadBytes())
+		u.WrittenBytes += float64(c.GetIoWrittenBytes())
+		unlimited = unlimited || c.GetMemoryLimitBytes() == 0
+	}
+	if unlimited {
+		u.MemoryLimitBytes = 0
+	}
+	return u
 }
 
 // runs reports whether the containers of a sandbox should be there.

@@ -13,6 +13,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/usage"
 	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/metrics"
 	"github.com/agbox/agbox/store"
 )
 
@@ -36,6 +37,9 @@ func TestStats(t *testing.T) {
 	used := dockerx.Usage{CPU: time.Second, MemoryBytes: 1, MemoryLimitBytes: 2, Pids: 3, PidsLimit: 4, ReadBytes: 5, WrittenBytes: 6}
 	asked := 0
 	m := usage.New(usage.Options{
+		Count: func() map[agboxv1.SandboxState]int {
+			return map[agboxv1.SandboxState]int{ready: 3, paused: 2, agboxv1.SandboxState_SANDBOX_STATE_STOPPED: 1}
+		},
 		List: func(context.Context, store.Filter) ([]store.Sandbox, error) { return slices.Clone(all), nil },
 		Sandbox: func(_ context.Context, id string) (store.Sandbox, error) {
 			i := slices.IndexFunc(all, func(sb store.Sandbox) bool { return sb.ID == id })
@@ -86,5 +90,19 @@ func TestStats(t *testing.T) {
 	}
 	if _, err := m.Stats(t.Context(), []string{"on", "nobody"}); err == nil {
 		t.Error("an unknown sandbox: no error")
+	}
+	if scraped, omitted := m.Scrape(4); len(scraped) > 0 || omitted != 5 {
+		t.Errorf("over the limit: %v, %d omitted", scraped, omitted)
+	}
+	want := []metrics.SandboxUsage{
+		{ID: "on", Name: "the-on", CPUSeconds: 3, MemoryBytes: 3, MemoryLimitBytes: 6, Pids: 9, ReadBytes: 15, WrittenBytes: 18},
+		{ID: "frozen", Name: "the-frozen", CPUSeconds: 2, MemoryBytes: 2, MemoryLimitBytes: 4, Pids: 6, ReadBytes: 10, WrittenBytes: 12},
+	}
+	if scraped, omitted := m.Scrape(5); !slices.Equal(scraped, want) || omitted != 0 {
+		t.Errorf("scraped %v, %d omitted", scraped, omitted)
+	}
+	used.MemoryLimitBytes = 0
+	if scraped, _ := m.Scrape(5); len(scraped) != 2 || scraped[0].MemoryLimitBytes != 0 {
+		t.Errorf("without a limit: %v", scraped)
 	}
 }

@@ -46,6 +46,11 @@ type Subject interface {
 	InspectImage(ctx context.Context, ref string) (dockerx.Image, error)
 	EnsureImage(ctx context.Context, ref string, o dockerx.PullOptions) (dockerx.Image, error)
 
+	CommitContainer(ctx context.Context, id string, labels map[string]string) (string, error)
+	RewriteImage(ctx context.Context, layersOf, configOf, ref string, labels map[string]string) (dockerx.Image, error)
+	ListImages(ctx context.Context, labels map[string]string) ([]dockerx.LocalImage, error)
+	RemoveImage(ctx context.Context, id string) error
+
 	VolumeExists(ctx context.Context, name string) (bool, error)
 	CreateVolume(ctx context.Context, name string, labels map[string]string) error
 	ListVolumes(ctx context.Context, labels map[string]string) ([]dockerx.Volume, error)
@@ -101,6 +106,8 @@ func Conform(t *testing.T, newEngine func(testing.TB) Subject) {
 		{"a container is connected to a recreated network", checkConnect},
 		{"a disconnect is an event, also at the exit of a container", checkDisconnect},
 		{"images are found or not", checkImages},
+		{"a container's files become an image, without its configuration", checkCommit},
+		{"a commit freezes a running container and leaves a frozen one so", checkCommitFreezes},
 		{"volumes exist until they are removed", checkVolumes},
 		{"a container creates its volumes and keeps them from removal", checkVolumeMounts},
 		{"events report changes of the objects with the labels", checkEvents},
@@ -144,6 +151,9 @@ func (w *world) clean() {
 	}
 	for _, n := range must(w.e.ListNetworks(w.ctx, w.labels))(w) {
 		w.ok(w.e.RemoveNetwork(w.ctx, n.ID))
+	}
+	for _, i := range must(w.e.ListImages(w.ctx, w.labels))(w) {
+		w.ok(w.e.RemoveImage(w.ctx, i.ID))
 	}
 	w.e.RemoveVolumeOutside(w.name)
 }

@@ -28,6 +28,8 @@ type Fake struct {
 	// HealthBehavior returns the verdict of a container's healthcheck, and its delay after the start. Nil: HealthHealthy, at
 	// once. HealthStarting: no verdict ever. Called without locks. Set it before use.
 	HealthBehavior func(spec dockerx.ContainerSpec) (dockerx.Health, time.Duration)
+	// CommitDelay is how long a commit takes. Set it before use.
+	CommitDelay time.Duration
 	// PullDelay is how long a pull takes. Set it before use.
 	PullDelay time.Duration
 	// PullSteps is the progress that a pull reports, spread evenly over PullDelay, the last one at its end. Set it before
@@ -58,6 +60,7 @@ type Fake struct {
 	networks   map[string]*dockerx.Network
 	volumes    map[string]fakeVolume
 	images     map[string]dockerx.Image // local, by reference
+	made       map[string]madeImage     // of the local ones, by ID, those that a commit or rewrite made
 	registry   map[string]dockerx.Image // available for pulls
 	refusals   map[string]error         // of pulls, by reference
 	missing    map[string]bool          // host paths that do not exist
@@ -102,6 +105,7 @@ func (f *Fake) empty() {
 	f.networks = map[string]*dockerx.Network{}
 	f.volumes = map[string]fakeVolume{}
 	f.images = map[string]dockerx.Image{}
+	f.made = map[string]madeImage{}
 	f.link.log, f.pending = nil, nil
 }
 

@@ -131,7 +131,7 @@ func (f *Fake) create(spec dockerx.ContainerSpec) (string, error) {
 		Image:  image.ID,
 		Mounts: slices.Clone(spec.Mounts),
 		Limits: spec.Limits.Rounded(),
-	}, files: newTree()}
+	}, files: f.filesOf(image.ID)}
 	for _, v := range spec.Volumes {
 		f.addVolume(v.Name, v.Labels)
 		c.detail.Mounts = append(c.detail.Mounts, dockerx.Mount{Source: "/volumes/" + v.Name, Target: v.Target, Writable: true, Volume: v.Name})

@@ -31,8 +31,8 @@ func (f *Fake) FailPulls(ref string, err error) {
 	f.do(func() { f.refusals[ref] = err })
 }
 
-// RemoveImage removes a local image; containers created from it stay.
-func (f *Fake) RemoveImage(ref string) {
+// RemoveImageOutside removes a name of a local image; containers created from it stay.
+func (f *Fake) RemoveImageOutside(ref string) {
 	f.do(func() { delete(f.images, ref) })
 }
 

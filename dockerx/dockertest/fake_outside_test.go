@@ -124,7 +124,7 @@ func TestPullsAreSharedAndTakePullDelay(t *testing.T) {
 		if _, err := f.EnsureImage(t.Context(), "r:2", dockerx.PullOptions{}); !errdefs.IsNotFound(err) {
 			t.Errorf("what is not offered: %v", err)
 		}
-		f.RemoveImage("r:1")
+		f.RemoveImageOutside("r:1")
 		f.Fail(dockerx.OpPullImage, 1, nil, false)
 		if _, err := f.EnsureImage(t.Context(), "r:1", dockerx.PullOptions{}); !errdefs.IsUnavailable(err) {
 			t.Errorf("a failing pull: %v", err)

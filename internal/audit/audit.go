@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -124,6 +125,7 @@ func settle(found []Finding, seen map[string]sighting, now time.Time, patience t
 type facts struct {
 	at      time.Time
 	running bool
+	boot    string // of the host
 	records *records
 	world   world
 	files   files
@@ -142,6 +144,9 @@ func gather(ctx context.Context, site Site, source Source) (*facts, error) {
 		return nil, fmt.Errorf("copy the database: %w", err)
 	}
 	l := &facts{at: time.Now(), running: running}
+	if boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
+		l.boot = strings.TrimSpace(string(boot))
+	}
 	if l.records, err = readRecords(f.Name()); err != nil {
 		return nil, fmt.Errorf("read the copy of the database: %w", err)
 	}

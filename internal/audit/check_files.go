@@ -31,6 +31,8 @@ func (a *auditor) execFiles(sb *sandbox, e *execution) {
 	switch {
 	case e.end == nil:
 		a.activeExec(sb, e, j, there)
+	case a.mayBeCut(e) && (j.State != "ended" || !j.of(e.desired.GetNonce())):
+		// EXEC_LOST, and what is left of the journal contradicts nothing.
 	case !there:
 		a.endWithoutJournal(e)
 	default:
@@ -39,6 +41,11 @@ func (a *auditor) execFiles(sb *sandbox, e *execution) {
 	if there && j.State == "ended" && j.of(e.desired.GetNonce()) {
 		a.execLogs(e, j, d)
 	}
+}
+
+// mayBeCut reports whether the host went down after the exec was dispatched. Then its journal may not be on disk, as far as it was written.
+func (a *auditor) mayBeCut(e *execution) bool {
+	return e.desired.GetBootId() != "" && e.desired.GetBootId() != a.boot
 }
 
 // activeExec checks I8.

@@ -220,14 +220,24 @@ func readJournal(root *os.Root, id string) (journalFile, error) {
 	return decodeJournal(root, id)
 }
 
-// readRegular reads a regular file, up to one byte more than maxJournalBytes.
+// readRegular reads a regular file, up to one byte more than maxJournalBytes. It returns what is in a file that had the name before and after: a
+// supervisor overwrites a file that was a journal before.
 func readRegular(root *os.Root, name string) ([]byte, error) {
-	f, err := openRegular(root, name)
-	if err != nil {
-		return nil, err
+	for range 10 {
+		f, err := openRegular(root, name)
+		if err != nil {
+			return nil, err
+		}
+		data, err := io.ReadAll(io.LimitReader(f, maxJournalBytes+1))
+		is, statErr := f.Stat()
+		f.Close()
+		named, nameErr := root.Lstat(name)
+		if errors.Is(nameErr, fs.ErrNotExist) || nameErr == nil && statErr == nil && !os.SameFile(is, named) {
+			continue
+		}
+		return data, errors.Join(err, statErr, nameErr)
 	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxJournalBytes+1))
+	return nil, fmt.Errorf("%s is another file each time that it is read", name)
 }
 
 func decodeJournal(root *os.Root, id string) (journalFile, error) {

@@ -332,6 +332,10 @@ func TestLegalStatesAreNoViolations(t *testing.T) {
 				e.EventType, e.GetExec().ExecState = eventCancelled, agboxv1.ExecState_EXEC_STATE_CANCELLED
 			})
 		}), ""},
+		{"a journal that a power failure took", early(func(p *place) {
+			delete(p.files, "logs/web/led-1.journal")
+			edit(p, "exec-desired:web", "led-1", &storev1.ExecDesired{}, func(d *storev1.ExecDesired) { d.BootId = "an earlier one" })
+		}), ""},
 		{"a withdrawn failure", early(func(p *place) {
 			e := &agboxv1.SandboxEvent{EventId: "died-4", Sequence: 4, SandboxId: "died", EventType: eventRecovered, SandboxState: ready, OccurredAt: timestamppb.Now()}
 			p.put("events:died", numKey(4), p.message(e))

@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -119,26 +120,55 @@ func (m *Maker) addFiles(ctx context.Context, l *Logs, dir int, sandboxID string
 	return nil
 }
 
+// smallFile is the size, in bytes, up to which addFile adds a file only if it still has its name when it was read. Journals are smaller: the
+// supervisor of an exec overwrites its former journal.
+const smallFile = 64 << 10
+
+// addTries is how often addFile tries. A journal is replaced once.
+const addTries = 10
+
 // addFile adds one file, if it exists and is a regular file.
 func (m *Maker) addFile(ctx context.Context, l *Logs, dir int, sandboxID, name string) error {
+	for range addTries {
+		if added, err := m.addFileOnce(ctx, l, dir, sandboxID, name); added || err != nil {
+			return err
+		}
+	}
+	return nil // only a sandbox changes it that often
+}
+
+// addFileOnce is addFile, or returns false if another file has the name now.
+func (m *Maker) addFileOnce(ctx context.Context, l *Logs, dir int, sandboxID, name string) (added bool, err error) {
 	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENXIO):
-		return nil // missing, or not a regular file: sandboxes may change names there
+		return true, nil // missing, or not a regular file: sandboxes may change names there
 	case err != nil:
-		return fmt.Errorf("open log %s of %s: %w", name, sandboxID, err)
+		return false, fmt.Errorf("open log %s of %s: %w", name, sandboxID, err)
 	}
 	f := os.NewFile(uintptr(fd), name)
 	defer f.Close()
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return fmt.Errorf("read the status of log %s of %s: %w", name, sandboxID, err)
+		return false, fmt.Errorf("read the status of log %s of %s: %w", name, sandboxID, err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil
+		return true, nil
 	}
 	log := Log{Sandbox: sandboxID, File: name, Mode: st.Mode & 0o777, Modified: time.Unix(st.Mtim.Unix()), Bytes: m.bound(st)}
-	return l.Add(log, &untilDone{ctx, f})
+	if st.Size > smallFile {
+		return true, l.Add(log, &untilDone{ctx, f})
+	}
+	data, err := io.ReadAll(io.LimitReader(f, log.Bytes))
+	if err != nil {
+		return false, fmt.Errorf("read log %s of %s: %w", name, sandboxID, err)
+	}
+	var named unix.Stat_t
+	if err := unix.Fstatat(dir, name, &named, unix.AT_SYMLINK_NOFOLLOW); err != nil || named.Dev != st.Dev || named.Ino != st.Ino {
+		return false, nil // the next try sees why
+	}
+	log.Bytes = int64(len(data))
+	return true, l.Add(log, bytes.NewReader(data))
 }
 
 // bound returns the number of bytes of a file to back up: its size, but for a file beyond the present log limit at most its allocated

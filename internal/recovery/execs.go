@@ -31,7 +31,7 @@ func execOf(sandboxID string, t execjournal.Trace, now time.Time) *storev1.ExecR
 		r.End = EndOf(*j)
 	}
 	if q := t.Request; q != nil {
-		r.Desired.Nonce, r.End = q.Nonce, nil
+		r.Desired.Nonce, r.Desired.BootId, r.End = q.Nonce, q.BootID, nil
 		r.Request.Command, r.Request.Cwd, r.Request.EnvOverrides = q.Command, q.Cwd, q.Env
 		if t.Cancelled {
 			r.Desired.CancelRequestedAt = now.UnixNano()

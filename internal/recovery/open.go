@@ -32,7 +32,8 @@ func (s Site) Execs() *execjournal.Dir { return execjournal.New(s.LogRoot, s.Run
 
 // Open opens the database; o.Path is ignored. It keeps a lost, empty or damaged database aside unchanged and rebuilds it from the log. If
 // there is no log, it creates a new database, and marks its records for a rebuild if the data directory shows that a database existed.
-// recovered counts the records from the log; it is zero if nothing was lost.
+// recovered counts the records from the log; it is zero if nothing was lost. Errors: those of store.Open except ErrDataLoss;
+// ErrFailedPrecondition for a file that is unreadable and not provably agboxd's, which stays where it is.
 func (s Site) Open(ctx context.Context, o store.Options, log *slog.Logger) (records *store.Store, recovered store.Recovery, err error) {
 	o.Path = s.Database
 	lost, err := IsLost(s.Database)
@@ -43,6 +44,9 @@ func (s Site) Open(ctx context.Context, o store.Options, log *slog.Logger) (reco
 		records, err = store.Open(ctx, o)
 		if err == nil || !errdefs.IsDataLoss(err) {
 			return records, recovered, err
+		}
+		if err := s.checkOwned(); err != nil {
+			return nil, recovered, err
 		}
 		log.Error("the database is damaged; its records are rebuilt", "path", s.Database, "err", err)
 	}
@@ -74,6 +78,25 @@ func (s Site) Open(ctx context.Context, o store.Options, log *slog.Logger) (reco
 	}
 	records, err = store.Open(ctx, o)
 	return records, recovered, err
+}
+
+// checkOwned returns an error unless the data directory proves that agboxd had a database here: by its log, its UUID, or the directory of a
+// sandbox. Directories of exec logs prove nothing, because an older daemon has them too. Errors: ErrFailedPrecondition.
+func (s Site) checkOwned() error {
+	var ours []string
+	for dir, pattern := range map[string]string{s.DataDir: "instance", s.RunRoot(): "*", store.LogDir(s.Database): "snapshot-????????"} {
+		found, err := glob(dir, pattern)
+		if err != nil {
+			return err
+		}
+		ours = append(ours, found...)
+	}
+	if len(ours) > 0 {
+		return nil
+	}
+	return fmt.Errorf("%s is not a readable database (\"agboxd db check\" says why), nothing beside it shows that agboxd wrote it, and it is left as it is: "+
+		"restore a backup with \"agboxd restore FILE\", or start without its sandboxes after \"mv %s %s.old\": %w",
+		s.Database, s.Database, s.Database, errdefs.ErrFailedPrecondition)
 }
 
 // IsLost reports whether the database file is missing or empty. A dangling symbolic link is an error: its disk may not be mounted yet.

@@ -83,8 +83,9 @@ func TestALostDatabaseIsKnownByItsTraces(t *testing.T) {
 		"and only logs are left": {func(s *site) error {
 			return errors.Join(os.RemoveAll(s.DataDir), os.MkdirAll(filepath.Join(s.LogRoot, "box1"), 0o700))
 		}, nil, false},
-		"and nothing else is there": {func(s *site) error {
-			return errors.Join(os.RemoveAll(s.DataDir), os.Mkdir(s.DataDir, 0o700), os.WriteFile(s.Database, garbage, 0o600))
+		"the file is garbage, and only a directory is left": {func(s *site) error {
+			return errors.Join(os.RemoveAll(s.DataDir), os.MkdirAll(filepath.Join(s.RunRoot(), execjournal.RunName("box1")), 0o700),
+				os.WriteFile(s.Database, garbage, 0o600))
 		}, garbage, false},
 	} {
 		s := newSite(t)
@@ -98,6 +99,43 @@ func TestALostDatabaseIsKnownByItsTraces(t *testing.T) {
 		}
 		s.Must(records.Close())
 		s.wantKept(name, tc.kept)
+	}
+}
+
+// TestAFileThatIsNotProvablyOursIsRefused: it is not set aside, however often agboxd starts, and agboxd starts once the user has moved it.
+func TestAFileThatIsNotProvablyOursIsRefused(t *testing.T) {
+	garbage := bytes.Repeat([]byte("no database "), 1000)
+	empty := filepath.Join(t.TempDir(), "empty.db")
+	storetest.NewOlder(t, empty, time.Now()).Close()
+	noBuckets, err := os.ReadFile(empty)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		file   []byte
+		beside func(s *site) error
+	}{
+		"garbage, and nothing else is there": {garbage, func(*site) error { return nil }},
+		"a database without buckets":         {noBuckets, func(*site) error { return nil }},
+		"logs that an older daemon has, too": {garbage, func(s *site) error { return os.MkdirAll(filepath.Join(s.LogRoot, "box1"), 0o700) }},
+		"a log of another program": {garbage, func(s *site) error {
+			return errors.Join(os.Mkdir(store.LogDir(s.Database), 0o700), os.WriteFile(filepath.Join(store.LogDir(s.Database), "x.log"), nil, 0o600))
+		}},
+	} {
+		s := newSite(t)
+		s.Must(errors.Join(os.WriteFile(s.Database, tc.file, 0o600), tc.beside(s)))
+		before := s.listing()
+		for range 2 {
+			_, err := s.Records()
+			if !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "mv "+s.Database) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if got, err := os.ReadFile(s.Database); err != nil || !bytes.Equal(got, tc.file) || s.listing() != before {
+			t.Errorf("%s: left is %s (%v), and before was %s", name, s.listing(), err, before)
+		}
+		s.Must(os.Rename(s.Database, s.Database+".moved"))
+		s.Must(s.Start().Close())
 	}
 }
 

@@ -22,6 +22,9 @@ const (
 	FromInspect Source = "inspect"
 )
 
+// Sources lists every source.
+func Sources() []Source { return []Source{FromLog, FromLabels, FromInspect} }
+
 // Sandbox is one rebuilt record.
 type Sandbox struct {
 	store.Rebuilt

@@ -58,11 +58,13 @@ func (s Site) checkRecordFiles() error {
 
 func glob(dir string, patterns ...string) (all []string, err error) {
 	for _, pattern := range patterns {
-		paths, err := filepath.Glob(filepath.Join(dir, pattern))
+		names, err := fs.Glob(os.DirFS(dir), pattern) // dir is no pattern
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, paths...)
+		for _, name := range names {
+			all = append(all, filepath.Join(dir, name))
+		}
 	}
 	return all, nil
 }

@@ -10,7 +10,7 @@ import (
 
 // TestTheRecordFilesOfEarlierVersionsGo: no other file is removed.
 func TestTheRecordFilesOfEarlierVersionsGo(t *testing.T) {
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "data[1]")
 	stays := []string{"ids.db", "log/segment-00000001", "s/0123456789abcdef/ctl/exec/x.json", "s/0123456789abcdef/out/record"}
 	goes := []string{"s/0123456789abcdef/record", "s/0123456789abcdef/execs", "s/0123456789abcdef/.execs.tmp", "agents/abc", "agents/removed"}
 	for _, name := range append(stays, goes...) {

@@ -202,6 +202,11 @@ func (f *agentFeed) sendAgent(ctx context.Context, id string) (more bool, err er
 	if more, err = f.readEvents(ctx, a, change); err != nil {
 		return false, err
 	}
+	if f.after[id] > a.Status.GetLastSequence() { // events were added since a was read; an item is not older than its events
+		if newer, err := f.store.Agent(ctx, id); err == nil { // otherwise it was removed meanwhile, and is dirty
+			a = newer
+		}
+	}
 	change.Agent = f.agentHandle(a, false)
 	change.Cursor.Sequence = f.after[id]
 	seen := proto.CloneOf(change.GetAgent())

@@ -3,12 +3,14 @@ package server_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/server"
 	"github.com/agbox/agbox/store"
 )
 
@@ -120,6 +122,31 @@ func TestAFeedShowsAllAgentsAndThenTheirChanges(t *testing.T) {
 		c := item.GetAgent()
 		return c.GetCursor().GetAgentId() == "agent-3" && c.GetAgent() == nil
 	})
+}
+
+// interrupted is a store in which something happens before its first read of events.
+type interrupted struct {
+	server.Store
+	once   sync.Once
+	happen func()
+}
+
+func (s *interrupted) AgentEvents(ctx context.Context, id string, after uint64, limit int) ([]*agboxv1.AgentEvent, error) {
+	s.once.Do(func() { s.happen() })
+	return s.Store.AgentEvents(ctx, id, after, limit)
+}
+
+func TestAnItemOfAFeedIsNotOlderThanItsEvents(t *testing.T) {
+	between := &interrupted{}
+	f := newAgents(t, func(d *server.Deps) { between.Store, d.Store = d.Store, between })
+	_, err := f.createAgent("agent", "")
+	f.must(err)
+	f.startAgent("agent")
+	between.happen = func() { f.answers("agent", "meanwhile") } // after the agent was read
+	item, _ := f.feed(&agboxv1.SubscribeAgentsRequest{EventTypes: results, Replay: true}).until(hasResult("agent"))
+	if a := item.GetAgent(); a.GetAgent().GetState() != agentIdle || a.GetAgent().GetLastEventSequence() < a.GetCursor().GetSequence() {
+		t.Errorf("%v", item)
+	}
 }
 
 // TestAFeedContinuesAfterItsCursors: no result is lost or sent twice, whatever happened in between.

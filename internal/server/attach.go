@@ -202,6 +202,7 @@ func (c *attachment) show(ctx context.Context, e store.Exec) (done bool, err err
 
 // receive handles the requests of the client until its stream ends.
 func (c *attachment) receive(ctx context.Context) {
+	input := c.input
 	for {
 		req, err := c.stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -211,14 +212,23 @@ func (c *attachment) receive(ctx context.Context) {
 			c.cancel(err)
 			return
 		}
-		if c.input == nil {
+		if input == nil {
 			if req.GetDetach() {
 				c.cancel(errDetached)
 				return
 			}
-			continue // the exec has ended, or has nothing to send to
+			if req.GetSignal() == 0 || c.exec.End != nil {
+				continue // the exec has ended, or takes nothing else
+			}
+			if input, err = c.connect(ctx); errors.Is(err, errEnded) {
+				continue
+			} else if err != nil {
+				c.cancel(err)
+				return
+			}
+			defer input.close()
 		}
-		if err := c.input.obey(ctx, req); err != nil {
+		if err := input.obey(ctx, req); err != nil {
 			c.cancel(err)
 			return
 		}

@@ -27,6 +27,7 @@ type Store interface {
 	promptStore
 	conversationStore
 	feedStore
+	gatewayStore
 	// Drain returns the drain under way, or nil.
 	Drain() *storev1.DrainRecord
 }
@@ -110,8 +111,16 @@ type Deps struct {
 	Volumes func(ctx context.Context, sandboxName string) ([]*agboxv1.Volume, error)
 	// RemoveVolume removes one.
 	RemoveVolume func(ctx context.Context, sandboxName, volume string) error
+	// CreateSnapshot makes a snapshot of a sandbox, and goes on if ctx ends before.
+	CreateSnapshot func(ctx context.Context, sandboxID, id string) (*agboxv1.Snapshot, error)
+	// Snapshots lists the snapshots of a sandbox, of an owner, or all.
+	Snapshots func(ctx context.Context, sandboxID, owner string) ([]*agboxv1.Snapshot, error)
+	// RemoveSnapshot removes one.
+	RemoveSnapshot func(ctx context.Context, id string) error
 	// Backup writes a backup to w.
 	Backup func(ctx context.Context, w io.Writer, withLogs bool) error
+	// Gateways returns the addresses of the gateways that the daemon serves, by name. It must not block.
+	Gateways func() map[string]string
 	// Version is the version that Ping returns.
 	Version string
 	// Home replaces "~" in config_yaml and in the paths of built-in tools: the home of the daemon's user.

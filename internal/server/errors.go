@@ -88,7 +88,7 @@ func (s *Server) trouble(method string, err error) error {
 	return plain(c, fmt.Sprintf("%s (request %s)", text, request))
 }
 
-// classOf returns the code of an error's class, and a text for clients that tells no internals.
+// classOf returns the code of an error's class, and a text for clients without internals.
 func classOf(err error) (c codes.Code, text string) {
 	const internal = "internal error"
 	for _, row := range []struct {

@@ -321,13 +321,9 @@ func (s *workerStream) copyFrom(next func() ([]byte, error)) error {
 
 // WriteFile implements agbox.v1.FileService.
 func (f *files) WriteFile(in grpc.ClientStreamingServer[agboxv1.WriteFileRequest, agboxv1.WriteFileResponse]) error {
-	first, err := in.Recv()
+	start, err := startOf(in.Recv, (*agboxv1.WriteFileRequest).GetStart)
 	if err != nil {
-		return noStart(err)
-	}
-	start := first.GetStart()
-	if start == nil {
-		return invalid("start", "the first request must be start")
+		return err
 	}
 	if err := validMode(start.Mode); err != nil {
 		return err
@@ -365,22 +361,23 @@ func dataOf[Req interface{ GetData() []byte }, Start any](recv func() (Req, erro
 	}
 }
 
-func noStart(err error) error {
-	if errors.Is(err, io.EOF) {
-		return invalid("start", "the first request must be start")
+// startOf returns the start of an upload, which its first request must be.
+func startOf[Req, Start any](recv func() (Req, error), start func(Req) *Start) (*Start, error) {
+	first, err := recv()
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
 	}
-	return err
+	if err != nil || start(first) == nil {
+		return nil, invalid("start", "the first request must be start")
+	}
+	return start(first), nil
 }
 
 // WriteArchive implements agbox.v1.FileService.
 func (f *files) WriteArchive(in grpc.ClientStreamingServer[agboxv1.WriteArchiveRequest, agboxv1.WriteArchiveResponse]) error {
-	first, err := in.Recv()
+	start, err := startOf(in.Recv, (*agboxv1.WriteArchiveRequest).GetStart)
 	if err != nil {
-		return noStart(err)
-	}
-	start := first.GetStart()
-	if start == nil {
-		return invalid("start", "the first request must be start")
+		return err
 	}
 	c := channel.Call{Op: channel.Untar, Path: start.GetPath(), Parents: start.GetMakeParents(), KeepOwners: start.GetKeepOwners()}
 	var u channel.Unpacked

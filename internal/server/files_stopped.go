@@ -197,21 +197,15 @@ func (s *stoppedFiles) archive(ctx context.Context, follow bool, send func(*agbo
 }
 
 func (s *stoppedFiles) pieces(r io.Reader, send func([]byte) error) error {
-	buf := make([]byte, agboxv1.PieceBytes)
-	for {
-		n, err := r.Read(buf)
-		if n > 0 {
-			if err := send(buf[:n]); err != nil {
-				return err
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
+	for data, err := range agboxv1.Pieces(r) {
 		if err != nil {
 			return s.cut(err)
 		}
+		if err := send(data); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 // list reads the whole archive of the tree, keeps the entries down to the depth, and sends them sorted.

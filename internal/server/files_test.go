@@ -39,6 +39,20 @@ func (oneWorker) Connected(string) bool { return true }
 // Open implements server.Streams.
 func (o oneWorker) Open(context.Context, string, string) (net.Conn, error) { return o.w.Open() }
 
+// writing reports whether the worker has a file below dir open, which has no name yet or one of its own.
+func (o oneWorker) writing(t testing.TB, dir string) bool {
+	t.Helper()
+	fds := fmt.Sprintf("/proc/%d/fd/", o.w.Cmd.Process.Pid)
+	open, err := os.ReadDir(fds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(open, func(fd os.DirEntry) bool {
+		file, _ := os.Readlink(fds + fd.Name())
+		return strings.HasPrefix(file, dir+"/")
+	})
+}
+
 // filesFixture has a READY sandbox "sandbox" with a worker, whose home is dir.
 type filesFixture struct {
 	*fixture
@@ -164,16 +178,26 @@ func TestAnUploadIsNothingIfTheClientLeavesOrTheWorkerDies(t *testing.T) {
 	f := newFilesFixture(t)
 	_, err := f.write(&agboxv1.WriteFileStart{Path: "file"}, "old")
 	f.must(err)
+	awaitWriting := func(want bool) {
+		t.Helper()
+		for end := time.Now().Add(10 * time.Second); (oneWorker{f.worker}).writing(t, f.dir) != want; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("the worker does not have writing = %v", want)
+			}
+		}
+	}
 	begin := func(ctx context.Context) grpc.ClientStreamingClient[agboxv1.WriteFileRequest, agboxv1.WriteFileResponse] {
 		up, err := f.WriteFile(ctx)
 		f.must(err)
 		f.must(up.Send(&agboxv1.WriteFileRequest{Request: &agboxv1.WriteFileRequest_Start{Start: &agboxv1.WriteFileStart{SandboxId: "sandbox", Path: "file"}}}))
 		f.must(up.Send(&agboxv1.WriteFileRequest{Request: &agboxv1.WriteFileRequest_Data{Data: make([]byte, 1<<20)}}))
+		awaitWriting(true)
 		return up
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	begin(ctx)
 	cancel()
+	awaitWriting(false)
 	up := begin(t.Context())
 	f.must(f.worker.Cmd.Process.Kill())
 	<-f.worker.Done()

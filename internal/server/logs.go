@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"math"
 	"time"
@@ -14,11 +13,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
-	"github.com/agbox/agbox/internal/execid"
-	"github.com/agbox/agbox/internal/sandboxstate"
 	"github.com/agbox/agbox/internal/servicelog"
 	"github.com/agbox/agbox/internal/wait"
-	"github.com/agbox/agbox/store"
 )
 
 // serviceLogPause is the pause between two copies of the output of a service that is followed. Each is a call of the engine.
@@ -46,82 +42,6 @@ func (l *sandboxLogs) StreamLogs(req *agboxv1.StreamLogsRequest, stream grpc.Ser
 		return l.whileServing(stream.Context(), func(ctx context.Context) error { return l.service(ctx, req, stream.Send) })
 	}
 	return l.main(stream.Context(), req, stream.Send)
-}
-
-// main sends the output of the main process.
-func (l *sandboxLogs) main(ctx context.Context, req *agboxv1.StreamLogsRequest, send func(*agboxv1.LogChunk) error) error {
-	sb, err := l.store.Sandbox(ctx, req.GetSandboxId())
-	if err != nil {
-		return err
-	}
-	if len(sb.Spec.GetCommand()) == 0 {
-		return invalid("sandbox_id", fmt.Sprintf("sandbox %s has no main process: its spec has no \"command\"", sb.ID))
-	}
-	var logs []*logReader
-	for stream, offset := range map[agboxv1.OutputStream]int64{
-		agboxv1.OutputStream_OUTPUT_STREAM_STDOUT: req.GetStdoutOffset(), agboxv1.OutputStream_OUTPUT_STREAM_STDERR: req.GetStderrOffset(),
-	} {
-		r := l.reader(store.Exec{ID: execid.Main, SandboxID: sb.ID}, stream, offset)
-		defer r.close()
-		if req.TailLines != nil && req.GetStdoutOffset() == 0 && req.GetStderrOffset() == 0 {
-			if err := r.tail(int(req.GetTailLines())); err != nil {
-				return err
-			}
-		}
-		logs = append(logs, r)
-	}
-	grown, stopFollowing := l.outputs.Follow(sb.ID, execid.Main)
-	defer stopFollowing()
-	changed, stopWatching := l.store.Watch(sb.ID)
-	defer stopWatching()
-	return l.whileServing(ctx, func(ctx context.Context) error {
-		for {
-			sb, err := l.store.Sandbox(ctx, sb.ID)
-			if err != nil {
-				return ignoreGone(err)
-			}
-			for _, r := range logs {
-				if err := sendMain(ctx, r, send); err != nil {
-					return err
-				}
-			}
-			if !req.GetFollow() || !mayRun(sb) {
-				return nil
-			}
-			select {
-			case <-grown:
-			case _, open := <-changed:
-				if !open {
-					return nil
-				}
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
-	})
-}
-
-// ignoreGone ignores that an object was purged.
-func ignoreGone(err error) error {
-	if errdefs.IsNotFound(err) {
-		return nil
-	}
-	return err
-}
-
-// mayRun reports whether the containers of a sandbox may run, now or after what is under way.
-func mayRun(sb store.Sandbox) bool {
-	return sandboxstate.IsUp(sb.State) || sb.State == agboxv1.SandboxState_SANDBOX_STATE_PENDING
-}
-
-func sendMain(ctx context.Context, r *logReader, send func(*agboxv1.LogChunk) error) error {
-	size, err := r.size()
-	if err != nil {
-		return err
-	}
-	return sendTo(ctx, r, size, func(c *agboxv1.OutputChunk) error {
-		return send(&agboxv1.LogChunk{Stream: c.GetStream(), Offset: c.GetOffset(), Data: c.GetData()})
-	})
 }
 
 // tail moves to the start of the last lines. It reads at most maxTail bytes.

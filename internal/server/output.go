@@ -19,6 +19,7 @@ import (
 type Outputs interface {
 	Follow(sandboxID, execID string) (changed <-chan struct{}, stop func())
 	OpenOutput(sandboxID, execID string, stderr bool) (*execjournal.Output, error)
+	OpenTimes(sandboxID, execID string, stderr bool) (*execjournal.LineTimes, error)
 	LogLimit(sandboxID, execID string) (limit int64, ok bool, err error)
 }
 

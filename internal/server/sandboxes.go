@@ -29,15 +29,16 @@ type sandboxStore interface {
 // sandboxes handles the calls that read, stop and delete sandboxes.
 type sandboxes struct {
 	*handles
-	store   sandboxStore
-	engine  func() string
-	version string
+	store    sandboxStore
+	engine   func() string
+	gateways func() map[string]string
+	version  string
 }
 
 // Ping implements agbox.v1.SandboxService.
 func (s *sandboxes) Ping(context.Context, *agboxv1.PingRequest) (*agboxv1.PingResponse, error) {
 	return &agboxv1.PingResponse{
-		Version: s.version, Daemon: "agboxd", EngineProblem: s.engine(), InstanceId: s.store.InstanceID(),
+		Version: s.version, Daemon: "agboxd", EngineProblem: s.engine(), InstanceId: s.store.InstanceID(), Gateways: s.gateways(),
 	}, nil
 }
 
@@ -53,16 +54,21 @@ func (s *sandboxes) GetSandbox(ctx context.Context, req *agboxv1.GetSandboxReque
 	return &agboxv1.GetSandboxResponse{Sandbox: s.handle(sb, true)}, nil
 }
 
-// ListSandboxes implements agbox.v1.SandboxService. Handles have no spec, because many large specs would exceed the
+// ListSandboxes implements agbox.v1.SandboxService. Handles have no spec, or a part of it, because many large specs would exceed the
 // message size that clients accept.
 func (s *sandboxes) ListSandboxes(ctx context.Context, req *agboxv1.ListSandboxesRequest) (*agboxv1.ListSandboxesResponse, error) {
-	all, err := s.store.List(ctx, store.Filter{IncludeDeleted: req.GetIncludeDeleted(), Labels: req.GetLabelSelector()})
+	all, err := s.store.List(ctx, store.Filter{
+		IncludeDeleted: req.GetIncludeDeleted(), Labels: req.GetLabelSelector(), GatewayOwner: req.GetGatewayOwner(),
+	})
 	if err != nil {
 		return nil, err
 	}
 	resp := &agboxv1.ListSandboxesResponse{Sandboxes: make([]*agboxv1.SandboxHandle, len(all))}
 	for i, sb := range all {
 		resp.Sandboxes[i] = s.handle(sb, false)
+		if req.GetGatewayOwner() != "" {
+			resp.Sandboxes[i].Spec = gatewayPart(sb.Spec)
+		}
 	}
 	return resp, nil
 }

@@ -23,10 +23,6 @@ const (
 	maxRequestBytes = 4 << 20
 	// maxStreams bounds the calls of one connection; one subscription for each sandbox must fit.
 	maxStreams = 10_000
-	// streamWindow is how much a client may send on a stream that is not read, and ioBuffer how much one call of the kernel moves, both in bytes.
-	// gRPC's own windows grow to 16 MiB.
-	streamWindow = 512 << 10
-	ioBuffer     = 128 << 10
 	// handshakeTimeout bounds the HTTP/2 handshake; a silent connection is closed.
 	handshakeTimeout = 20 * time.Second
 	// keepaliveLeast lets clients with keepalive set to 10 s, the common minimum, stay connected.
@@ -52,6 +48,7 @@ type (
 		*events
 		*serviceLogs
 		*volumes
+		*snapshots
 		*stats
 	}
 	agentService struct {
@@ -68,6 +65,10 @@ type (
 		*sandboxLogs
 		*tunnels
 	}
+	gatewayService struct {
+		agboxv1.UnsafeGatewayServiceServer
+		*gateways
+	}
 	adminService struct {
 		agboxv1.UnsafeAdminServiceServer
 		*admin
@@ -82,7 +83,7 @@ func New(d Deps) *Server {
 		grpc.MaxRecvMsgSize(maxRequestBytes),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(handshakeTimeout),
-		grpc.StaticStreamWindowSize(streamWindow), grpc.ReadBufferSize(ioBuffer), grpc.WriteBufferSize(ioBuffer),
+		grpc.StaticStreamWindowSize(agboxv1.StreamWindow), grpc.StaticConnWindowSize(agboxv1.ConnWindow), grpc.ReadBufferSize(agboxv1.IOBuffer), grpc.WriteBufferSize(agboxv1.IOBuffer),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveLeast, PermitWithoutStream: true}),
 		grpc.UnaryInterceptor(s.interceptUnary),
 		grpc.StreamInterceptor(s.interceptStream),
@@ -99,12 +100,13 @@ func New(d Deps) *Server {
 	}
 	register(agboxv1.SandboxService_ServiceDesc, agboxv1.SandboxServiceServer(sandboxService{
 		specs:       &specs{handles: h, store: d.Store, engineRefuses: d.EngineRefuses, home: d.Home},
-		sandboxes:   &sandboxes{handles: h, store: d.Store, engine: d.Engine, version: d.Version},
+		sandboxes:   &sandboxes{handles: h, store: d.Store, engine: d.Engine, gateways: d.Gateways, version: d.Version},
 		lifetimes:   &lifetimes{handles: h, store: d.Store, explain: d.Explain, now: d.Now},
 		execs:       exec,
 		events:      &events{lifecycle: s.lifecycle, store: d.Store},
 		serviceLogs: services,
 		volumes:     &volumes{list: d.Volumes, remove: d.RemoveVolume},
+		snapshots:   &snapshots{create: d.CreateSnapshot, list: d.Snapshots, remove: d.RemoveSnapshot},
 		stats:       &stats{read: d.Stats, now: d.Now},
 	}))
 	register(agboxv1.AgentService_ServiceDesc, agboxv1.AgentServiceServer(agentService{
@@ -122,6 +124,7 @@ func New(d Deps) *Server {
 		tunnels: &tunnels{lifecycle: s.lifecycle, workers: w},
 	}))
 	register(agboxv1.FileService_ServiceDesc, agboxv1.FileServiceServer(&files{lifecycle: s.lifecycle, workers: w, archives: countedArchives(d.Archives, d.Opened)}))
+	register(agboxv1.GatewayService_ServiceDesc, agboxv1.GatewayServiceServer(gatewayService{gateways: &gateways{store: d.Store}}))
 	register(agboxv1.AdminService_ServiceDesc, agboxv1.AdminServiceServer(adminService{admin: &admin{
 		lifecycle: s.lifecycle, agents: d.Store, confirmEngine: d.ConfirmEngine, collectGarbage: d.CollectGarbage, explain: d.Explain,
 		explainAgent: d.ExplainAgent, drainer: d.Drainer, drainWait: d.DrainWait, backup: d.Backup,

@@ -197,11 +197,14 @@ func (l *stdinLink) close() {
 	if l.me == nil {
 		return
 	}
+	l.mu.Lock()
+	keep := l.keep // the client's last request may come at this moment
+	l.mu.Unlock()
 	if l.c.writers.is(l.c.exec.ID, l.me) {
 		ctx, cancel := context.WithTimeout(context.Background(), writerTimeout)
 		defer cancel()
 		// A failure, such as that of an ended exec, needs no handling: a pass finds an exec whose writer is gone.
-		_ = l.c.store.DetachStdin(ctx, l.c.exec.ID, l.keep)
+		_ = l.c.store.DetachStdin(ctx, l.c.exec.ID, keep)
 	}
 	l.c.writers.remove(l.c.exec.ID, l.me)
 }

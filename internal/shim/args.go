@@ -14,8 +14,8 @@ import (
 type options struct {
 	verb        string
 	defaultUser string   // the image's user; of containers of older releases, which lack hostUser
-	hostUser    string   // "uid:gid" of the user agbox where the image lacks it; empty: it is not made
-	user        string   // the sandbox's user; empty: agbox, or without hostUser: agbox if the image has that user, else defaultUser
+	hostUser    string   // passwd.Own, the user agbox or one of another name, where the image lacks it; empty: it is not made
+	user        string   // the sandbox's user; empty: that one, or without hostUser: agbox if the image has that user, else defaultUser
 	own         []string // targets of named volumes
 	dir         string   // working directory of the main process; empty: the container's
 	logLimit    int64    // limit of each log of the main process, in bytes; 0: none
@@ -56,7 +56,7 @@ func parse(args []string) (o options, ok bool) {
 	if f.Parse(args[1:]) != nil || o.dir != "" && !filepath.IsAbs(o.dir) || o.logLimit < 0 {
 		return o, false
 	}
-	if _, valid := passwd.ParseIDs(o.hostUser); o.hostUser != "" && !valid {
+	if _, valid := passwd.ParseOwn(o.hostUser); o.hostUser != "" && !valid {
 		return o, false
 	}
 	rest := f.Args()

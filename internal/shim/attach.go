@@ -212,6 +212,7 @@ func (j *job) detach(a *attached) {
 	}
 	if len(j.att.all) == 0 {
 		j.att.buf = nil
+		j.typed.rest()
 	}
 	j.relay(time.Now())
 }

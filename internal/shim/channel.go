@@ -104,11 +104,11 @@ func (c *channelEnd) read() {
 		if size == 0 {
 			return
 		}
+		c.in = c.in[size:]
 		if f.Kind == channel.Open {
 			c.open(f)
 		}
-		c.in = c.in[size:]
-		if c.fd < 0 {
+		if c.fd < 0 { // a refusal met a dead daemon
 			return
 		}
 	}
@@ -153,11 +153,20 @@ func (c *channelEnd) hopeless(a awaiting) bool {
 	return c.p.settled[a.exec] == file || c.p.isDead(a.exec)
 }
 
+// settle drops the waiting streams that are over, and all of them if the connection that they came by breaks meanwhile.
+func (c *channelEnd) settle(over func(awaiting) bool) {
+	waiting := c.awaiting
+	c.awaiting = nil
+	if waiting = slices.DeleteFunc(waiting, over); c.fd >= 0 {
+		c.awaiting = waiting
+	}
+}
+
 const notRunning = "the command is not running"
 
 // started passes the streams that wait for an exec to its supervisor.
 func (c *channelEnd) started(exec string, link int) {
-	c.awaiting = slices.DeleteFunc(c.awaiting, func(a awaiting) bool {
+	c.settle(func(a awaiting) bool {
 		if a.exec == exec {
 			c.passToExec(a.token, link)
 		}
@@ -167,7 +176,7 @@ func (c *channelEnd) started(exec string, link int) {
 
 // prune refuses the streams of execs that will not start.
 func (c *channelEnd) prune() {
-	c.awaiting = slices.DeleteFunc(c.awaiting, func(a awaiting) bool {
+	c.settle(func(a awaiting) bool {
 		over := c.hopeless(a)
 		if over {
 			c.refuse(a.token, notRunning)
@@ -228,6 +237,9 @@ func (c *channelEnd) ended(pid int) (was bool) {
 	return was
 }
 
+// streamMark comes with the descriptor of a stream. It is no exec ID, which comes with that of a lock.
+const streamMark = "\x01"
+
 // pass opens a stream and passes it over a link. Only an error of the link is returned, and the daemon sees it as the end of the stream.
 // EPIPE means that the process behind the link accepts no more streams; then the token can be used again.
 func (c *channelEnd) pass(token string, link int) error {
@@ -240,7 +252,7 @@ func (c *channelEnd) pass(token string, link int) error {
 		return nil
 	}
 	defer unix.Close(fd)
-	err = unix.Sendmsg(link, []byte{1}, unix.UnixRights(fd), nil, 0)
+	err = unix.Sendmsg(link, []byte(streamMark), unix.UnixRights(fd), nil, 0)
 	if err != nil {
 		say("pass a stream: %v", err)
 	}

@@ -70,11 +70,11 @@ func (p *initProcess) lacksOwn() bool {
 	}
 	users, _, err := readTables("/etc")
 	if err != nil {
-		say("look for the user %s: %v", passwd.Own, err)
+		say("look for the user %s: %v", passwd.DefaultName, err)
 		return false
 	}
 	decision, temp := execjournal.RunsEntrypoint, execjournal.TempName(execid.Main, execjournal.EntrypointName)
-	if passwd.HasOwn(users) {
+	if (passwd.Own{}).In(users) {
 		decision = execjournal.SkipsEntrypoint
 	}
 	if err := execjournal.Replace(p.logs, temp, execjournal.EntrypointName, []byte(decision), execjournal.PrivateMode, true); err != nil {

@@ -23,38 +23,50 @@ const (
 // Descriptors that a supervisor inherits from init.
 const (
 	stopFd = 3 // readable once the container stops
-	linkFd = 4 // to init: one byte each way when init has raised the supervisor's score and when the start is over; then streams of the daemon
+	linkFd = 4 // to init. From init: a byte when it has raised the supervisor's score, then execs, and streams of the daemon. To init: begun and freed
 )
 
 // errSettled ends a supervisor before it starts a command: there is nothing to run, and this is no error.
 var errSettled = errors.New("nothing to do")
 
-// runExec is the main function of an exec's supervisor. It returns settled or tryAgain.
+// runExec is the main function of a supervisor, which supervises one exec after another. It returns settled or tryAgain.
 func runExec(at Places, o options) int {
 	score := startingOOMScore()
 	sig, err := becomeSupervisor()
-	id, lock := "", -1
-	if err == nil {
-		id, lock, err = assigned()
+	if err != nil {
+		say("become a supervisor: %v", err)
+		return tryAgain
 	}
-	var s *supervisor
-	if err == nil {
-		s, err = prepare(at, o, sig, id, lock)
-	}
-	if errors.Is(err, errSettled) {
+	if _, err := unix.GetsockoptInt(linkFd, unix.SOL_SOCKET, unix.SO_TYPE); err != nil {
+		say("only init starts supervisors")
 		return settled
 	}
-	if errors.Is(err, errDismissed) {
-		return tryAgain
+	raisedByInit()
+	left, buf := new(leftover), make([]byte, 64<<10)
+	defer func() { left.discard(at.Logs) }()
+	for {
+		id, lock, err := assigned()
+		if errors.Is(err, errDismissed) {
+			return tryAgain
+		}
+		var s *supervisor
+		if err == nil {
+			s, err = prepare(at, o, sig, id, lock, left)
+		}
+		if errors.Is(err, errSettled) {
+			return settled
+		}
+		if err != nil {
+			say("exec %s: %v", id, err)
+			return tryAgain
+		}
+		s.launch(at, o)
+		s.settle(score)
+		s.loop(buf)
+		if !s.release(o, score) {
+			return settled
+		}
 	}
-	if err != nil {
-		say("exec %s: %v", id, err)
-		return tryAgain
-	}
-	s.launch(at, o)
-	s.settle(score)
-	s.loop()
-	return settled
 }
 
 // stops reports whether the container stops.
@@ -80,7 +92,7 @@ func becomeSupervisor() (*signals, error) {
 }
 
 // prepare does all steps up to the creation of the journal. After that, this supervisor must record the exec's end.
-func prepare(at Places, o options, sig *signals, id string, lock int) (*supervisor, error) {
+func prepare(at Places, o options, sig *signals, id string, lock int, left *leftover) (*supervisor, error) {
 	ctl, err := execjournal.OpenDir(at.Ctl + "/" + execjournal.ExecDir)
 	if err != nil {
 		return nil, err
@@ -93,20 +105,35 @@ func prepare(at Places, o options, sig *signals, id string, lock int) (*supervis
 		say("exec %s: the lock was not handed over", id)
 		return nil, errSettled
 	}
-	s := &supervisor{ctl: ctl, job: job{sig: sig}}
+	s := &supervisor{ctl: ctl, lock: lock, job: job{sig: sig}}
 	s.request, err = execjournal.ReadRequest(ctl, id)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errSettled // agboxd removed the request
 	}
 	s.rec = newRecorder(logs, id, s.request.Nonce)
-	s.rec.journal.Run = o.run
+	s.rec.left, s.rec.journal.Run = left, o.run
 	if errors.Is(err, execjournal.ErrMalformed) {
 		return nil, s.refuse(err)
 	}
 	if err != nil {
 		return nil, err
 	}
+	if boot := s.request.BootID; boot != "" && !s.ofThisBoot(boot) {
+		say("exec %s: its request is of an earlier boot of the host", id)
+		return nil, errSettled // agboxd closes the exec
+	}
 	return s, s.claim(logs, id, o)
+}
+
+// ofThisBoot reports whether the exec was dispatched in the present boot of the host. Then the daemon's record protects it from a second start,
+// and its journal need not be on disk first, unless this is another kernel than the host's: its boot and its disk are not those of the record.
+func (s *supervisor) ofThisBoot(boot string) bool {
+	if boot == s.rec.journal.BootID {
+		s.rec.synced = false
+		return true
+	}
+	host := execjournal.ReleasedIn(s.ctl)
+	return host == "" || host == boot
 }
 
 // claim opens the logs and creates the journal. It shares the logs with the user here, so that a full disk delays the start instead of

@@ -19,7 +19,12 @@ func cancelled(ctl int, r execjournal.Request) bool {
 
 // openLog opens a log for appending. Other users may not read it until shareLog. It returns ErrMalformed if name is not a regular file.
 func openLog(logs int, name string) (int, error) {
-	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_APPEND | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
+	return openOwn(logs, name, unix.O_WRONLY|unix.O_APPEND)
+}
+
+// openOwn opens or creates a file that only root may access. It returns ErrMalformed if name is not a regular file.
+func openOwn(logs int, name string, flags int) (int, error) {
+	flags |= unix.O_CREAT | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
 	fd, err := unix.Openat(logs, name, flags, execjournal.PrivateMode)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) || errors.Is(err, unix.EISDIR) {
 		return -1, fmt.Errorf("%w: %s is not a regular file", execjournal.ErrMalformed, name)

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/internal/host/execjournal"
+	"github.com/agbox/agbox/internal/host/inotify"
 )
 
 // inbox is the directory to which agboxd writes request files, cancels and the inboxes of execs. It may not exist yet.
@@ -24,7 +25,7 @@ func newInbox(ctl string) inbox {
 // directory needs a new watch, so watch is called before each listing.
 func (b *inbox) watch() bool {
 	if b.fd < 0 {
-		fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+		fd, err := inotify.Open()
 		if err != nil {
 			return false
 		}
@@ -82,7 +83,7 @@ func (b *inbox) read() (names []string, all bool) {
 	if err != nil || n <= 0 {
 		return nil, false
 	}
-	for ev := range execjournal.Events(buf[:n]) {
+	for ev := range inotify.Events(buf[:n]) {
 		all = all || ev.Mask&unix.IN_Q_OVERFLOW != 0 || ev.Name == execjournal.ExecDir && ev.Mask&unix.IN_ISDIR != 0
 		names = append(names, ev.Name)
 	}

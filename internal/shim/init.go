@@ -166,6 +166,10 @@ func (p *initProcess) wait() {
 	fds = p.starting.watch(fds)
 	entry := len(fds)
 	fds = p.entry.watch(fds)
+	links, launched := len(fds), p.launched()
+	for _, c := range launched {
+		fds = append(fds, unix.PollFd{Fd: int32(c.link), Events: unix.POLLIN})
+	}
 	control := len(fds)
 	fds = p.channel.watch(fds)
 	due := earlier(earlier(p.rescanAt, p.entry.due), p.parking.due())
@@ -178,7 +182,11 @@ func (p *initProcess) wait() {
 	p.sig.clear()
 	if p.starting.settle(fds[begin:entry]) {
 		p.startWaiting()
-		p.keepReady()
+	}
+	for i, c := range launched {
+		if fds[links+i].Revents != 0 {
+			p.freed(c)
+		}
 	}
 	if control < len(fds) && fds[control].Revents != 0 {
 		p.channel.read()
@@ -223,5 +231,5 @@ func (p *initProcess) rescan(now time.Time) {
 	if !p.draining {
 		p.reserve.keep(p.score)
 	}
-	p.keepReady()
+	p.ready.prune(now)
 }

@@ -74,7 +74,10 @@ func continueLog(logs int, name string, limit int64) (*stream, error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, err
 	}
-	return &stream{pipe: -1, log: fd, dir: logs, limit: limit, taken: min(st.Size, limit), mark: st.Size <= limit, final: -1}, nil
+	return &stream{
+		pipe: -1, log: fd, dir: logs, limit: limit, taken: min(st.Size, limit), mark: st.Size <= limit, final: -1,
+		times: continueTimes(logs, execjournal.TimesName(name), st.Size),
+	}, nil
 }
 
 // launch opens the main process's three descriptors and starts it.

@@ -317,3 +317,81 @@ func TestMainProcessMeetsAHostileLog(t *testing.T) {
 		t.Error("a file outside was written")
 	}
 }
+
+// TestLinesOfTheMainProcessHaveTimes: of a line when its beginning was read, over several starts.
+func TestLinesOfTheMainProcessHaveTimes(t *testing.T) {
+	t.Parallel()
+	b := newBox(t).mainSh("echo the first line; printf 'the second'; sleep 1.1; echo ' line'; sleep 1.1; echo the third line; printf end")
+	var log string
+	want := map[int64]time.Time{} // when each line was read at the earliest
+	for range 2 {
+		began, start := time.Now(), int64(len(log))
+		b.boot().exitCode()
+		log, _ = b.mainLogs()
+		want[start], want[start+15], want[start+31] = began, began, began.Add(2200*time.Millisecond)
+		b.wantTimes(log, want)
+	}
+	// Times of a log that was removed say nothing of the next one.
+	path, _ := b.dir.MainLogPaths(sandbox)
+	must(t, os.Remove(path))
+	began := time.Now()
+	b.boot().exitCode()
+	log, _ = b.mainLogs()
+	b.wantTimes(log, map[int64]time.Time{0: began, 15: began, 31: began.Add(2200 * time.Millisecond)})
+}
+
+// wantTimes checks the times of stdout: those of the lines in earliest are not much later than there.
+func (b *box) wantTimes(log string, earliest map[int64]time.Time) {
+	b.Helper()
+	times, err := b.dir.OpenTimes(sandbox, execid.Main, false)
+	must(b, err)
+	defer times.Close()
+	n, err := times.Len()
+	must(b, err)
+	last := execjournal.LineTime{Offset: -1}
+	for i := range n {
+		l, err := times.At(i)
+		must(b, err)
+		if l.Offset <= last.Offset || l.At.Before(last.At) {
+			b.Errorf("%+v follows %+v in the times of %q", l, last, log)
+		}
+		last = l
+	}
+	for offset, at := range earliest {
+		i, err := times.Search(func(l execjournal.LineTime) bool { return l.Offset > offset })
+		must(b, err)
+		l, err := times.At(i - 1)
+		must(b, err)
+		if late := l.At.Sub(at); late < 0 || late > 3*time.Second {
+			b.Errorf("the line at %d of %q was read at %s, %s after its earliest time", offset, log, l.At, late)
+		}
+	}
+}
+
+func TestTimesOfLinesAreNoMoreThanTheLog(t *testing.T) {
+	t.Parallel()
+	dir, err := execjournal.OpenDir(t.TempDir())
+	must(t, err)
+	times := continueTimes(dir, "x.times", 0)
+	for range 200_000 {
+		times.note([]byte("\n"))
+		must(t, times.write())
+	}
+	if times.size > times.offset+timesAllowance+60*execjournal.LineTimeBytes || times.size < timesAllowance {
+		t.Errorf("%d bytes of times for %d bytes of lines", times.size, times.offset)
+	}
+}
+
+func TestMainProcessRunsWithoutTimes(t *testing.T) {
+	t.Parallel()
+	victim := filepath.Join(t.TempDir(), "victim")
+	must(t, os.WriteFile(victim, []byte("precious"), 0o644))
+	b := newBox(t)
+	must(t, os.Symlink(victim, filepath.Join(b.paths.Logs, execjournal.TimesName(execjournal.StdoutName(execid.Main)))))
+	if code := b.mainSh("echo x").boot().exitCode(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if out, _ := b.mainLogs(); out != "x\n" || b.read(victim) != "precious" {
+		t.Errorf("the log is %q, and the file outside %q", out, b.read(victim))
+	}
+}

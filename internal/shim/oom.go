@@ -167,7 +167,7 @@ func (s oomScore) settle(pid int) {
 		s.set(pid, commandScore)
 	}
 	s.set(os.Getpid(), 0)
-	_, _ = unix.Write(linkFd, []byte{1}) // fails only if init has died
+	_, _ = unix.Write(linkFd, []byte{begun}) // fails only if init has died
 }
 
 // raisedByInit waits until init has raised this supervisor's score, which it does in case the kernel kills the supervisor before

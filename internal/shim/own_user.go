@@ -22,12 +22,12 @@ func (o options) settleUser() {
 		say("find the mounts: %v", err)
 		return
 	}
-	_, own := passwd.ParseIDs(o.hostUser)
-	own = own && passwd.IsOwn(o.user)
+	user, own := passwd.ParseOwn(o.hostUser)
+	own = own && user.Is(o.user)
 	made := false
 	if own && os.Getpid() == 1 { // otherwise, in tests, this is the host's /etc
-		if made, err = o.makeUser(string(mounts)); err != nil {
-			say("make the user %s: %v", passwd.Own, err)
+		if made, err = makeUser(user, string(mounts)); err != nil {
+			say("make the user %s: %v", user.Name, err)
 		}
 	}
 	who, err := o.identify(o.user)
@@ -35,9 +35,9 @@ func (o options) settleUser() {
 		say("find the user of commands: %v", err)
 		return
 	}
-	if own && who.Home == passwd.OwnHome && os.Getpid() == 1 {
+	if own && who.Home == user.Home() && os.Getpid() == 1 {
 		if err := makeHome(who, string(mounts)); err != nil {
-			say("make the home of %s: %v", passwd.Own, err)
+			say("make the home of %s: %v", user.Name, err)
 		}
 	}
 	if err := ownWorkspace(who, string(mounts), made); err != nil {
@@ -50,14 +50,13 @@ func (o options) settleUser() {
 	}
 }
 
-// makeUser adds the user agbox to passwd and group if passwd lacks it. passwd comes last: it shows that all is done.
-func (o options) makeUser(mounts string) (made bool, err error) {
+// makeUser adds a user to passwd and group if passwd lacks it. passwd comes last: it shows that all is done.
+func makeUser(user passwd.Own, mounts string) (made bool, err error) {
 	users, groups, err := readTables("/etc")
-	if err != nil || passwd.HasOwn(users) {
+	if err != nil || user.In(users) {
 		return false, err
 	}
-	ids, _ := passwd.ParseIDs(o.hostUser)
-	newUsers, newGroups := passwd.WithOwn(users, groups, ids)
+	newUsers, newGroups := user.AddTo(users, groups)
 	etc, err := makeDir("/etc", mounts)
 	if err != nil {
 		return true, err
@@ -79,10 +78,10 @@ func replaceTable(etc int, name string, data []byte, mounts string) error {
 	return execjournal.Replace(etc, "."+name+".agbox", name, data, 0o644, true)
 }
 
-// makeHome creates the home of agbox if it is missing, and makes agbox the owner of it and of the directories between it and mounts inside
+// makeHome creates the home of who if it is missing, and makes who the owner of it and of the directories between it and mounts inside
 // it, where root owns them: the engine creates those for the mounts. The mounts themselves keep their owners.
 func makeHome(who passwd.Identity, mounts string) error {
-	if err := chownRoots(passwd.OwnHome, who, mounts); err != nil {
+	if err := chownRoots(who.Home, who, mounts); err != nil {
 		return err
 	}
 	for line := range strings.Lines(mounts) {
@@ -91,7 +90,7 @@ func makeHome(who passwd.Identity, mounts string) error {
 			continue
 		}
 		var errs []error
-		for dir := filepath.Dir(unescape(f[4])); strings.HasPrefix(dir, passwd.OwnHome+"/"); dir = filepath.Dir(dir) {
+		for dir := filepath.Dir(unescape(f[4])); strings.HasPrefix(dir, who.Home+"/"); dir = filepath.Dir(dir) {
 			errs = append(errs, chownRoots(dir, who, mounts))
 		}
 		if err := errors.Join(errs...); err != nil {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,28 +17,43 @@ import (
 )
 
 const (
-	// readyFor is how long a supervisor waits for an exec after the last one: commands often come in a row, and an idle sandbox keeps none.
+	// readyFor is how long a supervisor whose exec has ended waits for another one: commands often come in a row, and an idle sandbox keeps none.
 	readyFor = 30 * time.Second
-	// readyRoom is the unused memory, in bytes, without which none is kept: that of four starts.
+	// readyMost is how many of them wait at most.
+	readyMost = 8
+	// readyRoom is the unused memory, in bytes, without which none waits: that of four starts.
 	readyRoom = 4 * startRoom
-	// readyPids is how many more processes and threads the container must be allowed to have, or none is kept. A supervisor has up to ten.
+	// readyPids is how many more processes and threads the container must be allowed to have, or none waits. A supervisor has up to ten.
 	readyPids = 64
+	// idleMillis is how long a supervisor without an exec keeps the garbage of the last one, in milliseconds.
+	idleMillis = 200
 )
 
-// ready is the supervisor that waits for an exec, which saves that exec the start of a process. It has the score of a starting supervisor, so the
-// kernel kills it before any that has a command.
-type ready struct {
-	worker           // pid 0: none waits
-	last   time.Time // when an exec last needed a supervisor
+// The bytes that a supervisor sends over its link.
+const (
+	begun = 1 // its command runs, or will not
+	freed = 2 // it has nothing of its exec left, not even the lock, and waits for another one
+)
+
+// ready holds the supervisors that wait for an exec after an earlier one, which saves an exec the start of a process. They have the score of a
+// starting supervisor, so the kernel kills them before any that has a command.
+type ready struct{ all []waiting }
+
+type waiting struct {
+	worker
+	since time.Time
 }
 
-// assign gives an exec and its lock to the supervisor that waits or, if there is none or it has died, to one that spawn starts. The caller owns
+// assign gives an exec and its lock to the supervisor that began to wait last or, if none waits, to one that spawn starts. The caller owns
 // the link, and keeps its own descriptor of the lock.
 func (r *ready) assign(id string, lock int, spawn func() (worker, error)) (worker, error) {
-	r.last = time.Now()
-	if w := r.worker; w.pid != 0 && handOver(w.link, id, lock) == nil {
-		r.worker = worker{}
-		return w, nil
+	for n := len(r.all) - 1; n >= 0; n-- {
+		w := r.all[n].worker
+		r.all = r.all[:n]
+		if handOver(w.link, id, lock) == nil {
+			return w, nil
+		}
+		unix.Close(w.link) // it has died
 	}
 	w, err := spawn()
 	if err == nil && handOver(w.link, id, lock) != nil {
@@ -45,27 +62,38 @@ func (r *ready) assign(id string, lock int, spawn func() (worker, error)) (worke
 	return w, err
 }
 
-// keep starts a supervisor if an exec needed one lately, none waits, and there is room, and dismisses it when none was needed for readyFor.
-func (r *ready) keep(spawn func() (worker, error)) {
-	lately := !r.last.IsZero() && time.Since(r.last) < readyFor
-	switch {
-	case !lately && r.pid != 0:
-		unix.Close(r.link)
-		r.worker = worker{}
-	case lately && r.pid == 0 && memoryUnused() >= readyRoom && pidsFree() >= readyPids:
-		if w, err := spawn(); err == nil { // an exec tries again, and reports why
-			r.worker = w
-		}
+// keep lets a supervisor wait, or dismisses it if enough wait.
+func (r *ready) keep(w worker, now time.Time) {
+	if len(r.all) == readyMost {
+		unix.Close(w.link)
+		return
 	}
+	r.all = append(r.all, waiting{w, now})
 }
 
-// ended reports whether pid was the supervisor that waits.
+// prune dismisses those that have waited for readyFor, and all if there is no room for them.
+func (r *ready) prune(now time.Time) {
+	if len(r.all) == 0 {
+		return
+	}
+	room := memoryUnused() >= readyRoom && pidsFree() >= readyPids
+	r.all = slices.DeleteFunc(r.all, func(w waiting) bool {
+		dismissed := !room || now.Sub(w.since) >= readyFor
+		if dismissed {
+			unix.Close(w.link)
+		}
+		return dismissed
+	})
+}
+
+// ended reports whether pid was a supervisor that waits.
 func (r *ready) ended(pid int) bool {
-	if pid != r.pid {
+	i := slices.IndexFunc(r.all, func(w waiting) bool { return w.pid == pid })
+	if i < 0 {
 		return false
 	}
-	unix.Close(r.link)
-	r.worker = worker{}
+	unix.Close(r.all[i].link)
+	r.all = slices.Delete(r.all, i, i+1)
 	return true
 }
 
@@ -87,16 +115,15 @@ func showExec(id string) {
 // errDismissed ends a supervisor that gets no exec: init has dismissed it, or died.
 var errDismissed = errors.New("no exec was assigned")
 
-// assigned waits for handOver.
+// assigned waits for handOver. It drops streams of an exec that ended before they arrived.
 func assigned() (id string, lock int, err error) {
-	if _, err := unix.GetsockoptInt(linkFd, unix.SOL_SOCKET, unix.SO_TYPE); err != nil {
-		say("only init starts supervisors")
-		return "", -1, errSettled
-	}
-	raisedByInit()
 	text, oob := make([]byte, 256), make([]byte, unix.CmsgSpace(4))
+	link := []unix.PollFd{{Fd: linkFd, Events: unix.POLLIN}}
+	if n, err := unix.Poll(link, idleMillis); n == 0 && err == nil {
+		debug.FreeOSMemory() // in the pause, not between two execs in a row
+	}
 	for {
-		_, _ = unix.Poll([]unix.PollFd{{Fd: linkFd, Events: unix.POLLIN}}, -1)
+		_, _ = unix.Poll(link, -1)
 		n, oobn, _, _, err := unix.Recvmsg(linkFd, text, oob, unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
 		switch {
 		case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR):
@@ -106,12 +133,41 @@ func assigned() (id string, lock int, err error) {
 		case n == 0:
 			return "", -1, errDismissed
 		}
-		id = string(text[:n])
-		if passed := rights(oob[:oobn]); len(passed) == 1 && execjournal.ValidExecID(id) {
+		id, passed := string(text[:n]), rights(oob[:oobn])
+		if id == streamMark {
+			closeAll(passed)
+			continue
+		}
+		if len(passed) == 1 && execjournal.ValidExecID(id) {
 			showExec(id)
 			return id, passed[0], nil
 		}
 		return "", -1, fmt.Errorf("wait for an exec: init sent %q", id)
+	}
+}
+
+// release frees what this process has of its exec, whose end is recorded, and reports whether it can supervise another one: no process of the
+// command is left, and this one has all its privileges. It raises the score first, so it is never more precious than one that starts.
+func (s *supervisor) release(o options, score oomScore) bool {
+	if !s.alone || s.stopping || s.unlinked || o.hardened || s.in != nil || s.words != nil || s.typed != nil {
+		return false
+	}
+	for _, a := range s.att.all {
+		unix.Close(a.fd)
+	}
+	for _, st := range s.streams {
+		unix.Close(st.log)
+	}
+	closeAll([]int{s.ctl, s.rec.dir, s.lock})
+	score.set(os.Getpid(), startingScore)
+	showExec(unassigned)
+	_, err := unix.Write(linkFd, []byte{freed})
+	return err == nil
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
 	}
 }
 

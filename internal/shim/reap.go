@@ -69,11 +69,17 @@ func (p *initProcess) purge() {
 	if len(p.dead) == 0 {
 		return
 	}
-	living := map[int]bool{p.mainPid: true, p.reserve.pid: true, p.entry.pid: true, p.ready.pid: true}
+	living := map[int]bool{p.mainPid: true, p.reserve.pid: true, p.entry.pid: true}
+	for _, w := range p.ready.all {
+		living[w.pid] = true
+	}
 	for _, c := range p.children {
 		living[c.pid] = true
 	}
 	for _, w := range p.channel.workers {
+		living[w.pid] = true
+	}
+	for _, w := range p.channel.leaving {
 		living[w.pid] = true
 	}
 	if (tree{root: os.Getpid(), except: living}).kill() > 0 {

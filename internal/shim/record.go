@@ -26,10 +26,12 @@ type recorder struct {
 	dir     int
 	journal execjournal.Journal
 	spare   int // the temporary file for the end, with reserved blocks; -1: none
+	left    *leftover
+	synced  bool // the journal is on disk before the command starts, and the end before it is published
 }
 
 func newRecorder(dir int, execID, nonce string) *recorder {
-	return &recorder{dir: dir, spare: -1, journal: execjournal.Journal{
+	return &recorder{dir: dir, spare: -1, left: new(leftover), synced: true, journal: execjournal.Journal{
 		Version: execjournal.Version, ExecID: execID, Nonce: nonce, BootID: bootID(),
 	}}
 }
@@ -65,11 +67,19 @@ func (r *recorder) create() error {
 		return err
 	}
 	id := r.journal.ExecID
-	return execjournal.CreateExclusive(r.dir, execjournal.TempName(id, "journal"), execjournal.JournalName(id), data)
+	return execjournal.CreateExclusive(r.dir, execjournal.TempName(id, "journal"), execjournal.JournalName(id), data, r.synced)
 }
 
+// reserve opens the temporary file for the end.
 func (r *recorder) reserve() error {
-	fd, err := execjournal.CreateTemp(r.dir, r.endTemp(), execjournal.PrivateMode)
+	fd, err := -1, error(unix.ENOENT)
+	if r.left.name != "" && unix.Renameat(r.dir, r.left.name, r.dir, r.endTemp()) == nil {
+		fd, err = unix.Openat(r.dir, r.endTemp(), unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	}
+	r.left.name = ""
+	if err != nil {
+		fd, err = execjournal.CreateTemp(r.dir, r.endTemp(), execjournal.PrivateMode)
+	}
 	if err != nil {
 		return err
 	}
@@ -97,18 +107,47 @@ func (r *recorder) end(j execjournal.Journal) error {
 		return err
 	}
 	name := execjournal.JournalName(j.ExecID)
-	if r.spare < 0 || r.fill(data) != nil || unix.Renameat(r.dir, r.endTemp(), r.dir, name) != nil {
+	if r.spare < 0 || r.fill(data) != nil || r.publish(name) != nil {
 		if r.spare >= 0 {
 			unix.Close(r.spare) // Replace removes the file, which frees space if a btrfs quota is used up
 			r.spare = -1
 		}
 		return execjournal.Replace(r.dir, r.endTemp(), name, data, execjournal.PrivateMode, true)
 	}
+	// The end is published already. If a sync fails now, the disk is lost, and a retry would not help.
+	if !r.synced {
+		_ = execjournal.Sync(r.spare)
+	}
+	_ = execjournal.Sync(r.dir)
 	unix.Close(r.spare)
 	r.spare = -1
-	// The rename has published the end already. If this sync fails, the disk is lost, and a retry would not help.
-	_ = execjournal.Sync(r.dir)
 	return nil
+}
+
+// publish makes the reserved file the journal. It leaves the former one if more execs are likely to come, and the file system can exchange two
+// names.
+func (r *recorder) publish(name string) error {
+	if !r.synced && !onBtrfs(r.spare) && unix.Renameat2(r.dir, r.endTemp(), r.dir, name, unix.RENAME_EXCHANGE) == nil {
+		r.left.name = r.endTemp()
+		return nil
+	}
+	return unix.Renameat(r.dir, r.endTemp(), r.dir, name)
+}
+
+// leftover is the file that an ended exec left in the log directory: its journal before the end. It becomes the temporary file of the
+// supervisor's next exec, because a file that is neither made nor removed costs a file system least. If the supervisor is killed, it stays until
+// the sandbox is deleted.
+type leftover struct{ name string } // empty: none
+
+// discard removes the file.
+func (l *leftover) discard(logs string) {
+	if l.name == "" {
+		return
+	}
+	if dir, err := execjournal.OpenDir(logs); err == nil {
+		_ = unix.Unlinkat(dir, l.name, 0)
+		unix.Close(dir)
+	}
 }
 
 // fill overwrites the reserved file; it allocates no new blocks.
@@ -119,6 +158,9 @@ func (r *recorder) fill(data []byte) error {
 	}
 	if err := unix.Ftruncate(r.spare, int64(n)); err != nil {
 		return err
+	}
+	if !r.synced {
+		return nil
 	}
 	return execjournal.Sync(r.spare)
 }

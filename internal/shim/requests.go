@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -169,11 +170,27 @@ func (p *initProcess) spawnSupervisor() (w worker, err error) {
 	return w, err
 }
 
-// keepReady keeps a supervisor ready for the next exec. It waits until no command is starting, which would need the processor.
-func (p *initProcess) keepReady() {
-	if p.released && !p.draining && p.unable == "" && len(p.starting.links) == 0 {
-		p.ready.keep(p.spawnSupervisor)
+// launched returns the supervisors whose start is over.
+func (p *initProcess) launched() (all []*child) {
+	for _, c := range p.children {
+		if !slices.Contains(p.starting.links, c.link) {
+			all = append(all, c)
+		}
 	}
+	return all
+}
+
+// freed handles the bytes of a supervisor whose start is over: it has ended its exec, and waits for another one.
+func (p *initProcess) freed(c *child) {
+	var b [1]byte
+	if n, _ := unix.Read(c.link, b[:]); n != 1 || b[0] != freed {
+		return
+	}
+	delete(p.children, c.id)
+	unix.Close(c.lock)
+	p.settled[c.id] = c.request
+	p.ready.keep(worker{c.pid, c.link}, time.Now())
+	p.start(c.id) // if the request file was replaced meanwhile
 }
 
 // refuse records that an exec cannot be started. The caller holds its lock.

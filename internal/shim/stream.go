@@ -33,6 +33,7 @@ type stream struct {
 	relayed int64  // bytes beyond the limit that they were sent
 	final   int    // bytes that drain has yet to read; -1: no drain is under way
 	yields  bool   // pending waits until outputRoom bytes are free
+	times   *lineTimes
 }
 
 // open lets who read the log. It creates a pipe owned by who, so that "> /dev/stdout" works, and returns its write end.
@@ -105,6 +106,7 @@ func (s *stream) accept(data []byte) {
 			s.dropped += int64(len(data) - len(keep))
 		}
 	}
+	s.times.note(keep)
 	s.taken += int64(len(keep))
 	s.pending = slices.Concat(s.store(keep), []byte(end)) // the caller reuses data
 	s.flush()
@@ -136,6 +138,10 @@ func hasRoom(dir int) bool {
 
 // store appends data to the log and returns the rest that the disk did not accept.
 func (s *stream) store(data []byte) []byte {
+	if err := s.times.write(); err != nil { // before the line, which would otherwise have the time of an earlier one
+		s.yields = errors.Is(err, unix.EDQUOT)
+		return data
+	}
 	for len(data) > 0 {
 		n, err := unix.Write(s.log, data)
 		if errors.Is(err, unix.EINTR) {
@@ -179,6 +185,7 @@ func (s *stream) drain(buf []byte) bool {
 
 // sync makes the log durable.
 func (s *stream) sync() error {
+	s.times.sync()
 	for s.written > 0 {
 		if err := unix.Fdatasync(s.log); !errors.Is(err, unix.EINTR) {
 			return err

@@ -19,6 +19,7 @@ import (
 type supervisor struct {
 	job
 	ctl     int
+	lock    int // of the exec, for release
 	rec     *recorder
 	request execjournal.Request
 	kill    killer
@@ -31,9 +32,8 @@ type supervisor struct {
 	hungUp   bool // the terminal's session got HUP
 }
 
-// loop runs until the end is recorded and no process is left whose output could arrive.
-func (s *supervisor) loop() {
-	buf := make([]byte, 64<<10)
+// loop runs until the end is recorded and no process is left whose output could arrive. buf is for that output.
+func (s *supervisor) loop(buf []byte) {
 	for {
 		s.reap()
 		now := time.Now()

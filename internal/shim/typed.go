@@ -18,7 +18,7 @@ type typed struct {
 	terminal bool
 	taken    int64  // bytes that the pipe or the terminal has taken
 	pending  []byte // accepted and not taken, at most channel.StdinWindow; a part of room
-	room     []byte // nil while nothing is pending
+	room     []byte // nil until something is pending, and again with rest
 	end      int64  // offset at which it ends; -1: not known
 }
 
@@ -126,6 +126,13 @@ func (t *typed) give(data []byte) int {
 	return n
 }
 
+// rest frees the memory of input, if none is pending: one that is freed whenever the command has caught up is soon needed again.
+func (t *typed) rest() {
+	if t != nil && t.idle() {
+		t.pending, t.room = nil, nil
+	}
+}
+
 // endAt ends standard input behind all that was accepted. It returns false for a gap.
 func (t *typed) endAt(offset int64) bool {
 	if offset > t.next() {
@@ -164,9 +171,6 @@ func (t *typed) feed(revents int16) {
 	}
 	if n := t.give(t.pending); t.fd >= 0 {
 		t.pending = t.pending[n:]
-	}
-	if t.idle() {
-		t.pending, t.room = nil, nil
 	}
 	t.settle()
 }

@@ -35,9 +35,9 @@ func (o options) identifyIn(etc, user string) (passwd.Identity, error) {
 	if err != nil {
 		return passwd.Identity{}, err
 	}
-	if ids, ok := passwd.ParseIDs(o.hostUser); ok && passwd.IsOwn(user) {
-		users, groups = passwd.WithOwn(users, groups, ids)
-		user = cmp.Or(user, passwd.Own)
+	if own, ok := passwd.ParseOwn(o.hostUser); ok && own.Is(user) {
+		users, groups = own.AddTo(users, groups)
+		user = cmp.Or(user, own.Name)
 	}
 	if user == "" {
 		user = passwd.Default(users, o.defaultUser)

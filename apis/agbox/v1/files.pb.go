@@ -87,7 +87,7 @@ const (
 	FileChange_FILE_CHANGE_REMOVED     FileChange = 3
 	FileChange_FILE_CHANGE_RENAMED     FileChange = 4
 	FileChange_FILE_CHANGE_ATTRIBUTES  FileChange = 5
-	// Changes were lost: list the directory again. Changes after this response are told.
+	// Changes were lost: list the directory again. Changes after this response are sent.
 	FileChange_FILE_CHANGE_OVERFLOW FileChange = 6
 )
 
@@ -1467,7 +1467,7 @@ func (x *ReadArchiveRequest) GetFollow() bool {
 type ArchiveChunk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Data  []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
-	// A file that is not in the archive, or not as it is in the sandbox, and why, in one sentence. The first 100 are told.
+	// A file that is not in the archive, or not as it is in the sandbox, and why, in one sentence. The first 100 are listed.
 	Skipped       []string `protobuf:"bytes,2,rep,name=skipped,proto3" json:"skipped,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

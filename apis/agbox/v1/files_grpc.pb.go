@@ -63,7 +63,7 @@ type FileServiceClient interface {
 	Remove(ctx context.Context, in *RemoveRequest, opts ...grpc.CallOption) (*RemoveResponse, error)
 	Move(ctx context.Context, in *MoveRequest, opts ...grpc.CallOption) (*MoveResponse, error)
 	// WatchDir sends changes below a directory until the caller leaves. The first response is started: changes after it are sent. The
-	// name of a change is one that the file had; when it arrives, the file may have moved on, so look before you act. A change may be told
+	// name of a change is one that the file had; when it arrives, the file may have moved on, so check before you act. A change may be sent
 	// twice. Errors besides: RESOURCE_EXHAUSTED, reason WATCH_LIMIT, for a limit of the kernel (fs.inotify).
 	WatchDir(ctx context.Context, in *WatchDirRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchDirResponse], error)
 	// ReadArchive sends a file or a tree as a tar stream; its names start with the last element of the path. Owners, modes, times in
@@ -257,7 +257,7 @@ type FileServiceServer interface {
 	Remove(context.Context, *RemoveRequest) (*RemoveResponse, error)
 	Move(context.Context, *MoveRequest) (*MoveResponse, error)
 	// WatchDir sends changes below a directory until the caller leaves. The first response is started: changes after it are sent. The
-	// name of a change is one that the file had; when it arrives, the file may have moved on, so look before you act. A change may be told
+	// name of a change is one that the file had; when it arrives, the file may have moved on, so check before you act. A change may be sent
 	// twice. Errors besides: RESOURCE_EXHAUSTED, reason WATCH_LIMIT, for a limit of the kernel (fs.inotify).
 	WatchDir(*WatchDirRequest, grpc.ServerStreamingServer[WatchDirResponse]) error
 	// ReadArchive sends a file or a tree as a tar stream; its names start with the last element of the path. Owners, modes, times in

@@ -17,9 +17,11 @@
 //   ExecStatus            100 error_code, 101-103 times, 104-105 log paths, 106 oom_killed, 107-108 dropped bytes,
 //                         109 oom_kills, 150 user, 151 timeout, 152 stdin, 153 terminal, 155 stdin_deadline_at
 //   CreateExecRequest     150 user, 151 timeout, 152 stdin, 153 terminal, 154 live_output
-//   PingResponse          100 engine_problem, 101 instance_id
+//   PingResponse          100 engine_problem, 101 instance_id, 180 gateways
 //   CreateSpec            100-113 runtime settings, 130-132 lifetimes, see there; reserved: up to 129 runtime settings,
-//                         up to 139 lifetimes, 140-149 network policy; 153 volumes, 154 secrets
+//                         up to 139 lifetimes, 140-149 network policy; 153 volumes, 154 secrets,
+//                         180-182 gateways
+//   ListSandboxesRequest  180 gateway_owner
 //   ResumeSandboxRequest  100 recover
 //   DeleteSandboxRequest  100 keep_agents, 153 volumes
 //   ServiceSpec           100-105, 107, 110-111 the settings of CreateSpec with the same numbers; 150 volumes,
@@ -356,7 +358,9 @@ type PingResponse struct {
 	// Empty if the engine answers; otherwise one sentence with the problem.
 	EngineProblem string `protobuf:"bytes,100,opt,name=engine_problem,json=engineProblem,proto3" json:"engine_problem,omitempty"`
 	// UUID of the daemon's store, the value of the .instance label on all its Docker objects.
-	InstanceId    string `protobuf:"bytes,101,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	InstanceId string `protobuf:"bytes,101,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	// Addresses of the gateways that the daemon serves, by their names: "e2b". host:port, or https://host:port with TLS.
+	Gateways      map[string]string `protobuf:"bytes,180,rep,name=gateways,proto3" json:"gateways,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -417,6 +421,13 @@ func (x *PingResponse) GetInstanceId() string {
 		return x.InstanceId
 	}
 	return ""
+}
+
+func (x *PingResponse) GetGateways() map[string]string {
+	if x != nil {
+		return x.Gateways
+	}
+	return nil
 }
 
 type MountSpec struct {
@@ -1057,7 +1068,14 @@ type CreateSpec struct {
 	// Named volumes of the primary. Only a sandbox with a name can have volumes.
 	Volumes []*VolumeSpec `protobuf:"bytes,153,rep,name=volumes,proto3" json:"volumes,omitempty"`
 	// Secrets of the primary, readable by its user alone. Once it has one, secrets can be added, changed and removed in place.
-	Secrets       []*SecretSpec `protobuf:"bytes,154,rep,name=secrets,proto3" json:"secrets,omitempty"`
+	Secrets []*SecretSpec `protobuf:"bytes,154,rep,name=secrets,proto3" json:"secrets,omitempty"`
+	// Set by a gateway, which serves the API of another system on top of this one.
+	Gateway *GatewaySpec `protobuf:"bytes,180,opt,name=gateway,proto3" json:"gateway,omitempty"`
+	// The daemon never deletes it because it is PAUSED or STOPPED: pause.stopped_gc_after and runtime.cleanup_ttl do not apply.
+	KeepStopped bool `protobuf:"varint,181,opt,name=keep_stopped,json=keepStopped,proto3" json:"keep_stopped,omitempty"`
+	// Name of the user of commands where user is empty, in place of agbox; its home is /home/NAME. PID 1 makes it where the image lacks it.
+	// 1-32 of lowercase ASCII letters, digits, "-" and "_", the first a letter.
+	DefaultUser   string `protobuf:"bytes,182,opt,name=default_user,json=defaultUser,proto3" json:"default_user,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1295,6 +1313,91 @@ func (x *CreateSpec) GetSecrets() []*SecretSpec {
 	return nil
 }
 
+func (x *CreateSpec) GetGateway() *GatewaySpec {
+	if x != nil {
+		return x.Gateway
+	}
+	return nil
+}
+
+func (x *CreateSpec) GetKeepStopped() bool {
+	if x != nil {
+		return x.KeepStopped
+	}
+	return false
+}
+
+func (x *CreateSpec) GetDefaultUser() string {
+	if x != nil {
+		return x.DefaultUser
+	}
+	return ""
+}
+
+// GatewaySpec is what a gateway has to remember of a sandbox that it created. The daemon keeps it and interprets the owner only.
+type GatewaySpec struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1-63 of ASCII letters, digits, "-", "_" and ".", the first and last a letter or digit: the owner of the key that created it.
+	Owner string `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"`
+	// The template as the client named it.
+	Template string `protobuf:"bytes,2,opt,name=template,proto3" json:"template,omitempty"`
+	// The client's own, for filters of lists.
+	Metadata      map[string]string `protobuf:"bytes,3,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GatewaySpec) Reset() {
+	*x = GatewaySpec{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GatewaySpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GatewaySpec) ProtoMessage() {}
+
+func (x *GatewaySpec) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GatewaySpec.ProtoReflect.Descriptor instead.
+func (*GatewaySpec) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *GatewaySpec) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *GatewaySpec) GetTemplate() string {
+	if x != nil {
+		return x.Template
+	}
+	return ""
+}
+
+func (x *GatewaySpec) GetMetadata() map[string]string {
+	if x != nil {
+		return x.Metadata
+	}
+	return nil
+}
+
 // SecuritySpec limits what the processes of a sandbox may do.
 type SecuritySpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1307,7 +1410,7 @@ type SecuritySpec struct {
 
 func (x *SecuritySpec) Reset() {
 	*x = SecuritySpec{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[10]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1319,7 +1422,7 @@ func (x *SecuritySpec) String() string {
 func (*SecuritySpec) ProtoMessage() {}
 
 func (x *SecuritySpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[10]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1332,7 +1435,7 @@ func (x *SecuritySpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecuritySpec.ProtoReflect.Descriptor instead.
 func (*SecuritySpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{10}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SecuritySpec) GetProfile() string {
@@ -1408,7 +1511,7 @@ type SandboxHandle struct {
 
 func (x *SandboxHandle) Reset() {
 	*x = SandboxHandle{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[11]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1420,7 +1523,7 @@ func (x *SandboxHandle) String() string {
 func (*SandboxHandle) ProtoMessage() {}
 
 func (x *SandboxHandle) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[11]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1433,7 +1536,7 @@ func (x *SandboxHandle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxHandle.ProtoReflect.Descriptor instead.
 func (*SandboxHandle) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{11}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SandboxHandle) GetSandboxId() string {
@@ -1656,7 +1759,7 @@ type GetServiceLogRequest struct {
 
 func (x *GetServiceLogRequest) Reset() {
 	*x = GetServiceLogRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[12]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1668,7 +1771,7 @@ func (x *GetServiceLogRequest) String() string {
 func (*GetServiceLogRequest) ProtoMessage() {}
 
 func (x *GetServiceLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[12]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1681,7 +1784,7 @@ func (x *GetServiceLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServiceLogRequest.ProtoReflect.Descriptor instead.
 func (*GetServiceLogRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{12}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetServiceLogRequest) GetSandboxId() string {
@@ -1711,7 +1814,7 @@ type GetServiceLogResponse struct {
 
 func (x *GetServiceLogResponse) Reset() {
 	*x = GetServiceLogResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[13]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1723,7 +1826,7 @@ func (x *GetServiceLogResponse) String() string {
 func (*GetServiceLogResponse) ProtoMessage() {}
 
 func (x *GetServiceLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[13]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1736,7 +1839,7 @@ func (x *GetServiceLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServiceLogResponse.ProtoReflect.Descriptor instead.
 func (*GetServiceLogResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{13}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetServiceLogResponse) GetLogPath() string {
@@ -1770,7 +1873,7 @@ type ServiceStatus struct {
 
 func (x *ServiceStatus) Reset() {
 	*x = ServiceStatus{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[14]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1782,7 +1885,7 @@ func (x *ServiceStatus) String() string {
 func (*ServiceStatus) ProtoMessage() {}
 
 func (x *ServiceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[14]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1795,7 +1898,7 @@ func (x *ServiceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceStatus.ProtoReflect.Descriptor instead.
 func (*ServiceStatus) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ServiceStatus) GetName() string {
@@ -1854,7 +1957,7 @@ type PublishedPort struct {
 
 func (x *PublishedPort) Reset() {
 	*x = PublishedPort{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[15]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1866,7 +1969,7 @@ func (x *PublishedPort) String() string {
 func (*PublishedPort) ProtoMessage() {}
 
 func (x *PublishedPort) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[15]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1879,7 +1982,7 @@ func (x *PublishedPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishedPort.ProtoReflect.Descriptor instead.
 func (*PublishedPort) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PublishedPort) GetServiceName() string {
@@ -1928,7 +2031,7 @@ type SandboxPhaseDetails struct {
 
 func (x *SandboxPhaseDetails) Reset() {
 	*x = SandboxPhaseDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[16]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1940,7 +2043,7 @@ func (x *SandboxPhaseDetails) String() string {
 func (*SandboxPhaseDetails) ProtoMessage() {}
 
 func (x *SandboxPhaseDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[16]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1953,7 +2056,7 @@ func (x *SandboxPhaseDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxPhaseDetails.ProtoReflect.Descriptor instead.
 func (*SandboxPhaseDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SandboxPhaseDetails) GetPhase() string {
@@ -2021,7 +2124,7 @@ type ExecEventDetails struct {
 
 func (x *ExecEventDetails) Reset() {
 	*x = ExecEventDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[17]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2033,7 +2136,7 @@ func (x *ExecEventDetails) String() string {
 func (*ExecEventDetails) ProtoMessage() {}
 
 func (x *ExecEventDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[17]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2046,7 +2149,7 @@ func (x *ExecEventDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecEventDetails.ProtoReflect.Descriptor instead.
 func (*ExecEventDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ExecEventDetails) GetExecId() string {
@@ -2102,7 +2205,7 @@ type ServiceEventDetails struct {
 
 func (x *ServiceEventDetails) Reset() {
 	*x = ServiceEventDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[18]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2114,7 +2217,7 @@ func (x *ServiceEventDetails) String() string {
 func (*ServiceEventDetails) ProtoMessage() {}
 
 func (x *ServiceEventDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[18]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2127,7 +2230,7 @@ func (x *ServiceEventDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceEventDetails.ProtoReflect.Descriptor instead.
 func (*ServiceEventDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{18}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ServiceEventDetails) GetServiceName() string {
@@ -2167,7 +2270,7 @@ type ImagePullDetails struct {
 
 func (x *ImagePullDetails) Reset() {
 	*x = ImagePullDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[19]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2179,7 +2282,7 @@ func (x *ImagePullDetails) String() string {
 func (*ImagePullDetails) ProtoMessage() {}
 
 func (x *ImagePullDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[19]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2192,7 +2295,7 @@ func (x *ImagePullDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImagePullDetails.ProtoReflect.Descriptor instead.
 func (*ImagePullDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{19}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ImagePullDetails) GetImage() string {
@@ -2240,7 +2343,7 @@ type SpecChangeDetails struct {
 
 func (x *SpecChangeDetails) Reset() {
 	*x = SpecChangeDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[20]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2252,7 +2355,7 @@ func (x *SpecChangeDetails) String() string {
 func (*SpecChangeDetails) ProtoMessage() {}
 
 func (x *SpecChangeDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[20]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2265,7 +2368,7 @@ func (x *SpecChangeDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SpecChangeDetails.ProtoReflect.Descriptor instead.
 func (*SpecChangeDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{20}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SpecChangeDetails) GetFields() []string {
@@ -2285,7 +2388,7 @@ type TimeoutDetails struct {
 
 func (x *TimeoutDetails) Reset() {
 	*x = TimeoutDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[21]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2297,7 +2400,7 @@ func (x *TimeoutDetails) String() string {
 func (*TimeoutDetails) ProtoMessage() {}
 
 func (x *TimeoutDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[21]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2310,7 +2413,7 @@ func (x *TimeoutDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimeoutDetails.ProtoReflect.Descriptor instead.
 func (*TimeoutDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{21}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TimeoutDetails) GetDeadlineAt() *timestamppb.Timestamp {
@@ -2342,7 +2445,7 @@ type RehydratedDetails struct {
 
 func (x *RehydratedDetails) Reset() {
 	*x = RehydratedDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[22]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2354,7 +2457,7 @@ func (x *RehydratedDetails) String() string {
 func (*RehydratedDetails) ProtoMessage() {}
 
 func (x *RehydratedDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[22]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2367,7 +2470,7 @@ func (x *RehydratedDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RehydratedDetails.ProtoReflect.Descriptor instead.
 func (*RehydratedDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{22}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RehydratedDetails) GetDefaulted() []string {
@@ -2450,7 +2553,7 @@ type SandboxEvent struct {
 
 func (x *SandboxEvent) Reset() {
 	*x = SandboxEvent{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[23]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2462,7 +2565,7 @@ func (x *SandboxEvent) String() string {
 func (*SandboxEvent) ProtoMessage() {}
 
 func (x *SandboxEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[23]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2475,7 +2578,7 @@ func (x *SandboxEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxEvent.ProtoReflect.Descriptor instead.
 func (*SandboxEvent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{23}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SandboxEvent) GetEventId() string {
@@ -2697,7 +2800,7 @@ type ExecStatus struct {
 
 func (x *ExecStatus) Reset() {
 	*x = ExecStatus{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[24]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2709,7 +2812,7 @@ func (x *ExecStatus) String() string {
 func (*ExecStatus) ProtoMessage() {}
 
 func (x *ExecStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[24]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2722,7 +2825,7 @@ func (x *ExecStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecStatus.ProtoReflect.Descriptor instead.
 func (*ExecStatus) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{24}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ExecStatus) GetExecId() string {
@@ -2907,7 +3010,7 @@ type StdinSpec struct {
 
 func (x *StdinSpec) Reset() {
 	*x = StdinSpec{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2919,7 +3022,7 @@ func (x *StdinSpec) String() string {
 func (*StdinSpec) ProtoMessage() {}
 
 func (x *StdinSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2932,7 +3035,7 @@ func (x *StdinSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StdinSpec.ProtoReflect.Descriptor instead.
 func (*StdinSpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{25}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StdinSpec) GetWhenGone() string {
@@ -2961,7 +3064,7 @@ type TerminalSpec struct {
 
 func (x *TerminalSpec) Reset() {
 	*x = TerminalSpec{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2973,7 +3076,7 @@ func (x *TerminalSpec) String() string {
 func (*TerminalSpec) ProtoMessage() {}
 
 func (x *TerminalSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2986,7 +3089,7 @@ func (x *TerminalSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TerminalSpec.ProtoReflect.Descriptor instead.
 func (*TerminalSpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{26}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *TerminalSpec) GetColumns() uint32 {
@@ -3023,7 +3126,7 @@ type CreateSandboxRequest struct {
 
 func (x *CreateSandboxRequest) Reset() {
 	*x = CreateSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3035,7 +3138,7 @@ func (x *CreateSandboxRequest) String() string {
 func (*CreateSandboxRequest) ProtoMessage() {}
 
 func (x *CreateSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3048,7 +3151,7 @@ func (x *CreateSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSandboxRequest.ProtoReflect.Descriptor instead.
 func (*CreateSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{27}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CreateSandboxRequest) GetCreateSpec() *CreateSpec {
@@ -3102,7 +3205,7 @@ type CreateSandboxResponse struct {
 
 func (x *CreateSandboxResponse) Reset() {
 	*x = CreateSandboxResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3114,7 +3217,7 @@ func (x *CreateSandboxResponse) String() string {
 func (*CreateSandboxResponse) ProtoMessage() {}
 
 func (x *CreateSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3127,7 +3230,7 @@ func (x *CreateSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSandboxResponse.ProtoReflect.Descriptor instead.
 func (*CreateSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{28}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CreateSandboxResponse) GetSandbox() *SandboxHandle {
@@ -3146,7 +3249,7 @@ type GetSandboxRequest struct {
 
 func (x *GetSandboxRequest) Reset() {
 	*x = GetSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3158,7 +3261,7 @@ func (x *GetSandboxRequest) String() string {
 func (*GetSandboxRequest) ProtoMessage() {}
 
 func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3171,7 +3274,7 @@ func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxRequest.ProtoReflect.Descriptor instead.
 func (*GetSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{29}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GetSandboxRequest) GetSandboxId() string {
@@ -3190,7 +3293,7 @@ type GetSandboxResponse struct {
 
 func (x *GetSandboxResponse) Reset() {
 	*x = GetSandboxResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3202,7 +3305,7 @@ func (x *GetSandboxResponse) String() string {
 func (*GetSandboxResponse) ProtoMessage() {}
 
 func (x *GetSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3215,7 +3318,7 @@ func (x *GetSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxResponse.ProtoReflect.Descriptor instead.
 func (*GetSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{30}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GetSandboxResponse) GetSandbox() *SandboxHandle {
@@ -3230,13 +3333,15 @@ type ListSandboxesRequest struct {
 	IncludeDeleted bool                   `protobuf:"varint,1,opt,name=include_deleted,json=includeDeleted,proto3" json:"include_deleted,omitempty"`
 	// A sandbox matches when it has all these pairs.
 	LabelSelector map[string]string `protobuf:"bytes,2,rep,name=label_selector,json=labelSelector,proto3" json:"label_selector,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Only sandboxes whose spec has this gateway.owner. Their handles have a spec, with its gateway, limits and lifetimes only.
+	GatewayOwner  string `protobuf:"bytes,180,opt,name=gateway_owner,json=gatewayOwner,proto3" json:"gateway_owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListSandboxesRequest) Reset() {
 	*x = ListSandboxesRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3248,7 +3353,7 @@ func (x *ListSandboxesRequest) String() string {
 func (*ListSandboxesRequest) ProtoMessage() {}
 
 func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3261,7 +3366,7 @@ func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*ListSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{31}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListSandboxesRequest) GetIncludeDeleted() bool {
@@ -3278,6 +3383,13 @@ func (x *ListSandboxesRequest) GetLabelSelector() map[string]string {
 	return nil
 }
 
+func (x *ListSandboxesRequest) GetGatewayOwner() string {
+	if x != nil {
+		return x.GatewayOwner
+	}
+	return ""
+}
+
 type ListSandboxesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Sandboxes     []*SandboxHandle       `protobuf:"bytes,1,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
@@ -3287,7 +3399,7 @@ type ListSandboxesResponse struct {
 
 func (x *ListSandboxesResponse) Reset() {
 	*x = ListSandboxesResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3299,7 +3411,7 @@ func (x *ListSandboxesResponse) String() string {
 func (*ListSandboxesResponse) ProtoMessage() {}
 
 func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3312,7 +3424,7 @@ func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*ListSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{32}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListSandboxesResponse) GetSandboxes() []*SandboxHandle {
@@ -3337,7 +3449,7 @@ type UpdateSandboxRequest struct {
 
 func (x *UpdateSandboxRequest) Reset() {
 	*x = UpdateSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3349,7 +3461,7 @@ func (x *UpdateSandboxRequest) String() string {
 func (*UpdateSandboxRequest) ProtoMessage() {}
 
 func (x *UpdateSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3362,7 +3474,7 @@ func (x *UpdateSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSandboxRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{33}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *UpdateSandboxRequest) GetSandboxId() string {
@@ -3405,7 +3517,7 @@ type UpdateSandboxResponse struct {
 
 func (x *UpdateSandboxResponse) Reset() {
 	*x = UpdateSandboxResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3417,7 +3529,7 @@ func (x *UpdateSandboxResponse) String() string {
 func (*UpdateSandboxResponse) ProtoMessage() {}
 
 func (x *UpdateSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3430,7 +3542,7 @@ func (x *UpdateSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSandboxResponse.ProtoReflect.Descriptor instead.
 func (*UpdateSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{34}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *UpdateSandboxResponse) GetSandbox() *SandboxHandle {
@@ -3459,7 +3571,7 @@ type ResumeSandboxRequest struct {
 
 func (x *ResumeSandboxRequest) Reset() {
 	*x = ResumeSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[35]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3471,7 +3583,7 @@ func (x *ResumeSandboxRequest) String() string {
 func (*ResumeSandboxRequest) ProtoMessage() {}
 
 func (x *ResumeSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[35]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3484,7 +3596,7 @@ func (x *ResumeSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeSandboxRequest.ProtoReflect.Descriptor instead.
 func (*ResumeSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{35}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ResumeSandboxRequest) GetSandboxId() string {
@@ -3510,7 +3622,7 @@ type StopSandboxRequest struct {
 
 func (x *StopSandboxRequest) Reset() {
 	*x = StopSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[36]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3522,7 +3634,7 @@ func (x *StopSandboxRequest) String() string {
 func (*StopSandboxRequest) ProtoMessage() {}
 
 func (x *StopSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[36]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3535,7 +3647,7 @@ func (x *StopSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopSandboxRequest.ProtoReflect.Descriptor instead.
 func (*StopSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{36}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *StopSandboxRequest) GetSandboxId() string {
@@ -3554,7 +3666,7 @@ type PauseSandboxRequest struct {
 
 func (x *PauseSandboxRequest) Reset() {
 	*x = PauseSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[37]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3566,7 +3678,7 @@ func (x *PauseSandboxRequest) String() string {
 func (*PauseSandboxRequest) ProtoMessage() {}
 
 func (x *PauseSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[37]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3579,7 +3691,7 @@ func (x *PauseSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseSandboxRequest.ProtoReflect.Descriptor instead.
 func (*PauseSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{37}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *PauseSandboxRequest) GetSandboxId() string {
@@ -3607,7 +3719,7 @@ type SetSandboxTimeoutRequest struct {
 
 func (x *SetSandboxTimeoutRequest) Reset() {
 	*x = SetSandboxTimeoutRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[38]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3619,7 +3731,7 @@ func (x *SetSandboxTimeoutRequest) String() string {
 func (*SetSandboxTimeoutRequest) ProtoMessage() {}
 
 func (x *SetSandboxTimeoutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[38]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3632,7 +3744,7 @@ func (x *SetSandboxTimeoutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSandboxTimeoutRequest.ProtoReflect.Descriptor instead.
 func (*SetSandboxTimeoutRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{38}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SetSandboxTimeoutRequest) GetSandboxId() string {
@@ -3704,7 +3816,7 @@ type SetSandboxTimeoutResponse struct {
 
 func (x *SetSandboxTimeoutResponse) Reset() {
 	*x = SetSandboxTimeoutResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3716,7 +3828,7 @@ func (x *SetSandboxTimeoutResponse) String() string {
 func (*SetSandboxTimeoutResponse) ProtoMessage() {}
 
 func (x *SetSandboxTimeoutResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3729,7 +3841,7 @@ func (x *SetSandboxTimeoutResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSandboxTimeoutResponse.ProtoReflect.Descriptor instead.
 func (*SetSandboxTimeoutResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{39}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SetSandboxTimeoutResponse) GetDeadlineAt() *timestamppb.Timestamp {
@@ -3761,7 +3873,7 @@ type DeleteSandboxRequest struct {
 
 func (x *DeleteSandboxRequest) Reset() {
 	*x = DeleteSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3773,7 +3885,7 @@ func (x *DeleteSandboxRequest) String() string {
 func (*DeleteSandboxRequest) ProtoMessage() {}
 
 func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3786,7 +3898,7 @@ func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{40}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DeleteSandboxRequest) GetSandboxId() string {
@@ -3820,7 +3932,7 @@ type GetStatsRequest struct {
 
 func (x *GetStatsRequest) Reset() {
 	*x = GetStatsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3832,7 +3944,7 @@ func (x *GetStatsRequest) String() string {
 func (*GetStatsRequest) ProtoMessage() {}
 
 func (x *GetStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3845,7 +3957,7 @@ func (x *GetStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsRequest.ProtoReflect.Descriptor instead.
 func (*GetStatsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{41}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GetStatsRequest) GetSandboxIds() []string {
@@ -3867,7 +3979,7 @@ type GetStatsResponse struct {
 
 func (x *GetStatsResponse) Reset() {
 	*x = GetStatsResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3879,7 +3991,7 @@ func (x *GetStatsResponse) String() string {
 func (*GetStatsResponse) ProtoMessage() {}
 
 func (x *GetStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3892,7 +4004,7 @@ func (x *GetStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsResponse.ProtoReflect.Descriptor instead.
 func (*GetStatsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{42}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GetStatsResponse) GetSandboxes() []*SandboxStats {
@@ -3925,7 +4037,7 @@ type SandboxStats struct {
 
 func (x *SandboxStats) Reset() {
 	*x = SandboxStats{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3937,7 +4049,7 @@ func (x *SandboxStats) String() string {
 func (*SandboxStats) ProtoMessage() {}
 
 func (x *SandboxStats) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3950,7 +4062,7 @@ func (x *SandboxStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxStats.ProtoReflect.Descriptor instead.
 func (*SandboxStats) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{43}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SandboxStats) GetSandboxId() string {
@@ -4005,7 +4117,7 @@ type ContainerStats struct {
 
 func (x *ContainerStats) Reset() {
 	*x = ContainerStats{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[44]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4017,7 +4129,7 @@ func (x *ContainerStats) String() string {
 func (*ContainerStats) ProtoMessage() {}
 
 func (x *ContainerStats) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[44]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4030,7 +4142,7 @@ func (x *ContainerStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerStats.ProtoReflect.Descriptor instead.
 func (*ContainerStats) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{44}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ContainerStats) GetServiceName() string {
@@ -4099,7 +4211,7 @@ type ListVolumesRequest struct {
 
 func (x *ListVolumesRequest) Reset() {
 	*x = ListVolumesRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[45]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4111,7 +4223,7 @@ func (x *ListVolumesRequest) String() string {
 func (*ListVolumesRequest) ProtoMessage() {}
 
 func (x *ListVolumesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[45]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4124,7 +4236,7 @@ func (x *ListVolumesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVolumesRequest.ProtoReflect.Descriptor instead.
 func (*ListVolumesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{45}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListVolumesRequest) GetSandboxName() string {
@@ -4143,7 +4255,7 @@ type ListVolumesResponse struct {
 
 func (x *ListVolumesResponse) Reset() {
 	*x = ListVolumesResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4155,7 +4267,7 @@ func (x *ListVolumesResponse) String() string {
 func (*ListVolumesResponse) ProtoMessage() {}
 
 func (x *ListVolumesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4168,7 +4280,7 @@ func (x *ListVolumesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVolumesResponse.ProtoReflect.Descriptor instead.
 func (*ListVolumesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{46}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ListVolumesResponse) GetVolumes() []*Volume {
@@ -4196,7 +4308,7 @@ type Volume struct {
 
 func (x *Volume) Reset() {
 	*x = Volume{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4208,7 +4320,7 @@ func (x *Volume) String() string {
 func (*Volume) ProtoMessage() {}
 
 func (x *Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4221,7 +4333,7 @@ func (x *Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volume.ProtoReflect.Descriptor instead.
 func (*Volume) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{47}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Volume) GetName() string {
@@ -4270,7 +4382,7 @@ type RemoveVolumeRequest struct {
 
 func (x *RemoveVolumeRequest) Reset() {
 	*x = RemoveVolumeRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4282,7 +4394,7 @@ func (x *RemoveVolumeRequest) String() string {
 func (*RemoveVolumeRequest) ProtoMessage() {}
 
 func (x *RemoveVolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4295,7 +4407,7 @@ func (x *RemoveVolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveVolumeRequest.ProtoReflect.Descriptor instead.
 func (*RemoveVolumeRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{48}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *RemoveVolumeRequest) GetSandboxName() string {
@@ -4320,7 +4432,7 @@ type RemoveVolumeResponse struct {
 
 func (x *RemoveVolumeResponse) Reset() {
 	*x = RemoveVolumeResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4332,7 +4444,7 @@ func (x *RemoveVolumeResponse) String() string {
 func (*RemoveVolumeResponse) ProtoMessage() {}
 
 func (x *RemoveVolumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4345,7 +4457,371 @@ func (x *RemoveVolumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveVolumeResponse.ProtoReflect.Descriptor instead.
 func (*RemoveVolumeResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{49}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{50}
+}
+
+type CreateSnapshotRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	// 4-200 of ASCII letters, digits, "-" and "_", chosen by the caller, so that a repeated request makes no second one.
+	SnapshotId    string `protobuf:"bytes,2,opt,name=snapshot_id,json=snapshotId,proto3" json:"snapshot_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateSnapshotRequest) Reset() {
+	*x = CreateSnapshotRequest{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateSnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateSnapshotRequest) ProtoMessage() {}
+
+func (x *CreateSnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*CreateSnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *CreateSnapshotRequest) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *CreateSnapshotRequest) GetSnapshotId() string {
+	if x != nil {
+		return x.SnapshotId
+	}
+	return ""
+}
+
+type CreateSnapshotResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Snapshot      *Snapshot              `protobuf:"bytes,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateSnapshotResponse) Reset() {
+	*x = CreateSnapshotResponse{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateSnapshotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateSnapshotResponse) ProtoMessage() {}
+
+func (x *CreateSnapshotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateSnapshotResponse.ProtoReflect.Descriptor instead.
+func (*CreateSnapshotResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *CreateSnapshotResponse) GetSnapshot() *Snapshot {
+	if x != nil {
+		return x.Snapshot
+	}
+	return nil
+}
+
+type ListSnapshotsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty: of all sandboxes.
+	SandboxId string `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	// Only those of this owner's sandboxes; empty: of all.
+	GatewayOwner  string `protobuf:"bytes,2,opt,name=gateway_owner,json=gatewayOwner,proto3" json:"gateway_owner,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSnapshotsRequest) Reset() {
+	*x = ListSnapshotsRequest{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSnapshotsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSnapshotsRequest) ProtoMessage() {}
+
+func (x *ListSnapshotsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSnapshotsRequest.ProtoReflect.Descriptor instead.
+func (*ListSnapshotsRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *ListSnapshotsRequest) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *ListSnapshotsRequest) GetGatewayOwner() string {
+	if x != nil {
+		return x.GatewayOwner
+	}
+	return ""
+}
+
+type ListSnapshotsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Snapshots     []*Snapshot            `protobuf:"bytes,1,rep,name=snapshots,proto3" json:"snapshots,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSnapshotsResponse) Reset() {
+	*x = ListSnapshotsResponse{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSnapshotsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSnapshotsResponse) ProtoMessage() {}
+
+func (x *ListSnapshotsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSnapshotsResponse.ProtoReflect.Descriptor instead.
+func (*ListSnapshotsResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *ListSnapshotsResponse) GetSnapshots() []*Snapshot {
+	if x != nil {
+		return x.Snapshots
+	}
+	return nil
+}
+
+// Snapshot is an image of a sandbox's files. It outlives the sandbox.
+type Snapshot struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	SnapshotId string                 `protobuf:"bytes,1,opt,name=snapshot_id,json=snapshotId,proto3" json:"snapshot_id,omitempty"`
+	// The sandbox that it was made of; it may be deleted.
+	SandboxId string `protobuf:"bytes,2,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	// GatewaySpec.owner of that sandbox; empty: a gateway did not create it.
+	GatewayOwner string `protobuf:"bytes,3,opt,name=gateway_owner,json=gatewayOwner,proto3" json:"gateway_owner,omitempty"`
+	// "sha256:...": CreateSpec.image of a sandbox that starts with these files.
+	Image     string                 `protobuf:"bytes,4,opt,name=image,proto3" json:"image,omitempty"`
+	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	// Includes the layers of the sandbox's own image, which take no further space.
+	SizeBytes     uint64 `protobuf:"varint,6,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Snapshot) Reset() {
+	*x = Snapshot{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Snapshot) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Snapshot) ProtoMessage() {}
+
+func (x *Snapshot) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
+func (*Snapshot) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *Snapshot) GetSnapshotId() string {
+	if x != nil {
+		return x.SnapshotId
+	}
+	return ""
+}
+
+func (x *Snapshot) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *Snapshot) GetGatewayOwner() string {
+	if x != nil {
+		return x.GatewayOwner
+	}
+	return ""
+}
+
+func (x *Snapshot) GetImage() string {
+	if x != nil {
+		return x.Image
+	}
+	return ""
+}
+
+func (x *Snapshot) GetCreatedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return nil
+}
+
+func (x *Snapshot) GetSizeBytes() uint64 {
+	if x != nil {
+		return x.SizeBytes
+	}
+	return 0
+}
+
+type RemoveSnapshotRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SnapshotId    string                 `protobuf:"bytes,1,opt,name=snapshot_id,json=snapshotId,proto3" json:"snapshot_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveSnapshotRequest) Reset() {
+	*x = RemoveSnapshotRequest{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveSnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveSnapshotRequest) ProtoMessage() {}
+
+func (x *RemoveSnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*RemoveSnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *RemoveSnapshotRequest) GetSnapshotId() string {
+	if x != nil {
+		return x.SnapshotId
+	}
+	return ""
+}
+
+type RemoveSnapshotResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveSnapshotResponse) Reset() {
+	*x = RemoveSnapshotResponse{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveSnapshotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveSnapshotResponse) ProtoMessage() {}
+
+func (x *RemoveSnapshotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveSnapshotResponse.ProtoReflect.Descriptor instead.
+func (*RemoveSnapshotResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{57}
 }
 
 type DeleteSandboxesRequest struct {
@@ -4358,7 +4834,7 @@ type DeleteSandboxesRequest struct {
 
 func (x *DeleteSandboxesRequest) Reset() {
 	*x = DeleteSandboxesRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4370,7 +4846,7 @@ func (x *DeleteSandboxesRequest) String() string {
 func (*DeleteSandboxesRequest) ProtoMessage() {}
 
 func (x *DeleteSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4383,7 +4859,7 @@ func (x *DeleteSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{50}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *DeleteSandboxesRequest) GetLabelSelector() map[string]string {
@@ -4403,7 +4879,7 @@ type DeleteSandboxesResponse struct {
 
 func (x *DeleteSandboxesResponse) Reset() {
 	*x = DeleteSandboxesResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4415,7 +4891,7 @@ func (x *DeleteSandboxesResponse) String() string {
 func (*DeleteSandboxesResponse) ProtoMessage() {}
 
 func (x *DeleteSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4428,7 +4904,7 @@ func (x *DeleteSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{51}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *DeleteSandboxesResponse) GetDeletedSandboxIds() []string {
@@ -4454,7 +4930,7 @@ type AcceptedResponse struct {
 
 func (x *AcceptedResponse) Reset() {
 	*x = AcceptedResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4466,7 +4942,7 @@ func (x *AcceptedResponse) String() string {
 func (*AcceptedResponse) ProtoMessage() {}
 
 func (x *AcceptedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4479,7 +4955,7 @@ func (x *AcceptedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptedResponse.ProtoReflect.Descriptor instead.
 func (*AcceptedResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{52}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *AcceptedResponse) GetAccepted() bool {
@@ -4502,7 +4978,7 @@ type SubscribeSandboxEventsRequest struct {
 
 func (x *SubscribeSandboxEventsRequest) Reset() {
 	*x = SubscribeSandboxEventsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4514,7 +4990,7 @@ func (x *SubscribeSandboxEventsRequest) String() string {
 func (*SubscribeSandboxEventsRequest) ProtoMessage() {}
 
 func (x *SubscribeSandboxEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4527,7 +5003,7 @@ func (x *SubscribeSandboxEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscribeSandboxEventsRequest.ProtoReflect.Descriptor instead.
 func (*SubscribeSandboxEventsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{53}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *SubscribeSandboxEventsRequest) GetSandboxId() string {
@@ -4579,7 +5055,7 @@ type CreateExecRequest struct {
 
 func (x *CreateExecRequest) Reset() {
 	*x = CreateExecRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4591,7 +5067,7 @@ func (x *CreateExecRequest) String() string {
 func (*CreateExecRequest) ProtoMessage() {}
 
 func (x *CreateExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4604,7 +5080,7 @@ func (x *CreateExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateExecRequest.ProtoReflect.Descriptor instead.
 func (*CreateExecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{54}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *CreateExecRequest) GetSandboxId() string {
@@ -4689,7 +5165,7 @@ type CreateExecResponse struct {
 
 func (x *CreateExecResponse) Reset() {
 	*x = CreateExecResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[55]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4701,7 +5177,7 @@ func (x *CreateExecResponse) String() string {
 func (*CreateExecResponse) ProtoMessage() {}
 
 func (x *CreateExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[55]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4714,7 +5190,7 @@ func (x *CreateExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateExecResponse.ProtoReflect.Descriptor instead.
 func (*CreateExecResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{55}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *CreateExecResponse) GetExecId() string {
@@ -4747,7 +5223,7 @@ type CancelExecRequest struct {
 
 func (x *CancelExecRequest) Reset() {
 	*x = CancelExecRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[56]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4759,7 +5235,7 @@ func (x *CancelExecRequest) String() string {
 func (*CancelExecRequest) ProtoMessage() {}
 
 func (x *CancelExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[56]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4772,7 +5248,7 @@ func (x *CancelExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelExecRequest.ProtoReflect.Descriptor instead.
 func (*CancelExecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{56}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *CancelExecRequest) GetExecId() string {
@@ -4791,7 +5267,7 @@ type GetExecRequest struct {
 
 func (x *GetExecRequest) Reset() {
 	*x = GetExecRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[57]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4803,7 +5279,7 @@ func (x *GetExecRequest) String() string {
 func (*GetExecRequest) ProtoMessage() {}
 
 func (x *GetExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[57]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4816,7 +5292,7 @@ func (x *GetExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetExecRequest.ProtoReflect.Descriptor instead.
 func (*GetExecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{57}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *GetExecRequest) GetExecId() string {
@@ -4835,7 +5311,7 @@ type GetExecResponse struct {
 
 func (x *GetExecResponse) Reset() {
 	*x = GetExecResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[58]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4847,7 +5323,7 @@ func (x *GetExecResponse) String() string {
 func (*GetExecResponse) ProtoMessage() {}
 
 func (x *GetExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[58]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4860,7 +5336,7 @@ func (x *GetExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetExecResponse.ProtoReflect.Descriptor instead.
 func (*GetExecResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{58}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *GetExecResponse) GetExec() *ExecStatus {
@@ -4880,7 +5356,7 @@ type ListActiveExecsRequest struct {
 
 func (x *ListActiveExecsRequest) Reset() {
 	*x = ListActiveExecsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[59]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4892,7 +5368,7 @@ func (x *ListActiveExecsRequest) String() string {
 func (*ListActiveExecsRequest) ProtoMessage() {}
 
 func (x *ListActiveExecsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[59]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4905,7 +5381,7 @@ func (x *ListActiveExecsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActiveExecsRequest.ProtoReflect.Descriptor instead.
 func (*ListActiveExecsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{59}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ListActiveExecsRequest) GetSandboxId() string {
@@ -4924,7 +5400,7 @@ type ListActiveExecsResponse struct {
 
 func (x *ListActiveExecsResponse) Reset() {
 	*x = ListActiveExecsResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[60]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4936,7 +5412,7 @@ func (x *ListActiveExecsResponse) String() string {
 func (*ListActiveExecsResponse) ProtoMessage() {}
 
 func (x *ListActiveExecsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[60]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4949,7 +5425,7 @@ func (x *ListActiveExecsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActiveExecsResponse.ProtoReflect.Descriptor instead.
 func (*ListActiveExecsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{60}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *ListActiveExecsResponse) GetExecs() []*ExecStatus {
@@ -4973,7 +5449,7 @@ type ListExecsRequest struct {
 
 func (x *ListExecsRequest) Reset() {
 	*x = ListExecsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[61]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4985,7 +5461,7 @@ func (x *ListExecsRequest) String() string {
 func (*ListExecsRequest) ProtoMessage() {}
 
 func (x *ListExecsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[61]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4998,7 +5474,7 @@ func (x *ListExecsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecsRequest.ProtoReflect.Descriptor instead.
 func (*ListExecsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{61}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *ListExecsRequest) GetSandboxId() string {
@@ -5034,7 +5510,7 @@ type ListExecsResponse struct {
 
 func (x *ListExecsResponse) Reset() {
 	*x = ListExecsResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[62]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5046,7 +5522,7 @@ func (x *ListExecsResponse) String() string {
 func (*ListExecsResponse) ProtoMessage() {}
 
 func (x *ListExecsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[62]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5059,7 +5535,7 @@ func (x *ListExecsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecsResponse.ProtoReflect.Descriptor instead.
 func (*ListExecsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{62}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ListExecsResponse) GetExecs() []*ExecStatus {
@@ -5086,7 +5562,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[63]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5098,7 +5574,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[63]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5111,7 +5587,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{63}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *BackupRequest) GetWithLogs() bool {
@@ -5130,7 +5606,7 @@ type BackupChunk struct {
 
 func (x *BackupChunk) Reset() {
 	*x = BackupChunk{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[64]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5142,7 +5618,7 @@ func (x *BackupChunk) String() string {
 func (*BackupChunk) ProtoMessage() {}
 
 func (x *BackupChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[64]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5155,7 +5631,7 @@ func (x *BackupChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupChunk.ProtoReflect.Descriptor instead.
 func (*BackupChunk) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{64}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *BackupChunk) GetData() []byte {
@@ -5176,7 +5652,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[65]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5188,7 +5664,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[65]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5201,7 +5677,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{65}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *ExplainRequest) GetSandboxId() string {
@@ -5253,7 +5729,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[66]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5265,7 +5741,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[66]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5278,7 +5754,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{66}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *ExplainResponse) GetDesired() string {
@@ -5399,7 +5875,7 @@ type ExplainDeadline struct {
 
 func (x *ExplainDeadline) Reset() {
 	*x = ExplainDeadline{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[67]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5411,7 +5887,7 @@ func (x *ExplainDeadline) String() string {
 func (*ExplainDeadline) ProtoMessage() {}
 
 func (x *ExplainDeadline) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[67]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5424,7 +5900,7 @@ func (x *ExplainDeadline) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainDeadline.ProtoReflect.Descriptor instead.
 func (*ExplainDeadline) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{67}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *ExplainDeadline) GetKind() string {
@@ -5461,7 +5937,7 @@ type CollectGarbageRequest struct {
 
 func (x *CollectGarbageRequest) Reset() {
 	*x = CollectGarbageRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[68]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5473,7 +5949,7 @@ func (x *CollectGarbageRequest) String() string {
 func (*CollectGarbageRequest) ProtoMessage() {}
 
 func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[68]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5486,7 +5962,7 @@ func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageRequest.ProtoReflect.Descriptor instead.
 func (*CollectGarbageRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{68}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *CollectGarbageRequest) GetDryRun() bool {
@@ -5512,7 +5988,7 @@ type CollectGarbageResponse struct {
 
 func (x *CollectGarbageResponse) Reset() {
 	*x = CollectGarbageResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[69]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5524,7 +6000,7 @@ func (x *CollectGarbageResponse) String() string {
 func (*CollectGarbageResponse) ProtoMessage() {}
 
 func (x *CollectGarbageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[69]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5537,7 +6013,7 @@ func (x *CollectGarbageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageResponse.ProtoReflect.Descriptor instead.
 func (*CollectGarbageResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{69}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *CollectGarbageResponse) GetItems() []*GarbageItem {
@@ -5549,7 +6025,7 @@ func (x *CollectGarbageResponse) GetItems() []*GarbageItem {
 
 type GarbageItem struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "container", "network" or "directory".
+	// "container", "network", "image" or "directory".
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	// The engine's ID, or the path.
 	Id   string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
@@ -5569,7 +6045,7 @@ type GarbageItem struct {
 
 func (x *GarbageItem) Reset() {
 	*x = GarbageItem{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[70]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5581,7 +6057,7 @@ func (x *GarbageItem) String() string {
 func (*GarbageItem) ProtoMessage() {}
 
 func (x *GarbageItem) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[70]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5594,7 +6070,7 @@ func (x *GarbageItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GarbageItem.ProtoReflect.Descriptor instead.
 func (*GarbageItem) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{70}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *GarbageItem) GetKind() string {
@@ -5661,7 +6137,7 @@ type ConfirmEngineRequest struct {
 
 func (x *ConfirmEngineRequest) Reset() {
 	*x = ConfirmEngineRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[71]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5673,7 +6149,7 @@ func (x *ConfirmEngineRequest) String() string {
 func (*ConfirmEngineRequest) ProtoMessage() {}
 
 func (x *ConfirmEngineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[71]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5686,7 +6162,7 @@ func (x *ConfirmEngineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmEngineRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmEngineRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{71}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{79}
 }
 
 type ConfirmEngineResponse struct {
@@ -5705,7 +6181,7 @@ type ConfirmEngineResponse struct {
 
 func (x *ConfirmEngineResponse) Reset() {
 	*x = ConfirmEngineResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[72]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5717,7 +6193,7 @@ func (x *ConfirmEngineResponse) String() string {
 func (*ConfirmEngineResponse) ProtoMessage() {}
 
 func (x *ConfirmEngineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[72]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5730,7 +6206,7 @@ func (x *ConfirmEngineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmEngineResponse.ProtoReflect.Descriptor instead.
 func (*ConfirmEngineResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{72}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *ConfirmEngineResponse) GetEngineId() string {
@@ -5759,13 +6235,17 @@ var File_agbox_v1_sandbox_proto protoreflect.FileDescriptor
 const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
 	"\x16agbox/v1/sandbox.proto\x12\bagbox.v1\x1a\x14agbox/v1/drain.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\r\n" +
-	"\vPingRequest\"\x88\x01\n" +
+	"\vPingRequest\"\x88\x02\n" +
 	"\fPingResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x16\n" +
 	"\x06daemon\x18\x02 \x01(\tR\x06daemon\x12%\n" +
 	"\x0eengine_problem\x18d \x01(\tR\rengineProblem\x12\x1f\n" +
 	"\vinstance_id\x18e \x01(\tR\n" +
-	"instanceId\"W\n" +
+	"instanceId\x12A\n" +
+	"\bgateways\x18\xb4\x01 \x03(\v2$.agbox.v1.PingResponse.GatewaysEntryR\bgateways\x1a;\n" +
+	"\rGatewaysEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"W\n" +
 	"\tMountSpec\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
 	"\x06target\x18\x02 \x01(\tR\x06target\x12\x1a\n" +
@@ -5816,7 +6296,8 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\bPortSpec\x12%\n" +
 	"\x0econtainer_port\x18\x01 \x01(\rR\rcontainerPort\x12\x1b\n" +
 	"\thost_port\x18\x02 \x01(\rR\bhostPort\x12\x1a\n" +
-	"\bprotocol\x18\x03 \x01(\tR\bprotocol\"\xfd\t\n" +
+	"\bprotocol\x18\x03 \x01(\tR\bprotocol\"\xf7\n" +
+	"\n" +
 	"\n" +
 	"CreateSpec\x12\x14\n" +
 	"\x05image\x18\x01 \x01(\tR\x05image\x12+\n" +
@@ -5856,11 +6337,21 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\vauto_resume\x18\x84\x01 \x01(\bR\n" +
 	"autoResume\x12/\n" +
 	"\avolumes\x18\x99\x01 \x03(\v2\x14.agbox.v1.VolumeSpecR\avolumes\x12/\n" +
-	"\asecrets\x18\x9a\x01 \x03(\v2\x14.agbox.v1.SecretSpecR\asecrets\x1a9\n" +
+	"\asecrets\x18\x9a\x01 \x03(\v2\x14.agbox.v1.SecretSpecR\asecrets\x120\n" +
+	"\agateway\x18\xb4\x01 \x01(\v2\x15.agbox.v1.GatewaySpecR\agateway\x12\"\n" +
+	"\fkeep_stopped\x18\xb5\x01 \x01(\bR\vkeepStopped\x12\"\n" +
+	"\fdefault_user\x18\xb6\x01 \x01(\tR\vdefaultUser\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbd\x01\n" +
+	"\vGatewaySpec\x12\x14\n" +
+	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x1a\n" +
+	"\btemplate\x18\x02 \x01(\tR\btemplate\x12?\n" +
+	"\bmetadata\x18\x03 \x03(\v2#.agbox.v1.GatewaySpec.MetadataEntryR\bmetadata\x1a;\n" +
+	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"(\n" +
 	"\fSecuritySpec\x12\x18\n" +
@@ -6057,10 +6548,11 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"G\n" +
 	"\x12GetSandboxResponse\x121\n" +
-	"\asandbox\x18\x01 \x01(\v2\x17.agbox.v1.SandboxHandleR\asandbox\"\xdb\x01\n" +
+	"\asandbox\x18\x01 \x01(\v2\x17.agbox.v1.SandboxHandleR\asandbox\"\x81\x02\n" +
 	"\x14ListSandboxesRequest\x12'\n" +
 	"\x0finclude_deleted\x18\x01 \x01(\bR\x0eincludeDeleted\x12X\n" +
-	"\x0elabel_selector\x18\x02 \x03(\v21.agbox.v1.ListSandboxesRequest.LabelSelectorEntryR\rlabelSelector\x1a@\n" +
+	"\x0elabel_selector\x18\x02 \x03(\v21.agbox.v1.ListSandboxesRequest.LabelSelectorEntryR\rlabelSelector\x12$\n" +
+	"\rgateway_owner\x18\xb4\x01 \x01(\tR\fgatewayOwner\x1a@\n" +
 	"\x12LabelSelectorEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"N\n" +
@@ -6147,7 +6639,35 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\fsandbox_name\x18\x01 \x01(\tR\vsandboxName\x12\x1f\n" +
 	"\vvolume_name\x18\x02 \x01(\tR\n" +
 	"volumeName\"\x16\n" +
-	"\x14RemoveVolumeResponse\"\xb6\x01\n" +
+	"\x14RemoveVolumeResponse\"W\n" +
+	"\x15CreateSnapshotRequest\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x1f\n" +
+	"\vsnapshot_id\x18\x02 \x01(\tR\n" +
+	"snapshotId\"H\n" +
+	"\x16CreateSnapshotResponse\x12.\n" +
+	"\bsnapshot\x18\x01 \x01(\v2\x12.agbox.v1.SnapshotR\bsnapshot\"Z\n" +
+	"\x14ListSnapshotsRequest\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12#\n" +
+	"\rgateway_owner\x18\x02 \x01(\tR\fgatewayOwner\"I\n" +
+	"\x15ListSnapshotsResponse\x120\n" +
+	"\tsnapshots\x18\x01 \x03(\v2\x12.agbox.v1.SnapshotR\tsnapshots\"\xdf\x01\n" +
+	"\bSnapshot\x12\x1f\n" +
+	"\vsnapshot_id\x18\x01 \x01(\tR\n" +
+	"snapshotId\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x02 \x01(\tR\tsandboxId\x12#\n" +
+	"\rgateway_owner\x18\x03 \x01(\tR\fgatewayOwner\x12\x14\n" +
+	"\x05image\x18\x04 \x01(\tR\x05image\x129\n" +
+	"\n" +
+	"created_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\x06 \x01(\x04R\tsizeBytes\"8\n" +
+	"\x15RemoveSnapshotRequest\x12\x1f\n" +
+	"\vsnapshot_id\x18\x01 \x01(\tR\n" +
+	"snapshotId\"\x18\n" +
+	"\x16RemoveSnapshotResponse\"\xb6\x01\n" +
 	"\x16DeleteSandboxesRequest\x12Z\n" +
 	"\x0elabel_selector\x18\x01 \x03(\v23.agbox.v1.DeleteSandboxesRequest.LabelSelectorEntryR\rlabelSelector\x1a@\n" +
 	"\x12LabelSelectorEntry\x12\x10\n" +
@@ -6295,7 +6815,7 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x14SANDBOX_SPEC_CHANGED\x10h\x12\x17\n" +
 	"\x13SANDBOX_TIMEOUT_SET\x10i\x12\x1b\n" +
 	"\x17SANDBOX_PAUSE_REQUESTED\x10j\x12\x15\n" +
-	"\x11SANDBOX_RECOVERED\x10k2\xe5\f\n" +
+	"\x11SANDBOX_RECOVERED\x10k2\xe1\x0e\n" +
 	"\x0eSandboxService\x125\n" +
 	"\x04Ping\x12\x15.agbox.v1.PingRequest\x1a\x16.agbox.v1.PingResponse\x12P\n" +
 	"\rCreateSandbox\x12\x1e.agbox.v1.CreateSandboxRequest\x1a\x1f.agbox.v1.CreateSandboxResponse\x12G\n" +
@@ -6320,7 +6840,10 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\rGetServiceLog\x12\x1e.agbox.v1.GetServiceLogRequest\x1a\x1f.agbox.v1.GetServiceLogResponse\x12J\n" +
 	"\vListVolumes\x12\x1c.agbox.v1.ListVolumesRequest\x1a\x1d.agbox.v1.ListVolumesResponse\x12A\n" +
 	"\bGetStats\x12\x19.agbox.v1.GetStatsRequest\x1a\x1a.agbox.v1.GetStatsResponse\x12M\n" +
-	"\fRemoveVolume\x12\x1d.agbox.v1.RemoveVolumeRequest\x1a\x1e.agbox.v1.RemoveVolumeResponse2\x80\x04\n" +
+	"\fRemoveVolume\x12\x1d.agbox.v1.RemoveVolumeRequest\x1a\x1e.agbox.v1.RemoveVolumeResponse\x12S\n" +
+	"\x0eCreateSnapshot\x12\x1f.agbox.v1.CreateSnapshotRequest\x1a .agbox.v1.CreateSnapshotResponse\x12P\n" +
+	"\rListSnapshots\x12\x1e.agbox.v1.ListSnapshotsRequest\x1a\x1f.agbox.v1.ListSnapshotsResponse\x12S\n" +
+	"\x0eRemoveSnapshot\x12\x1f.agbox.v1.RemoveSnapshotRequest\x1a .agbox.v1.RemoveSnapshotResponse2\x80\x04\n" +
 	"\fAdminService\x12P\n" +
 	"\rConfirmEngine\x12\x1e.agbox.v1.ConfirmEngineRequest\x1a\x1f.agbox.v1.ConfirmEngineResponse\x12:\n" +
 	"\x06Backup\x12\x17.agbox.v1.BackupRequest\x1a\x15.agbox.v1.BackupChunk0\x01\x12>\n" +
@@ -6343,7 +6866,7 @@ func file_agbox_v1_sandbox_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 81)
+var file_agbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 91)
 var file_agbox_v1_sandbox_proto_goTypes = []any{
 	(SandboxState)(0),                     // 0: agbox.v1.SandboxState
 	(ExecState)(0),                        // 1: agbox.v1.ExecState
@@ -6358,237 +6881,259 @@ var file_agbox_v1_sandbox_proto_goTypes = []any{
 	(*ServiceSpec)(nil),                   // 10: agbox.v1.ServiceSpec
 	(*PortSpec)(nil),                      // 11: agbox.v1.PortSpec
 	(*CreateSpec)(nil),                    // 12: agbox.v1.CreateSpec
-	(*SecuritySpec)(nil),                  // 13: agbox.v1.SecuritySpec
-	(*SandboxHandle)(nil),                 // 14: agbox.v1.SandboxHandle
-	(*GetServiceLogRequest)(nil),          // 15: agbox.v1.GetServiceLogRequest
-	(*GetServiceLogResponse)(nil),         // 16: agbox.v1.GetServiceLogResponse
-	(*ServiceStatus)(nil),                 // 17: agbox.v1.ServiceStatus
-	(*PublishedPort)(nil),                 // 18: agbox.v1.PublishedPort
-	(*SandboxPhaseDetails)(nil),           // 19: agbox.v1.SandboxPhaseDetails
-	(*ExecEventDetails)(nil),              // 20: agbox.v1.ExecEventDetails
-	(*ServiceEventDetails)(nil),           // 21: agbox.v1.ServiceEventDetails
-	(*ImagePullDetails)(nil),              // 22: agbox.v1.ImagePullDetails
-	(*SpecChangeDetails)(nil),             // 23: agbox.v1.SpecChangeDetails
-	(*TimeoutDetails)(nil),                // 24: agbox.v1.TimeoutDetails
-	(*RehydratedDetails)(nil),             // 25: agbox.v1.RehydratedDetails
-	(*SandboxEvent)(nil),                  // 26: agbox.v1.SandboxEvent
-	(*ExecStatus)(nil),                    // 27: agbox.v1.ExecStatus
-	(*StdinSpec)(nil),                     // 28: agbox.v1.StdinSpec
-	(*TerminalSpec)(nil),                  // 29: agbox.v1.TerminalSpec
-	(*CreateSandboxRequest)(nil),          // 30: agbox.v1.CreateSandboxRequest
-	(*CreateSandboxResponse)(nil),         // 31: agbox.v1.CreateSandboxResponse
-	(*GetSandboxRequest)(nil),             // 32: agbox.v1.GetSandboxRequest
-	(*GetSandboxResponse)(nil),            // 33: agbox.v1.GetSandboxResponse
-	(*ListSandboxesRequest)(nil),          // 34: agbox.v1.ListSandboxesRequest
-	(*ListSandboxesResponse)(nil),         // 35: agbox.v1.ListSandboxesResponse
-	(*UpdateSandboxRequest)(nil),          // 36: agbox.v1.UpdateSandboxRequest
-	(*UpdateSandboxResponse)(nil),         // 37: agbox.v1.UpdateSandboxResponse
-	(*ResumeSandboxRequest)(nil),          // 38: agbox.v1.ResumeSandboxRequest
-	(*StopSandboxRequest)(nil),            // 39: agbox.v1.StopSandboxRequest
-	(*PauseSandboxRequest)(nil),           // 40: agbox.v1.PauseSandboxRequest
-	(*SetSandboxTimeoutRequest)(nil),      // 41: agbox.v1.SetSandboxTimeoutRequest
-	(*SetSandboxTimeoutResponse)(nil),     // 42: agbox.v1.SetSandboxTimeoutResponse
-	(*DeleteSandboxRequest)(nil),          // 43: agbox.v1.DeleteSandboxRequest
-	(*GetStatsRequest)(nil),               // 44: agbox.v1.GetStatsRequest
-	(*GetStatsResponse)(nil),              // 45: agbox.v1.GetStatsResponse
-	(*SandboxStats)(nil),                  // 46: agbox.v1.SandboxStats
-	(*ContainerStats)(nil),                // 47: agbox.v1.ContainerStats
-	(*ListVolumesRequest)(nil),            // 48: agbox.v1.ListVolumesRequest
-	(*ListVolumesResponse)(nil),           // 49: agbox.v1.ListVolumesResponse
-	(*Volume)(nil),                        // 50: agbox.v1.Volume
-	(*RemoveVolumeRequest)(nil),           // 51: agbox.v1.RemoveVolumeRequest
-	(*RemoveVolumeResponse)(nil),          // 52: agbox.v1.RemoveVolumeResponse
-	(*DeleteSandboxesRequest)(nil),        // 53: agbox.v1.DeleteSandboxesRequest
-	(*DeleteSandboxesResponse)(nil),       // 54: agbox.v1.DeleteSandboxesResponse
-	(*AcceptedResponse)(nil),              // 55: agbox.v1.AcceptedResponse
-	(*SubscribeSandboxEventsRequest)(nil), // 56: agbox.v1.SubscribeSandboxEventsRequest
-	(*CreateExecRequest)(nil),             // 57: agbox.v1.CreateExecRequest
-	(*CreateExecResponse)(nil),            // 58: agbox.v1.CreateExecResponse
-	(*CancelExecRequest)(nil),             // 59: agbox.v1.CancelExecRequest
-	(*GetExecRequest)(nil),                // 60: agbox.v1.GetExecRequest
-	(*GetExecResponse)(nil),               // 61: agbox.v1.GetExecResponse
-	(*ListActiveExecsRequest)(nil),        // 62: agbox.v1.ListActiveExecsRequest
-	(*ListActiveExecsResponse)(nil),       // 63: agbox.v1.ListActiveExecsResponse
-	(*ListExecsRequest)(nil),              // 64: agbox.v1.ListExecsRequest
-	(*ListExecsResponse)(nil),             // 65: agbox.v1.ListExecsResponse
-	(*BackupRequest)(nil),                 // 66: agbox.v1.BackupRequest
-	(*BackupChunk)(nil),                   // 67: agbox.v1.BackupChunk
-	(*ExplainRequest)(nil),                // 68: agbox.v1.ExplainRequest
-	(*ExplainResponse)(nil),               // 69: agbox.v1.ExplainResponse
-	(*ExplainDeadline)(nil),               // 70: agbox.v1.ExplainDeadline
-	(*CollectGarbageRequest)(nil),         // 71: agbox.v1.CollectGarbageRequest
-	(*CollectGarbageResponse)(nil),        // 72: agbox.v1.CollectGarbageResponse
-	(*GarbageItem)(nil),                   // 73: agbox.v1.GarbageItem
-	(*ConfirmEngineRequest)(nil),          // 74: agbox.v1.ConfirmEngineRequest
-	(*ConfirmEngineResponse)(nil),         // 75: agbox.v1.ConfirmEngineResponse
-	nil,                                   // 76: agbox.v1.ServiceSpec.EnvsEntry
-	nil,                                   // 77: agbox.v1.CreateSpec.LabelsEntry
-	nil,                                   // 78: agbox.v1.CreateSpec.EnvsEntry
-	nil,                                   // 79: agbox.v1.SandboxHandle.LabelsEntry
-	nil,                                   // 80: agbox.v1.ExecStatus.EnvOverridesEntry
-	nil,                                   // 81: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 82: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 83: agbox.v1.CreateExecRequest.EnvOverridesEntry
-	(*durationpb.Duration)(nil),           // 84: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),         // 85: google.protobuf.Timestamp
-	(*DrainRequest)(nil),                  // 86: agbox.v1.DrainRequest
-	(*UndrainRequest)(nil),                // 87: agbox.v1.UndrainRequest
-	(*GetDrainStatusRequest)(nil),         // 88: agbox.v1.GetDrainStatusRequest
-	(*DrainResponse)(nil),                 // 89: agbox.v1.DrainResponse
-	(*UndrainResponse)(nil),               // 90: agbox.v1.UndrainResponse
-	(*GetDrainStatusResponse)(nil),        // 91: agbox.v1.GetDrainStatusResponse
+	(*GatewaySpec)(nil),                   // 13: agbox.v1.GatewaySpec
+	(*SecuritySpec)(nil),                  // 14: agbox.v1.SecuritySpec
+	(*SandboxHandle)(nil),                 // 15: agbox.v1.SandboxHandle
+	(*GetServiceLogRequest)(nil),          // 16: agbox.v1.GetServiceLogRequest
+	(*GetServiceLogResponse)(nil),         // 17: agbox.v1.GetServiceLogResponse
+	(*ServiceStatus)(nil),                 // 18: agbox.v1.ServiceStatus
+	(*PublishedPort)(nil),                 // 19: agbox.v1.PublishedPort
+	(*SandboxPhaseDetails)(nil),           // 20: agbox.v1.SandboxPhaseDetails
+	(*ExecEventDetails)(nil),              // 21: agbox.v1.ExecEventDetails
+	(*ServiceEventDetails)(nil),           // 22: agbox.v1.ServiceEventDetails
+	(*ImagePullDetails)(nil),              // 23: agbox.v1.ImagePullDetails
+	(*SpecChangeDetails)(nil),             // 24: agbox.v1.SpecChangeDetails
+	(*TimeoutDetails)(nil),                // 25: agbox.v1.TimeoutDetails
+	(*RehydratedDetails)(nil),             // 26: agbox.v1.RehydratedDetails
+	(*SandboxEvent)(nil),                  // 27: agbox.v1.SandboxEvent
+	(*ExecStatus)(nil),                    // 28: agbox.v1.ExecStatus
+	(*StdinSpec)(nil),                     // 29: agbox.v1.StdinSpec
+	(*TerminalSpec)(nil),                  // 30: agbox.v1.TerminalSpec
+	(*CreateSandboxRequest)(nil),          // 31: agbox.v1.CreateSandboxRequest
+	(*CreateSandboxResponse)(nil),         // 32: agbox.v1.CreateSandboxResponse
+	(*GetSandboxRequest)(nil),             // 33: agbox.v1.GetSandboxRequest
+	(*GetSandboxResponse)(nil),            // 34: agbox.v1.GetSandboxResponse
+	(*ListSandboxesRequest)(nil),          // 35: agbox.v1.ListSandboxesRequest
+	(*ListSandboxesResponse)(nil),         // 36: agbox.v1.ListSandboxesResponse
+	(*UpdateSandboxRequest)(nil),          // 37: agbox.v1.UpdateSandboxRequest
+	(*UpdateSandboxResponse)(nil),         // 38: agbox.v1.UpdateSandboxResponse
+	(*ResumeSandboxRequest)(nil),          // 39: agbox.v1.ResumeSandboxRequest
+	(*StopSandboxRequest)(nil),            // 40: agbox.v1.StopSandboxRequest
+	(*PauseSandboxRequest)(nil),           // 41: agbox.v1.PauseSandboxRequest
+	(*SetSandboxTimeoutRequest)(nil),      // 42: agbox.v1.SetSandboxTimeoutRequest
+	(*SetSandboxTimeoutResponse)(nil),     // 43: agbox.v1.SetSandboxTimeoutResponse
+	(*DeleteSandboxRequest)(nil),          // 44: agbox.v1.DeleteSandboxRequest
+	(*GetStatsRequest)(nil),               // 45: agbox.v1.GetStatsRequest
+	(*GetStatsResponse)(nil),              // 46: agbox.v1.GetStatsResponse
+	(*SandboxStats)(nil),                  // 47: agbox.v1.SandboxStats
+	(*ContainerStats)(nil),                // 48: agbox.v1.ContainerStats
+	(*ListVolumesRequest)(nil),            // 49: agbox.v1.ListVolumesRequest
+	(*ListVolumesResponse)(nil),           // 50: agbox.v1.ListVolumesResponse
+	(*Volume)(nil),                        // 51: agbox.v1.Volume
+	(*RemoveVolumeRequest)(nil),           // 52: agbox.v1.RemoveVolumeRequest
+	(*RemoveVolumeResponse)(nil),          // 53: agbox.v1.RemoveVolumeResponse
+	(*CreateSnapshotRequest)(nil),         // 54: agbox.v1.CreateSnapshotRequest
+	(*CreateSnapshotResponse)(nil),        // 55: agbox.v1.CreateSnapshotResponse
+	(*ListSnapshotsRequest)(nil),          // 56: agbox.v1.ListSnapshotsRequest
+	(*ListSnapshotsResponse)(nil),         // 57: agbox.v1.ListSnapshotsResponse
+	(*Snapshot)(nil),                      // 58: agbox.v1.Snapshot
+	(*RemoveSnapshotRequest)(nil),         // 59: agbox.v1.RemoveSnapshotRequest
+	(*RemoveSnapshotResponse)(nil),        // 60: agbox.v1.RemoveSnapshotResponse
+	(*DeleteSandboxesRequest)(nil),        // 61: agbox.v1.DeleteSandboxesRequest
+	(*DeleteSandboxesResponse)(nil),       // 62: agbox.v1.DeleteSandboxesResponse
+	(*AcceptedResponse)(nil),              // 63: agbox.v1.AcceptedResponse
+	(*SubscribeSandboxEventsRequest)(nil), // 64: agbox.v1.SubscribeSandboxEventsRequest
+	(*CreateExecRequest)(nil),             // 65: agbox.v1.CreateExecRequest
+	(*CreateExecResponse)(nil),            // 66: agbox.v1.CreateExecResponse
+	(*CancelExecRequest)(nil),             // 67: agbox.v1.CancelExecRequest
+	(*GetExecRequest)(nil),                // 68: agbox.v1.GetExecRequest
+	(*GetExecResponse)(nil),               // 69: agbox.v1.GetExecResponse
+	(*ListActiveExecsRequest)(nil),        // 70: agbox.v1.ListActiveExecsRequest
+	(*ListActiveExecsResponse)(nil),       // 71: agbox.v1.ListActiveExecsResponse
+	(*ListExecsRequest)(nil),              // 72: agbox.v1.ListExecsRequest
+	(*ListExecsResponse)(nil),             // 73: agbox.v1.ListExecsResponse
+	(*BackupRequest)(nil),                 // 74: agbox.v1.BackupRequest
+	(*BackupChunk)(nil),                   // 75: agbox.v1.BackupChunk
+	(*ExplainRequest)(nil),                // 76: agbox.v1.ExplainRequest
+	(*ExplainResponse)(nil),               // 77: agbox.v1.ExplainResponse
+	(*ExplainDeadline)(nil),               // 78: agbox.v1.ExplainDeadline
+	(*CollectGarbageRequest)(nil),         // 79: agbox.v1.CollectGarbageRequest
+	(*CollectGarbageResponse)(nil),        // 80: agbox.v1.CollectGarbageResponse
+	(*GarbageItem)(nil),                   // 81: agbox.v1.GarbageItem
+	(*ConfirmEngineRequest)(nil),          // 82: agbox.v1.ConfirmEngineRequest
+	(*ConfirmEngineResponse)(nil),         // 83: agbox.v1.ConfirmEngineResponse
+	nil,                                   // 84: agbox.v1.PingResponse.GatewaysEntry
+	nil,                                   // 85: agbox.v1.ServiceSpec.EnvsEntry
+	nil,                                   // 86: agbox.v1.CreateSpec.LabelsEntry
+	nil,                                   // 87: agbox.v1.CreateSpec.EnvsEntry
+	nil,                                   // 88: agbox.v1.GatewaySpec.MetadataEntry
+	nil,                                   // 89: agbox.v1.SandboxHandle.LabelsEntry
+	nil,                                   // 90: agbox.v1.ExecStatus.EnvOverridesEntry
+	nil,                                   // 91: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 92: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 93: agbox.v1.CreateExecRequest.EnvOverridesEntry
+	(*durationpb.Duration)(nil),           // 94: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),         // 95: google.protobuf.Timestamp
+	(*DrainRequest)(nil),                  // 96: agbox.v1.DrainRequest
+	(*UndrainRequest)(nil),                // 97: agbox.v1.UndrainRequest
+	(*GetDrainStatusRequest)(nil),         // 98: agbox.v1.GetDrainStatusRequest
+	(*DrainResponse)(nil),                 // 99: agbox.v1.DrainResponse
+	(*UndrainResponse)(nil),               // 100: agbox.v1.UndrainResponse
+	(*GetDrainStatusResponse)(nil),        // 101: agbox.v1.GetDrainStatusResponse
 }
 var file_agbox_v1_sandbox_proto_depIdxs = []int32{
-	84,  // 0: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
-	84,  // 1: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
-	84,  // 2: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
-	84,  // 3: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
-	76,  // 4: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
-	9,   // 5: agbox.v1.ServiceSpec.healthcheck:type_name -> agbox.v1.HealthcheckConfig
-	11,  // 6: agbox.v1.ServiceSpec.ports:type_name -> agbox.v1.PortSpec
-	7,   // 7: agbox.v1.ServiceSpec.volumes:type_name -> agbox.v1.VolumeSpec
-	8,   // 8: agbox.v1.ServiceSpec.secrets:type_name -> agbox.v1.SecretSpec
-	5,   // 9: agbox.v1.CreateSpec.mounts:type_name -> agbox.v1.MountSpec
-	6,   // 10: agbox.v1.CreateSpec.copies:type_name -> agbox.v1.CopySpec
-	10,  // 11: agbox.v1.CreateSpec.required_services:type_name -> agbox.v1.ServiceSpec
-	10,  // 12: agbox.v1.CreateSpec.optional_services:type_name -> agbox.v1.ServiceSpec
-	77,  // 13: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
-	78,  // 14: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
-	84,  // 15: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
-	11,  // 16: agbox.v1.CreateSpec.ports:type_name -> agbox.v1.PortSpec
-	13,  // 17: agbox.v1.CreateSpec.security:type_name -> agbox.v1.SecuritySpec
-	84,  // 18: agbox.v1.CreateSpec.timeout:type_name -> google.protobuf.Duration
-	7,   // 19: agbox.v1.CreateSpec.volumes:type_name -> agbox.v1.VolumeSpec
-	8,   // 20: agbox.v1.CreateSpec.secrets:type_name -> agbox.v1.SecretSpec
-	0,   // 21: agbox.v1.SandboxHandle.state:type_name -> agbox.v1.SandboxState
-	10,  // 22: agbox.v1.SandboxHandle.required_services:type_name -> agbox.v1.ServiceSpec
-	10,  // 23: agbox.v1.SandboxHandle.optional_services:type_name -> agbox.v1.ServiceSpec
-	79,  // 24: agbox.v1.SandboxHandle.labels:type_name -> agbox.v1.SandboxHandle.LabelsEntry
-	85,  // 25: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
-	85,  // 26: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
-	12,  // 27: agbox.v1.SandboxHandle.spec:type_name -> agbox.v1.CreateSpec
-	17,  // 28: agbox.v1.SandboxHandle.services:type_name -> agbox.v1.ServiceStatus
-	18,  // 29: agbox.v1.SandboxHandle.ports:type_name -> agbox.v1.PublishedPort
-	85,  // 30: agbox.v1.SandboxHandle.deadline_at:type_name -> google.protobuf.Timestamp
-	84,  // 31: agbox.v1.SandboxHandle.timeout:type_name -> google.protobuf.Duration
-	85,  // 32: agbox.v1.SandboxHandle.demoted_at:type_name -> google.protobuf.Timestamp
-	25,  // 33: agbox.v1.SandboxHandle.rehydrated:type_name -> agbox.v1.RehydratedDetails
-	1,   // 34: agbox.v1.ExecEventDetails.exec_state:type_name -> agbox.v1.ExecState
-	85,  // 35: agbox.v1.TimeoutDetails.deadline_at:type_name -> google.protobuf.Timestamp
-	85,  // 36: agbox.v1.RehydratedDetails.rehydrated_at:type_name -> google.protobuf.Timestamp
-	85,  // 37: agbox.v1.RehydratedDetails.state_changed_at:type_name -> google.protobuf.Timestamp
-	85,  // 38: agbox.v1.RehydratedDetails.idle_since:type_name -> google.protobuf.Timestamp
-	2,   // 39: agbox.v1.SandboxEvent.event_type:type_name -> agbox.v1.EventType
-	85,  // 40: agbox.v1.SandboxEvent.occurred_at:type_name -> google.protobuf.Timestamp
-	0,   // 41: agbox.v1.SandboxEvent.sandbox_state:type_name -> agbox.v1.SandboxState
-	19,  // 42: agbox.v1.SandboxEvent.sandbox_phase:type_name -> agbox.v1.SandboxPhaseDetails
-	20,  // 43: agbox.v1.SandboxEvent.exec:type_name -> agbox.v1.ExecEventDetails
-	21,  // 44: agbox.v1.SandboxEvent.service:type_name -> agbox.v1.ServiceEventDetails
-	22,  // 45: agbox.v1.SandboxEvent.image_pull:type_name -> agbox.v1.ImagePullDetails
-	23,  // 46: agbox.v1.SandboxEvent.spec_change:type_name -> agbox.v1.SpecChangeDetails
-	24,  // 47: agbox.v1.SandboxEvent.timeout_set:type_name -> agbox.v1.TimeoutDetails
-	25,  // 48: agbox.v1.SandboxEvent.rehydrated:type_name -> agbox.v1.RehydratedDetails
-	1,   // 49: agbox.v1.ExecStatus.state:type_name -> agbox.v1.ExecState
-	80,  // 50: agbox.v1.ExecStatus.env_overrides:type_name -> agbox.v1.ExecStatus.EnvOverridesEntry
-	85,  // 51: agbox.v1.ExecStatus.created_at:type_name -> google.protobuf.Timestamp
-	85,  // 52: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
-	85,  // 53: agbox.v1.ExecStatus.ended_at:type_name -> google.protobuf.Timestamp
-	84,  // 54: agbox.v1.ExecStatus.timeout:type_name -> google.protobuf.Duration
-	28,  // 55: agbox.v1.ExecStatus.stdin:type_name -> agbox.v1.StdinSpec
-	85,  // 56: agbox.v1.ExecStatus.stdin_deadline_at:type_name -> google.protobuf.Timestamp
-	84,  // 57: agbox.v1.StdinSpec.grace:type_name -> google.protobuf.Duration
-	12,  // 58: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
-	14,  // 59: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	14,  // 60: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	81,  // 61: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	14,  // 62: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
-	12,  // 63: agbox.v1.UpdateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
-	14,  // 64: agbox.v1.UpdateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	84,  // 65: agbox.v1.SetSandboxTimeoutRequest.timeout:type_name -> google.protobuf.Duration
-	85,  // 66: agbox.v1.SetSandboxTimeoutRequest.deadline_at:type_name -> google.protobuf.Timestamp
-	85,  // 67: agbox.v1.SetSandboxTimeoutResponse.deadline_at:type_name -> google.protobuf.Timestamp
-	46,  // 68: agbox.v1.GetStatsResponse.sandboxes:type_name -> agbox.v1.SandboxStats
-	85,  // 69: agbox.v1.GetStatsResponse.read_at:type_name -> google.protobuf.Timestamp
-	0,   // 70: agbox.v1.SandboxStats.state:type_name -> agbox.v1.SandboxState
-	47,  // 71: agbox.v1.SandboxStats.containers:type_name -> agbox.v1.ContainerStats
-	84,  // 72: agbox.v1.ContainerStats.cpu_time:type_name -> google.protobuf.Duration
-	50,  // 73: agbox.v1.ListVolumesResponse.volumes:type_name -> agbox.v1.Volume
-	85,  // 74: agbox.v1.Volume.created_at:type_name -> google.protobuf.Timestamp
-	82,  // 75: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	83,  // 76: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
-	84,  // 77: agbox.v1.CreateExecRequest.timeout:type_name -> google.protobuf.Duration
-	28,  // 78: agbox.v1.CreateExecRequest.stdin:type_name -> agbox.v1.StdinSpec
-	29,  // 79: agbox.v1.CreateExecRequest.terminal:type_name -> agbox.v1.TerminalSpec
-	27,  // 80: agbox.v1.GetExecResponse.exec:type_name -> agbox.v1.ExecStatus
-	27,  // 81: agbox.v1.ListActiveExecsResponse.execs:type_name -> agbox.v1.ExecStatus
-	27,  // 82: agbox.v1.ListExecsResponse.execs:type_name -> agbox.v1.ExecStatus
-	0,   // 83: agbox.v1.ExplainResponse.state:type_name -> agbox.v1.SandboxState
-	85,  // 84: agbox.v1.ExplainResponse.retry_at:type_name -> google.protobuf.Timestamp
-	70,  // 85: agbox.v1.ExplainResponse.deadlines:type_name -> agbox.v1.ExplainDeadline
-	85,  // 86: agbox.v1.ExplainResponse.engine_problem_since:type_name -> google.protobuf.Timestamp
-	85,  // 87: agbox.v1.ExplainDeadline.at:type_name -> google.protobuf.Timestamp
-	73,  // 88: agbox.v1.CollectGarbageResponse.items:type_name -> agbox.v1.GarbageItem
-	3,   // 89: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
-	30,  // 90: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
-	32,  // 91: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
-	34,  // 92: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
-	38,  // 93: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
-	39,  // 94: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
-	40,  // 95: agbox.v1.SandboxService.PauseSandbox:input_type -> agbox.v1.PauseSandboxRequest
-	41,  // 96: agbox.v1.SandboxService.SetSandboxTimeout:input_type -> agbox.v1.SetSandboxTimeoutRequest
-	36,  // 97: agbox.v1.SandboxService.UpdateSandbox:input_type -> agbox.v1.UpdateSandboxRequest
-	43,  // 98: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
-	53,  // 99: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
-	56,  // 100: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
-	57,  // 101: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
-	59,  // 102: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
-	60,  // 103: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
-	62,  // 104: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
-	64,  // 105: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
-	15,  // 106: agbox.v1.SandboxService.GetServiceLog:input_type -> agbox.v1.GetServiceLogRequest
-	48,  // 107: agbox.v1.SandboxService.ListVolumes:input_type -> agbox.v1.ListVolumesRequest
-	44,  // 108: agbox.v1.SandboxService.GetStats:input_type -> agbox.v1.GetStatsRequest
-	51,  // 109: agbox.v1.SandboxService.RemoveVolume:input_type -> agbox.v1.RemoveVolumeRequest
-	74,  // 110: agbox.v1.AdminService.ConfirmEngine:input_type -> agbox.v1.ConfirmEngineRequest
-	66,  // 111: agbox.v1.AdminService.Backup:input_type -> agbox.v1.BackupRequest
-	68,  // 112: agbox.v1.AdminService.Explain:input_type -> agbox.v1.ExplainRequest
-	71,  // 113: agbox.v1.AdminService.CollectGarbage:input_type -> agbox.v1.CollectGarbageRequest
-	86,  // 114: agbox.v1.AdminService.Drain:input_type -> agbox.v1.DrainRequest
-	87,  // 115: agbox.v1.AdminService.Undrain:input_type -> agbox.v1.UndrainRequest
-	88,  // 116: agbox.v1.AdminService.GetDrainStatus:input_type -> agbox.v1.GetDrainStatusRequest
-	4,   // 117: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
-	31,  // 118: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
-	33,  // 119: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
-	35,  // 120: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
-	55,  // 121: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
-	55,  // 122: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
-	55,  // 123: agbox.v1.SandboxService.PauseSandbox:output_type -> agbox.v1.AcceptedResponse
-	42,  // 124: agbox.v1.SandboxService.SetSandboxTimeout:output_type -> agbox.v1.SetSandboxTimeoutResponse
-	37,  // 125: agbox.v1.SandboxService.UpdateSandbox:output_type -> agbox.v1.UpdateSandboxResponse
-	55,  // 126: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
-	54,  // 127: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
-	26,  // 128: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
-	58,  // 129: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
-	55,  // 130: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
-	61,  // 131: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
-	63,  // 132: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
-	65,  // 133: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
-	16,  // 134: agbox.v1.SandboxService.GetServiceLog:output_type -> agbox.v1.GetServiceLogResponse
-	49,  // 135: agbox.v1.SandboxService.ListVolumes:output_type -> agbox.v1.ListVolumesResponse
-	45,  // 136: agbox.v1.SandboxService.GetStats:output_type -> agbox.v1.GetStatsResponse
-	52,  // 137: agbox.v1.SandboxService.RemoveVolume:output_type -> agbox.v1.RemoveVolumeResponse
-	75,  // 138: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
-	67,  // 139: agbox.v1.AdminService.Backup:output_type -> agbox.v1.BackupChunk
-	69,  // 140: agbox.v1.AdminService.Explain:output_type -> agbox.v1.ExplainResponse
-	72,  // 141: agbox.v1.AdminService.CollectGarbage:output_type -> agbox.v1.CollectGarbageResponse
-	89,  // 142: agbox.v1.AdminService.Drain:output_type -> agbox.v1.DrainResponse
-	90,  // 143: agbox.v1.AdminService.Undrain:output_type -> agbox.v1.UndrainResponse
-	91,  // 144: agbox.v1.AdminService.GetDrainStatus:output_type -> agbox.v1.GetDrainStatusResponse
-	117, // [117:145] is the sub-list for method output_type
-	89,  // [89:117] is the sub-list for method input_type
-	89,  // [89:89] is the sub-list for extension type_name
-	89,  // [89:89] is the sub-list for extension extendee
-	0,   // [0:89] is the sub-list for field type_name
+	84,  // 0: agbox.v1.PingResponse.gateways:type_name -> agbox.v1.PingResponse.GatewaysEntry
+	94,  // 1: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
+	94,  // 2: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
+	94,  // 3: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
+	94,  // 4: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
+	85,  // 5: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
+	9,   // 6: agbox.v1.ServiceSpec.healthcheck:type_name -> agbox.v1.HealthcheckConfig
+	11,  // 7: agbox.v1.ServiceSpec.ports:type_name -> agbox.v1.PortSpec
+	7,   // 8: agbox.v1.ServiceSpec.volumes:type_name -> agbox.v1.VolumeSpec
+	8,   // 9: agbox.v1.ServiceSpec.secrets:type_name -> agbox.v1.SecretSpec
+	5,   // 10: agbox.v1.CreateSpec.mounts:type_name -> agbox.v1.MountSpec
+	6,   // 11: agbox.v1.CreateSpec.copies:type_name -> agbox.v1.CopySpec
+	10,  // 12: agbox.v1.CreateSpec.required_services:type_name -> agbox.v1.ServiceSpec
+	10,  // 13: agbox.v1.CreateSpec.optional_services:type_name -> agbox.v1.ServiceSpec
+	86,  // 14: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
+	87,  // 15: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
+	94,  // 16: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
+	11,  // 17: agbox.v1.CreateSpec.ports:type_name -> agbox.v1.PortSpec
+	14,  // 18: agbox.v1.CreateSpec.security:type_name -> agbox.v1.SecuritySpec
+	94,  // 19: agbox.v1.CreateSpec.timeout:type_name -> google.protobuf.Duration
+	7,   // 20: agbox.v1.CreateSpec.volumes:type_name -> agbox.v1.VolumeSpec
+	8,   // 21: agbox.v1.CreateSpec.secrets:type_name -> agbox.v1.SecretSpec
+	13,  // 22: agbox.v1.CreateSpec.gateway:type_name -> agbox.v1.GatewaySpec
+	88,  // 23: agbox.v1.GatewaySpec.metadata:type_name -> agbox.v1.GatewaySpec.MetadataEntry
+	0,   // 24: agbox.v1.SandboxHandle.state:type_name -> agbox.v1.SandboxState
+	10,  // 25: agbox.v1.SandboxHandle.required_services:type_name -> agbox.v1.ServiceSpec
+	10,  // 26: agbox.v1.SandboxHandle.optional_services:type_name -> agbox.v1.ServiceSpec
+	89,  // 27: agbox.v1.SandboxHandle.labels:type_name -> agbox.v1.SandboxHandle.LabelsEntry
+	95,  // 28: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
+	95,  // 29: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
+	12,  // 30: agbox.v1.SandboxHandle.spec:type_name -> agbox.v1.CreateSpec
+	18,  // 31: agbox.v1.SandboxHandle.services:type_name -> agbox.v1.ServiceStatus
+	19,  // 32: agbox.v1.SandboxHandle.ports:type_name -> agbox.v1.PublishedPort
+	95,  // 33: agbox.v1.SandboxHandle.deadline_at:type_name -> google.protobuf.Timestamp
+	94,  // 34: agbox.v1.SandboxHandle.timeout:type_name -> google.protobuf.Duration
+	95,  // 35: agbox.v1.SandboxHandle.demoted_at:type_name -> google.protobuf.Timestamp
+	26,  // 36: agbox.v1.SandboxHandle.rehydrated:type_name -> agbox.v1.RehydratedDetails
+	1,   // 37: agbox.v1.ExecEventDetails.exec_state:type_name -> agbox.v1.ExecState
+	95,  // 38: agbox.v1.TimeoutDetails.deadline_at:type_name -> google.protobuf.Timestamp
+	95,  // 39: agbox.v1.RehydratedDetails.rehydrated_at:type_name -> google.protobuf.Timestamp
+	95,  // 40: agbox.v1.RehydratedDetails.state_changed_at:type_name -> google.protobuf.Timestamp
+	95,  // 41: agbox.v1.RehydratedDetails.idle_since:type_name -> google.protobuf.Timestamp
+	2,   // 42: agbox.v1.SandboxEvent.event_type:type_name -> agbox.v1.EventType
+	95,  // 43: agbox.v1.SandboxEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	0,   // 44: agbox.v1.SandboxEvent.sandbox_state:type_name -> agbox.v1.SandboxState
+	20,  // 45: agbox.v1.SandboxEvent.sandbox_phase:type_name -> agbox.v1.SandboxPhaseDetails
+	21,  // 46: agbox.v1.SandboxEvent.exec:type_name -> agbox.v1.ExecEventDetails
+	22,  // 47: agbox.v1.SandboxEvent.service:type_name -> agbox.v1.ServiceEventDetails
+	23,  // 48: agbox.v1.SandboxEvent.image_pull:type_name -> agbox.v1.ImagePullDetails
+	24,  // 49: agbox.v1.SandboxEvent.spec_change:type_name -> agbox.v1.SpecChangeDetails
+	25,  // 50: agbox.v1.SandboxEvent.timeout_set:type_name -> agbox.v1.TimeoutDetails
+	26,  // 51: agbox.v1.SandboxEvent.rehydrated:type_name -> agbox.v1.RehydratedDetails
+	1,   // 52: agbox.v1.ExecStatus.state:type_name -> agbox.v1.ExecState
+	90,  // 53: agbox.v1.ExecStatus.env_overrides:type_name -> agbox.v1.ExecStatus.EnvOverridesEntry
+	95,  // 54: agbox.v1.ExecStatus.created_at:type_name -> google.protobuf.Timestamp
+	95,  // 55: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
+	95,  // 56: agbox.v1.ExecStatus.ended_at:type_name -> google.protobuf.Timestamp
+	94,  // 57: agbox.v1.ExecStatus.timeout:type_name -> google.protobuf.Duration
+	29,  // 58: agbox.v1.ExecStatus.stdin:type_name -> agbox.v1.StdinSpec
+	95,  // 59: agbox.v1.ExecStatus.stdin_deadline_at:type_name -> google.protobuf.Timestamp
+	94,  // 60: agbox.v1.StdinSpec.grace:type_name -> google.protobuf.Duration
+	12,  // 61: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
+	15,  // 62: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	15,  // 63: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	91,  // 64: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	15,  // 65: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
+	12,  // 66: agbox.v1.UpdateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
+	15,  // 67: agbox.v1.UpdateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	94,  // 68: agbox.v1.SetSandboxTimeoutRequest.timeout:type_name -> google.protobuf.Duration
+	95,  // 69: agbox.v1.SetSandboxTimeoutRequest.deadline_at:type_name -> google.protobuf.Timestamp
+	95,  // 70: agbox.v1.SetSandboxTimeoutResponse.deadline_at:type_name -> google.protobuf.Timestamp
+	47,  // 71: agbox.v1.GetStatsResponse.sandboxes:type_name -> agbox.v1.SandboxStats
+	95,  // 72: agbox.v1.GetStatsResponse.read_at:type_name -> google.protobuf.Timestamp
+	0,   // 73: agbox.v1.SandboxStats.state:type_name -> agbox.v1.SandboxState
+	48,  // 74: agbox.v1.SandboxStats.containers:type_name -> agbox.v1.ContainerStats
+	94,  // 75: agbox.v1.ContainerStats.cpu_time:type_name -> google.protobuf.Duration
+	51,  // 76: agbox.v1.ListVolumesResponse.volumes:type_name -> agbox.v1.Volume
+	95,  // 77: agbox.v1.Volume.created_at:type_name -> google.protobuf.Timestamp
+	58,  // 78: agbox.v1.CreateSnapshotResponse.snapshot:type_name -> agbox.v1.Snapshot
+	58,  // 79: agbox.v1.ListSnapshotsResponse.snapshots:type_name -> agbox.v1.Snapshot
+	95,  // 80: agbox.v1.Snapshot.created_at:type_name -> google.protobuf.Timestamp
+	92,  // 81: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	93,  // 82: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
+	94,  // 83: agbox.v1.CreateExecRequest.timeout:type_name -> google.protobuf.Duration
+	29,  // 84: agbox.v1.CreateExecRequest.stdin:type_name -> agbox.v1.StdinSpec
+	30,  // 85: agbox.v1.CreateExecRequest.terminal:type_name -> agbox.v1.TerminalSpec
+	28,  // 86: agbox.v1.GetExecResponse.exec:type_name -> agbox.v1.ExecStatus
+	28,  // 87: agbox.v1.ListActiveExecsResponse.execs:type_name -> agbox.v1.ExecStatus
+	28,  // 88: agbox.v1.ListExecsResponse.execs:type_name -> agbox.v1.ExecStatus
+	0,   // 89: agbox.v1.ExplainResponse.state:type_name -> agbox.v1.SandboxState
+	95,  // 90: agbox.v1.ExplainResponse.retry_at:type_name -> google.protobuf.Timestamp
+	78,  // 91: agbox.v1.ExplainResponse.deadlines:type_name -> agbox.v1.ExplainDeadline
+	95,  // 92: agbox.v1.ExplainResponse.engine_problem_since:type_name -> google.protobuf.Timestamp
+	95,  // 93: agbox.v1.ExplainDeadline.at:type_name -> google.protobuf.Timestamp
+	81,  // 94: agbox.v1.CollectGarbageResponse.items:type_name -> agbox.v1.GarbageItem
+	3,   // 95: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
+	31,  // 96: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
+	33,  // 97: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
+	35,  // 98: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
+	39,  // 99: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
+	40,  // 100: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
+	41,  // 101: agbox.v1.SandboxService.PauseSandbox:input_type -> agbox.v1.PauseSandboxRequest
+	42,  // 102: agbox.v1.SandboxService.SetSandboxTimeout:input_type -> agbox.v1.SetSandboxTimeoutRequest
+	37,  // 103: agbox.v1.SandboxService.UpdateSandbox:input_type -> agbox.v1.UpdateSandboxRequest
+	44,  // 104: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
+	61,  // 105: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
+	64,  // 106: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
+	65,  // 107: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
+	67,  // 108: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
+	68,  // 109: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
+	70,  // 110: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
+	72,  // 111: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
+	16,  // 112: agbox.v1.SandboxService.GetServiceLog:input_type -> agbox.v1.GetServiceLogRequest
+	49,  // 113: agbox.v1.SandboxService.ListVolumes:input_type -> agbox.v1.ListVolumesRequest
+	45,  // 114: agbox.v1.SandboxService.GetStats:input_type -> agbox.v1.GetStatsRequest
+	52,  // 115: agbox.v1.SandboxService.RemoveVolume:input_type -> agbox.v1.RemoveVolumeRequest
+	54,  // 116: agbox.v1.SandboxService.CreateSnapshot:input_type -> agbox.v1.CreateSnapshotRequest
+	56,  // 117: agbox.v1.SandboxService.ListSnapshots:input_type -> agbox.v1.ListSnapshotsRequest
+	59,  // 118: agbox.v1.SandboxService.RemoveSnapshot:input_type -> agbox.v1.RemoveSnapshotRequest
+	82,  // 119: agbox.v1.AdminService.ConfirmEngine:input_type -> agbox.v1.ConfirmEngineRequest
+	74,  // 120: agbox.v1.AdminService.Backup:input_type -> agbox.v1.BackupRequest
+	76,  // 121: agbox.v1.AdminService.Explain:input_type -> agbox.v1.ExplainRequest
+	79,  // 122: agbox.v1.AdminService.CollectGarbage:input_type -> agbox.v1.CollectGarbageRequest
+	96,  // 123: agbox.v1.AdminService.Drain:input_type -> agbox.v1.DrainRequest
+	97,  // 124: agbox.v1.AdminService.Undrain:input_type -> agbox.v1.UndrainRequest
+	98,  // 125: agbox.v1.AdminService.GetDrainStatus:input_type -> agbox.v1.GetDrainStatusRequest
+	4,   // 126: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
+	32,  // 127: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
+	34,  // 128: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
+	36,  // 129: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
+	63,  // 130: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
+	63,  // 131: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
+	63,  // 132: agbox.v1.SandboxService.PauseSandbox:output_type -> agbox.v1.AcceptedResponse
+	43,  // 133: agbox.v1.SandboxService.SetSandboxTimeout:output_type -> agbox.v1.SetSandboxTimeoutResponse
+	38,  // 134: agbox.v1.SandboxService.UpdateSandbox:output_type -> agbox.v1.UpdateSandboxResponse
+	63,  // 135: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
+	62,  // 136: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
+	27,  // 137: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
+	66,  // 138: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
+	63,  // 139: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
+	69,  // 140: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
+	71,  // 141: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
+	73,  // 142: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
+	17,  // 143: agbox.v1.SandboxService.GetServiceLog:output_type -> agbox.v1.GetServiceLogResponse
+	50,  // 144: agbox.v1.SandboxService.ListVolumes:output_type -> agbox.v1.ListVolumesResponse
+	46,  // 145: agbox.v1.SandboxService.GetStats:output_type -> agbox.v1.GetStatsResponse
+	53,  // 146: agbox.v1.SandboxService.RemoveVolume:output_type -> agbox.v1.RemoveVolumeResponse
+	55,  // 147: agbox.v1.SandboxService.CreateSnapshot:output_type -> agbox.v1.CreateSnapshotResponse
+	57,  // 148: agbox.v1.SandboxService.ListSnapshots:output_type -> agbox.v1.ListSnapshotsResponse
+	60,  // 149: agbox.v1.SandboxService.RemoveSnapshot:output_type -> agbox.v1.RemoveSnapshotResponse
+	83,  // 150: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
+	75,  // 151: agbox.v1.AdminService.Backup:output_type -> agbox.v1.BackupChunk
+	77,  // 152: agbox.v1.AdminService.Explain:output_type -> agbox.v1.ExplainResponse
+	80,  // 153: agbox.v1.AdminService.CollectGarbage:output_type -> agbox.v1.CollectGarbageResponse
+	99,  // 154: agbox.v1.AdminService.Drain:output_type -> agbox.v1.DrainResponse
+	100, // 155: agbox.v1.AdminService.Undrain:output_type -> agbox.v1.UndrainResponse
+	101, // 156: agbox.v1.AdminService.GetDrainStatus:output_type -> agbox.v1.GetDrainStatusResponse
+	126, // [126:157] is the sub-list for method output_type
+	95,  // [95:126] is the sub-list for method input_type
+	95,  // [95:95] is the sub-list for extension type_name
+	95,  // [95:95] is the sub-list for extension extendee
+	0,   // [0:95] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_sandbox_proto_init() }
@@ -6597,7 +7142,7 @@ func file_agbox_v1_sandbox_proto_init() {
 		return
 	}
 	file_agbox_v1_drain_proto_init()
-	file_agbox_v1_sandbox_proto_msgTypes[23].OneofWrappers = []any{
+	file_agbox_v1_sandbox_proto_msgTypes[24].OneofWrappers = []any{
 		(*SandboxEvent_SandboxPhase)(nil),
 		(*SandboxEvent_Exec)(nil),
 		(*SandboxEvent_Service)(nil),
@@ -6606,18 +7151,18 @@ func file_agbox_v1_sandbox_proto_init() {
 		(*SandboxEvent_TimeoutSet)(nil),
 		(*SandboxEvent_Rehydrated)(nil),
 	}
-	file_agbox_v1_sandbox_proto_msgTypes[38].OneofWrappers = []any{
+	file_agbox_v1_sandbox_proto_msgTypes[39].OneofWrappers = []any{
 		(*SetSandboxTimeoutRequest_Timeout)(nil),
 		(*SetSandboxTimeoutRequest_DeadlineAt)(nil),
 	}
-	file_agbox_v1_sandbox_proto_msgTypes[59].OneofWrappers = []any{}
+	file_agbox_v1_sandbox_proto_msgTypes[67].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_sandbox_proto_rawDesc), len(file_agbox_v1_sandbox_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   81,
+			NumMessages:   91,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

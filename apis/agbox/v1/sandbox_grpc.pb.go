@@ -17,9 +17,11 @@
 //   ExecStatus            100 error_code, 101-103 times, 104-105 log paths, 106 oom_killed, 107-108 dropped bytes,
 //                         109 oom_kills, 150 user, 151 timeout, 152 stdin, 153 terminal, 155 stdin_deadline_at
 //   CreateExecRequest     150 user, 151 timeout, 152 stdin, 153 terminal, 154 live_output
-//   PingResponse          100 engine_problem, 101 instance_id
+//   PingResponse          100 engine_problem, 101 instance_id, 180 gateways
 //   CreateSpec            100-113 runtime settings, 130-132 lifetimes, see there; reserved: up to 129 runtime settings,
-//                         up to 139 lifetimes, 140-149 network policy; 153 volumes, 154 secrets
+//                         up to 139 lifetimes, 140-149 network policy; 153 volumes, 154 secrets,
+//                         180-182 gateways
+//   ListSandboxesRequest  180 gateway_owner
 //   ResumeSandboxRequest  100 recover
 //   DeleteSandboxRequest  100 keep_agents, 153 volumes
 //   ServiceSpec           100-105, 107, 110-111 the settings of CreateSpec with the same numbers; 150 volumes,
@@ -72,6 +74,9 @@ const (
 	SandboxService_ListVolumes_FullMethodName            = "/agbox.v1.SandboxService/ListVolumes"
 	SandboxService_GetStats_FullMethodName               = "/agbox.v1.SandboxService/GetStats"
 	SandboxService_RemoveVolume_FullMethodName           = "/agbox.v1.SandboxService/RemoveVolume"
+	SandboxService_CreateSnapshot_FullMethodName         = "/agbox.v1.SandboxService/CreateSnapshot"
+	SandboxService_ListSnapshots_FullMethodName          = "/agbox.v1.SandboxService/ListSnapshots"
+	SandboxService_RemoveSnapshot_FullMethodName         = "/agbox.v1.SandboxService/RemoveSnapshot"
 )
 
 // SandboxServiceClient is the client API for SandboxService service.
@@ -136,6 +141,18 @@ type SandboxServiceClient interface {
 	// RemoveVolume removes a volume with its content, for good. Errors: NOT_FOUND, reason VOLUME_NOT_FOUND; FAILED_PRECONDITION, reason
 	// VOLUME_IN_USE, while a live sandbox of the name has the volume in its spec, or a container mounts it; UNAVAILABLE.
 	RemoveVolume(ctx context.Context, in *RemoveVolumeRequest, opts ...grpc.CallOption) (*RemoveVolumeResponse, error)
+	// CreateSnapshot makes an image of a sandbox's files, without mounts, volumes, memory and environment, and returns once it is complete. A
+	// READY sandbox is frozen meanwhile. After 30 s the answer is DEADLINE_EXCEEDED, and the daemon goes on. The same request again waits
+	// for it, or returns what is complete; so it also does after a death of the daemon, which leaves the snapshot complete or not there.
+	// Errors besides: ALREADY_EXISTS, reason SNAPSHOT_ID_ALREADY_EXISTS, for a snapshot of another sandbox; FAILED_PRECONDITION, reason
+	// SANDBOX_INVALID_STATE, for a sandbox that is not READY, PAUSED or STOPPED; ABORTED, reason SANDBOX_BUSY, while another snapshot of the
+	// sandbox is being made; UNAVAILABLE.
+	CreateSnapshot(ctx context.Context, in *CreateSnapshotRequest, opts ...grpc.CallOption) (*CreateSnapshotResponse, error)
+	// ListSnapshots reads the snapshots, newest first. It asks the engine. Errors: UNAVAILABLE.
+	ListSnapshots(ctx context.Context, in *ListSnapshotsRequest, opts ...grpc.CallOption) (*ListSnapshotsResponse, error)
+	// RemoveSnapshot removes a snapshot, for good. Errors: NOT_FOUND, reason SNAPSHOT_NOT_FOUND; FAILED_PRECONDITION, reason SNAPSHOT_IN_USE,
+	// until all sandboxes with its image in their spec are deleted, or while a container was made from it; UNAVAILABLE.
+	RemoveSnapshot(ctx context.Context, in *RemoveSnapshotRequest, opts ...grpc.CallOption) (*RemoveSnapshotResponse, error)
 }
 
 type sandboxServiceClient struct {
@@ -365,6 +382,36 @@ func (c *sandboxServiceClient) RemoveVolume(ctx context.Context, in *RemoveVolum
 	return out, nil
 }
 
+func (c *sandboxServiceClient) CreateSnapshot(ctx context.Context, in *CreateSnapshotRequest, opts ...grpc.CallOption) (*CreateSnapshotResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CreateSnapshotResponse)
+	err := c.cc.Invoke(ctx, SandboxService_CreateSnapshot_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sandboxServiceClient) ListSnapshots(ctx context.Context, in *ListSnapshotsRequest, opts ...grpc.CallOption) (*ListSnapshotsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListSnapshotsResponse)
+	err := c.cc.Invoke(ctx, SandboxService_ListSnapshots_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sandboxServiceClient) RemoveSnapshot(ctx context.Context, in *RemoveSnapshotRequest, opts ...grpc.CallOption) (*RemoveSnapshotResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RemoveSnapshotResponse)
+	err := c.cc.Invoke(ctx, SandboxService_RemoveSnapshot_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // SandboxServiceServer is the server API for SandboxService service.
 // All implementations must embed UnimplementedSandboxServiceServer
 // for forward compatibility.
@@ -427,6 +474,18 @@ type SandboxServiceServer interface {
 	// RemoveVolume removes a volume with its content, for good. Errors: NOT_FOUND, reason VOLUME_NOT_FOUND; FAILED_PRECONDITION, reason
 	// VOLUME_IN_USE, while a live sandbox of the name has the volume in its spec, or a container mounts it; UNAVAILABLE.
 	RemoveVolume(context.Context, *RemoveVolumeRequest) (*RemoveVolumeResponse, error)
+	// CreateSnapshot makes an image of a sandbox's files, without mounts, volumes, memory and environment, and returns once it is complete. A
+	// READY sandbox is frozen meanwhile. After 30 s the answer is DEADLINE_EXCEEDED, and the daemon goes on. The same request again waits
+	// for it, or returns what is complete; so it also does after a death of the daemon, which leaves the snapshot complete or not there.
+	// Errors besides: ALREADY_EXISTS, reason SNAPSHOT_ID_ALREADY_EXISTS, for a snapshot of another sandbox; FAILED_PRECONDITION, reason
+	// SANDBOX_INVALID_STATE, for a sandbox that is not READY, PAUSED or STOPPED; ABORTED, reason SANDBOX_BUSY, while another snapshot of the
+	// sandbox is being made; UNAVAILABLE.
+	CreateSnapshot(context.Context, *CreateSnapshotRequest) (*CreateSnapshotResponse, error)
+	// ListSnapshots reads the snapshots, newest first. It asks the engine. Errors: UNAVAILABLE.
+	ListSnapshots(context.Context, *ListSnapshotsRequest) (*ListSnapshotsResponse, error)
+	// RemoveSnapshot removes a snapshot, for good. Errors: NOT_FOUND, reason SNAPSHOT_NOT_FOUND; FAILED_PRECONDITION, reason SNAPSHOT_IN_USE,
+	// until all sandboxes with its image in their spec are deleted, or while a container was made from it; UNAVAILABLE.
+	RemoveSnapshot(context.Context, *RemoveSnapshotRequest) (*RemoveSnapshotResponse, error)
 	mustEmbedUnimplementedSandboxServiceServer()
 }
 
@@ -499,6 +558,15 @@ func (UnimplementedSandboxServiceServer) GetStats(context.Context, *GetStatsRequ
 }
 func (UnimplementedSandboxServiceServer) RemoveVolume(context.Context, *RemoveVolumeRequest) (*RemoveVolumeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RemoveVolume not implemented")
+}
+func (UnimplementedSandboxServiceServer) CreateSnapshot(context.Context, *CreateSnapshotRequest) (*CreateSnapshotResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CreateSnapshot not implemented")
+}
+func (UnimplementedSandboxServiceServer) ListSnapshots(context.Context, *ListSnapshotsRequest) (*ListSnapshotsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListSnapshots not implemented")
+}
+func (UnimplementedSandboxServiceServer) RemoveSnapshot(context.Context, *RemoveSnapshotRequest) (*RemoveSnapshotResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RemoveSnapshot not implemented")
 }
 func (UnimplementedSandboxServiceServer) mustEmbedUnimplementedSandboxServiceServer() {}
 func (UnimplementedSandboxServiceServer) testEmbeddedByValue()                        {}
@@ -892,6 +960,60 @@ func _SandboxService_RemoveVolume_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SandboxService_CreateSnapshot_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CreateSnapshotRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SandboxServiceServer).CreateSnapshot(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SandboxService_CreateSnapshot_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SandboxServiceServer).CreateSnapshot(ctx, req.(*CreateSnapshotRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SandboxService_ListSnapshots_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListSnapshotsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SandboxServiceServer).ListSnapshots(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SandboxService_ListSnapshots_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SandboxServiceServer).ListSnapshots(ctx, req.(*ListSnapshotsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SandboxService_RemoveSnapshot_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RemoveSnapshotRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SandboxServiceServer).RemoveSnapshot(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SandboxService_RemoveSnapshot_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SandboxServiceServer).RemoveSnapshot(ctx, req.(*RemoveSnapshotRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // SandboxService_ServiceDesc is the grpc.ServiceDesc for SandboxService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -978,6 +1100,18 @@ var SandboxService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RemoveVolume",
 			Handler:    _SandboxService_RemoveVolume_Handler,
+		},
+		{
+			MethodName: "CreateSnapshot",
+			Handler:    _SandboxService_CreateSnapshot_Handler,
+		},
+		{
+			MethodName: "ListSnapshots",
+			Handler:    _SandboxService_ListSnapshots_Handler,
+		},
+		{
+			MethodName: "RemoveSnapshot",
+			Handler:    _SandboxService_RemoveSnapshot_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

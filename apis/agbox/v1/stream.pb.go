@@ -901,11 +901,11 @@ type StreamLogsRequest struct {
 	ServiceName string `protobuf:"bytes,2,opt,name=service_name,json=serviceName,proto3" json:"service_name,omitempty"`
 	// Only the last lines; absent: all. Of the main process, of each stream.
 	TailLines *uint32 `protobuf:"varint,3,opt,name=tail_lines,json=tailLines,proto3,oneof" json:"tail_lines,omitempty"`
-	// Only of a service: records since then.
+	// Only output since then. Of the main process: each chunk then has the time of its lines; the Unix epoch selects all of them.
 	Since *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
 	// Until the sandbox no longer runs.
 	Follow bool `protobuf:"varint,5,opt,name=follow,proto3" json:"follow,omitempty"`
-	// Only of the main process: where its output starts; tail_lines is ignored if one is not 0.
+	// Only of the main process: where its output starts, at the earliest; tail_lines is ignored if one is not 0.
 	StdoutOffset  int64 `protobuf:"varint,6,opt,name=stdout_offset,json=stdoutOffset,proto3" json:"stdout_offset,omitempty"`
 	StderrOffset  int64 `protobuf:"varint,7,opt,name=stderr_offset,json=stderrOffset,proto3" json:"stderr_offset,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -996,11 +996,11 @@ type LogChunk struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Stream OutputStream           `protobuf:"varint,1,opt,name=stream,proto3,enum=agbox.v1.OutputStream" json:"stream,omitempty"`
 	Data   []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
-	// Of a service: when the engine read it.
+	// When the lines in data were read: of a service by the engine; of the main process by its supervisor, under since only. Absent: it is unknown.
 	Time *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=time,proto3" json:"time,omitempty"`
-	// Of a service, in a chunk without data: why its newest output may be missing, in one sentence.
+	// In a chunk without data, in one sentence: of a service, why its newest output may be missing; of the main process, why its times are.
 	Problem string `protobuf:"bytes,4,opt,name=problem,proto3" json:"problem,omitempty"`
-	// Of the main process: position of data in the stream.
+	// Of the main process: position of data in the stream. Under tail_lines or since, a chunk without data first says where each stream starts.
 	Offset        int64 `protobuf:"varint,5,opt,name=offset,proto3" json:"offset,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -8,12 +8,14 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
 
 	"github.com/agbox/agbox/internal/channel"
+	"github.com/agbox/agbox/internal/wait"
 )
 
 // end is the daemon's end of one sandbox's channel.
@@ -25,6 +27,7 @@ type end struct {
 	greeting  chan struct{} // a slot for each connection whose Hello is awaited
 	opening   chan struct{} // a slot for each stream that is being opened
 	lookups   *rate.Limiter // of the main process, by connections of unknown processes
+	unasked   *rate.Limiter // of connections that answer no Open; below zero nothing is accepted
 
 	mu      sync.Mutex
 	closed  bool
@@ -37,8 +40,9 @@ type end struct {
 
 // control is the control connection of one run of PID 1.
 type control struct {
-	conn net.Conn
-	mu   sync.Mutex // of writes
+	conn  net.Conn
+	mu    sync.Mutex   // of writes
+	asked atomic.Int64 // Opens that PID 1 may still refuse
 }
 
 // answer is what became of an Open.
@@ -51,7 +55,7 @@ func newEnd(h *Hub, sandboxID string, l *net.UnixListener) *end {
 	e := &end{
 		h: h, sandboxID: sandboxID, l: l, greeting: make(chan struct{}, maxGreeting),
 		opening: make(chan struct{}, maxOpening), lookups: rate.NewLimiter(rate.Every(200*time.Millisecond), 5),
-		arrived: make(chan struct{}), waiting: map[string]chan answer{},
+		unasked: rate.NewLimiter(unaskedRate, unaskedBurst), arrived: make(chan struct{}), waiting: map[string]chan answer{},
 	}
 	e.inode = inodeOf(filepath.Join(h.o.Dir(sandboxID), channel.SocketName))
 	return e
@@ -125,18 +129,15 @@ func (e *end) disconnect() {
 // accept accepts connections until the listener is closed.
 func (e *end) accept() {
 	for {
+		if debt := -e.unasked.Tokens(); debt > 0 {
+			_ = wait.For(e.h.ctx, time.Duration(debt*float64(time.Second)/unaskedRate)) // then Accept ends the loop
+		}
 		conn, err := e.l.AcceptUnix()
 		if err != nil {
 			if e.h.ctx.Err() != nil || e.isClosed() {
 				return
 			}
-			// Out of descriptors: the sandbox has its bound, so others hold them.
-			timer := time.NewTimer(100 * time.Millisecond)
-			select {
-			case <-timer.C:
-			case <-e.h.ctx.Done():
-			}
-			timer.Stop()
+			_ = wait.For(e.h.ctx, 100*time.Millisecond) // out of descriptors: the sandbox has its bound, so others hold them
 			continue
 		}
 		select {
@@ -156,6 +157,7 @@ func (e *end) isClosed() bool {
 
 func (e *end) drop(conn net.Conn, reason string) {
 	conn.Close()
+	e.unasked.Reserve()
 	e.h.o.Dropped(reason)
 }
 
@@ -188,6 +190,7 @@ func (e *end) greet(conn *net.UnixConn) {
 		return
 	}
 	done()
+	e.unasked.Reserve()
 	e.run(&control{conn: conn}, r)
 }
 
@@ -205,7 +208,7 @@ func (e *end) run(c *control, r *channel.Reader) {
 	e.mu.Unlock()
 	for {
 		f, err := r.Read()
-		if err == nil && f.Kind == channel.Refuse {
+		if err == nil && f.Kind == channel.Refuse && c.asked.Add(-1) >= 0 {
 			e.deliver(f.Text, answer{err: &Refused{Reason: f.User, Message: string(f.Data)}})
 			continue
 		}
@@ -287,6 +290,7 @@ func (e *end) expect(c *control, token string) (answers <-chan answer, forget fu
 func (c *control) send(f channel.Frame) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.asked.Add(1)
 	_ = c.conn.SetWriteDeadline(time.Now().Add(helloTimeout))
 	err := channel.Write(c.conn, f)
 	if err != nil {

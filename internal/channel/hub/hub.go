@@ -31,6 +31,10 @@ const (
 	maxOpening = 128
 	// maxGreeting is the number of connections of one sandbox whose Hello is awaited.
 	maxGreeting = 2 * maxOpening
+	// unaskedRate is the number of connections of one sandbox each second that answer no Open, once unaskedBurst of them were accepted. Those beyond
+	// it, and all others of this sandbox with them, wait in the queue of its socket.
+	unaskedRate  = 100
+	unaskedBurst = 200
 )
 
 // Drop reasons: why a connection or a stream was ended by the hub.

@@ -308,3 +308,45 @@ func TestCloseEndsEverything(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestMoreRefusalsThanOpensEndTheConnection(t *testing.T) {
+	f := newFixture(t)
+	control := f.pid1(func(control net.Conn, open channel.Frame) {
+		_ = channel.Write(control, channel.Frame{Kind: channel.Refuse, Text: open.Text, Data: []byte("no room")})
+	})
+	for range 3 {
+		var refused *Refused
+		if _, err := f.hub.Open(t.Context(), box, ""); !errors.As(err, &refused) {
+			t.Errorf("got %v", err)
+		}
+	}
+	_ = channel.Write(control, channel.Frame{Kind: channel.Refuse, Text: "nobody asked"})
+	f.dropped(DropProtocol)
+	f.await(false)
+}
+
+// A sandbox that connects all the time gets the bound of its debt and no more: the rest waits in the queue of its own socket.
+func TestUnaskedConnectionsArePaced(t *testing.T) {
+	f := newFixture(t)
+	start := time.Now()
+	for time.Since(start) < time.Second {
+		conn, err := net.Dial("unix", filepath.Join(f.dir, channel.SocketName))
+		if err != nil { // the queue is full
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		_ = channel.Write(conn, channel.Frame{Kind: channel.Hello, Number: channel.Version, Text: "forged"})
+		conn.Close()
+	}
+	f.mu.Lock()
+	total := 0
+	for _, n := range f.drops {
+		total += n
+	}
+	f.mu.Unlock()
+	// Greetings that are under way when the debt begins are beyond it.
+	if most := unaskedBurst + maxGreeting + int(unaskedRate*time.Since(start).Seconds()) + 1; total > most {
+		t.Errorf("%d connections were accepted and dropped, %d at most", total, most)
+	}
+	f.hub.Close() // does not wait for the debt
+}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -32,7 +33,14 @@ type ballast struct {
 
 	mu       sync.Mutex
 	releases int // number of released pieces; make stops when it has changed
+	counted  struct {
+		mtime time.Time // of the directory; zero: it has to be counted again
+		held  int64
+	}
 }
+
+// mtimeGrain exceeds the granularity of a directory's mtime: a later change always has another one.
+const mtimeGrain = 50 * time.Millisecond
 
 // pieceSize returns the size of a piece for a ballast of size bytes, in whole pages.
 func pieceSize(size int64) int64 {
@@ -40,10 +48,24 @@ func pieceSize(size int64) int64 {
 	return max(leastPiece, (size/mostPieces+page-1)/page*page)
 }
 
-// held returns the disk space that the pieces use, in bytes; 0 when there are none.
+// held returns the disk space that the pieces use, in bytes; 0 when there are none. It counts again once a piece was added or removed.
 func (b *ballast) held() (all int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	info, err := os.Lstat(b.path)
+	if err != nil {
+		return 0
+	}
+	if mtime := info.ModTime(); mtime.Equal(b.counted.mtime) {
+		return b.counted.held
+	}
 	for _, path := range b.pieces() {
 		all += allocated(path)
+	}
+	b.counted.mtime, b.counted.held = time.Time{}, all
+	if now.Sub(info.ModTime()) > mtimeGrain {
+		b.counted.mtime = info.ModTime()
 	}
 	return all
 }

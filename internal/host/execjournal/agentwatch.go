@@ -23,7 +23,7 @@ const agentPause = 2 * time.Millisecond
 // container got TERM. Both IDs empty mean any exec: once at the start, and after an overflow. A notification only means that ReadLines should be called. notify must not block. Errors: as
 // for Watch. At most one WatchAgents may run.
 func (d *Dir) WatchAgents(ctx context.Context, notify func(sandboxID, execID string)) error {
-	i, err := newInotify()
+	i, err := newWatchSet()
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (d *Dir) addAgent(k execKey) error {
 }
 
 // addFile watches name if it is a regular file; anything else is ignored.
-func addFile(w *inotify, dir int, name string, k execKey) error {
+func addFile(w *watchSet, dir int, name string, k execKey) error {
 	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil

@@ -29,14 +29,17 @@ type Paths struct {
 type Dir struct {
 	outputRoot, runRoot string
 
+	// Boot is the host's boot ID, which Release gives to PID 1. Set it before the first call; empty: unknown.
+	Boot string
+
 	mu      sync.Mutex
 	watched map[string]*logDir // log directories to watch, by sandbox ID
-	watcher *inotify           // nil while Watch does not run, or has no instance
+	watcher *watchSet          // nil while Watch does not run, or has no instance
 	sooner  chan struct{}      // receives an element when a directory is to be polled sooner
 
 	agentMu      sync.Mutex
 	agents       map[execKey]bool // execs whose output is to be watched
-	agentWatcher *inotify         // nil while WatchAgents does not run
+	agentWatcher *watchSet        // nil while WatchAgents does not run
 
 	followers followers
 }

@@ -240,7 +240,7 @@ func TestOneOfManyCreatorsWins(t *testing.T) {
 	won := 0
 	for i := range 20 {
 		wg.Go(func() {
-			err := CreateExclusive(fd, TempName("e1", fmt.Sprint(i)), "e1.journal", []byte(journal("started", testNonce)))
+			err := CreateExclusive(fd, TempName("e1", fmt.Sprint(i)), "e1.journal", []byte(journal("started", testNonce)), true)
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {

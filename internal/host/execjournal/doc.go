@@ -11,6 +11,7 @@
 //	├──<exec_id>.journal                                               shim; daemon only to close an exec without a journal, empty on a full disk
 //	├──<exec_id>.stdout.log, .stderr.log                               shim
 //	├──_main.stdout.log, _main.stderr.log                              shim; of the container's main process, over all its starts
+//	├──_main.stdout.times, _main.stderr.times                          shim; when it read their lines: LineTime. A log may have none
 //	├──entrypoint                                                      shim, once: whether the image's ENTRYPOINT runs, if PID 1 decides that
 //	├──started                                                         shim, once per run: Start, empty for an ordinary one
 //	├──<exec_id>.lost                                                  shim; empty, a marker: the lock was released without a recorded end
@@ -21,7 +22,7 @@
 //	   ├──<exec_id>.cancel                                             daemon: Cancel, on a full disk a link to the Request
 //	   ├──full                                                         daemon; empty: the sandbox's quota is exhausted
 //	   ├──begun                                                        daemon; empty: PID 1 was started at least once, or is about to be
-//	   ├──release                                                      daemon; empty: PID 1 may start the main process and execs
+//	   ├──release                                                      daemon; a link, its text the host's boot ID: PID 1 may start the main process and execs
 //	   ├──<name>.secret                                                daemon: Secret; the daemon's user only
 //	   ├──private                                                      daemon: the process of a container whose locks are not visible to the host
 //	   └──.<exec_id>.*.tmp                                             daemon
@@ -37,7 +38,8 @@
 //
 //   - A command starts only after its supervisor has linked the journal, and link(2) succeeds once; a second supervisor
 //     exits. So an exec runs at most once, and an exec that the daemon closed never runs.
-//   - A journal appears complete and durable (temporary file, fsync, link or rename, fsync of the directory).
+//   - A journal appears complete (temporary file, link or rename). It is on disk before the command starts, unless the daemon's record of the
+//     exec has the present boot of the host, see Request.BootID: then no later boot starts it.
 //   - The end is recorded in the journal before the lock is released. So "started, lock free, still no end" means that the
 //     exec's supervisor was killed; the lock is released only when no process of its tree is left.
 //   - Internal execs, such as hooks, are handled like any other; package execid has their IDs.

@@ -11,14 +11,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// readTries is how often ReadFile reads a file whose name goes to another one meanwhile. A journal's does so once.
+const readTries = 10
+
 // ReadFile reads the regular file name of the directory dirfd, at most limit bytes. It follows no symlink, opens no
-// device and waits for no FIFO. Errors: fs.ErrNotExist; ErrMalformed for what is not such a file; else the I/O error.
+// device and waits for no FIFO. What it returns is from a file that had the name before and after: a supervisor overwrites a file that was a
+// journal before. Errors: fs.ErrNotExist; ErrMalformed for what is not such a file; else the I/O error; ErrUnavailable if the name goes to another
+// file each time.
 func ReadFile(dirfd int, name string, limit int64) ([]byte, error) {
-	f, err := openRegular(dirfd, name)
-	if err != nil {
-		return nil, err
+	for range readTries {
+		f, err := openRegular(dirfd, name)
+		if err != nil {
+			return nil, err
+		}
+		data, err := readWhole(f, name, limit)
+		kept, keptErr := hasName(f, dirfd, name)
+		f.Close()
+		if kept || keptErr != nil {
+			return data, errors.Join(err, keptErr)
+		}
 	}
-	defer f.Close()
+	return nil, unavailablef("%s is another file each time that it is read", name)
+}
+
+func readWhole(f *os.File, name string, limit int64) ([]byte, error) {
 	size, err := sizeOf(f)
 	if err != nil {
 		return nil, err
@@ -27,6 +43,19 @@ func ReadFile(dirfd int, name string, limit int64) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %s is larger than %d bytes", ErrMalformed, name, limit)
 	}
 	return readAt(f, size, 0)
+}
+
+// hasName reports whether name is an entry of the directory dirfd for f.
+func hasName(f *os.File, dirfd int, name string) (bool, error) {
+	var is, named unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &is); err != nil {
+		return false, fmt.Errorf("stat %s: %w", name, err)
+	}
+	err := unix.Fstatat(dirfd, name, &named, unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, fmt.Errorf("stat %s: %w", name, err)
+	}
+	return err == nil && is.Dev == named.Dev && is.Ino == named.Ino, nil
 }
 
 // openRegular opens name for reading if it is a regular file: it checks the type through an O_PATH descriptor, which has no
@@ -71,17 +100,20 @@ func Exists(dirfd int, name string) (bool, error) {
 	return true, nil
 }
 
-// CreateExclusive creates name with data, readable by its directory's owner, and returns when file and entry are on disk. The first
-// creator wins: fs.ErrExist means that name exists. Unlike O_EXCL, link(2) ensures that name never has partial content.
-func CreateExclusive(dirfd int, temp, name string, data []byte) error {
-	if err := writeTemp(dirfd, temp, data, PrivateMode, true); err != nil {
+// CreateExclusive creates name with data, readable by its directory's owner; durable means that file and entry are on disk when it returns.
+// The first creator wins: fs.ErrExist means that name exists. Unlike O_EXCL, link(2) ensures that name never has partial content.
+func CreateExclusive(dirfd int, temp, name string, data []byte, durable bool) error {
+	if err := writeTemp(dirfd, temp, data, PrivateMode, durable); err != nil {
 		return err
 	}
 	defer discard(dirfd, temp)
 	if err := unix.Linkat(dirfd, temp, dirfd, name, 0); err != nil {
 		return fmt.Errorf("link %s: %w", name, err)
 	}
-	return Sync(dirfd)
+	if durable {
+		return Sync(dirfd)
+	}
+	return nil
 }
 
 // Touch creates an empty file, unless it exists. With flag unix.O_EXCL an existing file is fs.ErrExist.

@@ -21,7 +21,7 @@ const followPoll = 50 * time.Millisecond
 // followers are the readers of logs that grow. All state is in memory and belongs to the readers.
 type followers struct {
 	mu      sync.Mutex
-	watcher *inotify                           // nil while WatchOutput does not run, or has no instance
+	watcher *watchSet                          // nil while WatchOutput does not run, or has no instance
 	all     map[execKey]map[chan struct{}]bool // by exec
 	polled  map[execKey]bool                   // execs that the kernel refused to watch
 }
@@ -38,12 +38,12 @@ func (d *Dir) WatchOutput(ctx context.Context) error {
 			f.poll()
 		}
 	})
-	i, err := newInotify()
+	i, err := newWatchSet()
 	for err != nil { // fs.inotify.max_user_instances is exhausted
 		if wait.For(ctx, pollRetry) != nil {
 			return nil
 		}
-		i, err = newInotify()
+		i, err = newWatchSet()
 	}
 	return d.run(ctx, i, watchLoop{
 		mu: &f.mu, slot: &f.watcher, install: d.installFollowers, changed: d.changedOutput, pause: func(int) time.Duration { return 0 },
@@ -170,19 +170,7 @@ type Output struct{ file *os.File }
 // OpenOutput opens a log. It follows no symlink, opens no device and waits for no FIFO. Errors: invalid argument; not found while it does not
 // exist; ErrMalformed for anything but a regular file; else the I/O error.
 func (d *Dir) OpenOutput(sandboxID, execID string, stderr bool) (*Output, error) {
-	if err := checkIDs(sandboxID, execID); err != nil {
-		return nil, err
-	}
-	dir, err := OpenDir(d.Paths(sandboxID).Logs)
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(dir)
-	name := StdoutName(execID)
-	if stderr {
-		name = StderrName(execID)
-	}
-	f, err := openRegular(dir, name)
+	f, err := d.openOutput(sandboxID, execID, stderr, func(log string) string { return log })
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, notFoundf("%w", err)
 	}

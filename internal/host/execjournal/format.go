@@ -91,6 +91,9 @@ type Request struct {
 	Terminal *Terminal `json:"terminal,omitempty"`
 	// Live: a reader on the live channel gets all output, also beyond the log limit. Older shims ignore it.
 	Live bool `json:"live,omitempty"`
+	// BootID is the host's boot in which the daemon dispatched the command, on its own record: in another boot it is never started, and the
+	// journal need not be on disk before it starts. Empty: the journal must be. Older shims ignore it, and sync.
+	BootID string `json:"boot_id,omitempty"`
 	// OutboxLimitBytes bounds the outbox; 0 means no limit. The excess is dropped, regardless of LogLimitAction.
 	OutboxLimitBytes int64 `json:"outbox_limit_bytes,omitempty"`
 }
@@ -170,7 +173,8 @@ type Journal struct {
 }
 
 // ReleaseName is the file in ctl/exec without which a gated PID 1 starts nothing. The daemon writes it when it has verified
-// the container's mounts, and removes it before each start.
+// the container's mounts, and removes it before each start. It is a symbolic link whose text is the host's boot
+// ID: some runtimes show commands another one, and such a link needs no block on a full disk. Older daemons wrote an empty file.
 const ReleaseName = "release"
 
 // BegunName is the file in ctl/exec that remains from the first Withhold on, and shows that a primary was started, or was about to be.
@@ -211,8 +215,10 @@ const (
 	cancelSuffix  = ".cancel"
 	journalSuffix = ".journal"
 	lostSuffix    = ".lost"
-	stdoutSuffix  = ".stdout.log"
-	stderrSuffix  = ".stderr.log"
+	stdoutSuffix  = ".stdout" + logSuffix
+	stderrSuffix  = ".stderr" + logSuffix
+	logSuffix     = ".log"
+	timesSuffix   = ".times"
 	// ExecDir is the directory of requests and cancels inside ctl.
 	ExecDir = "exec"
 )

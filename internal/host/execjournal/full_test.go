@@ -79,7 +79,7 @@ func TestCloseNeedsNoSpace(t *testing.T) {
 	must(t, err)
 	defer unix.Close(fd)
 	started := journal(StateStarted, nonce1)
-	if err := CreateExclusive(fd, TempName("e1", "journal"), JournalName("e1"), []byte(started)); !errors.Is(err, fs.ErrExist) {
+	if err := CreateExclusive(fd, TempName("e1", "journal"), JournalName("e1"), []byte(started), true); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("the fence is open: %v", err)
 	}
 	if list, unread, err := d.Traces("box1"); err != nil || unread != 0 || len(list) != 1 || list[0].Request == nil || list[0].Journal != nil {

@@ -2,19 +2,17 @@ package execjournal
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
-	"iter"
 	"maps"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agbox/agbox/internal/host/inotify"
 	"github.com/agbox/agbox/internal/wait"
 )
 
@@ -24,8 +22,8 @@ const (
 	overflowPause = 100 * time.Millisecond
 )
 
-// inotify is one inotify instance with its watches, which the lock of its watchLoop guards.
-type inotify struct {
+// watchSet is one inotify instance with its watches, which the lock of its watchLoop guards.
+type watchSet struct {
 	fd      int
 	file    *os.File
 	watches map[int32]execKey // by watch descriptor
@@ -34,24 +32,17 @@ type inotify struct {
 // execKey is what a watch is for: a file of an exec, or, without an execID, a directory of a sandbox.
 type execKey struct{ sandboxID, execID string }
 
-// Event is one inotify event.
-type Event struct {
-	Watch int32 // descriptor
-	Mask  uint32
-	Name  string
-}
-
-// newInotify creates an instance. Errors: unavailable when the kernel has none left.
-func newInotify() (*inotify, error) {
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+// newWatchSet creates an instance. Errors: unavailable when the kernel has none left.
+func newWatchSet() (*watchSet, error) {
+	fd, err := inotify.Open()
 	if err != nil {
 		return nil, unavailablef("create an inotify instance: %w", err)
 	}
-	return &inotify{fd: fd, file: os.NewFile(uintptr(fd), "inotify"), watches: map[int32]execKey{}}, nil
+	return &watchSet{fd: fd, file: os.NewFile(uintptr(fd), "inotify"), watches: map[int32]execKey{}}, nil
 }
 
 // add watches path for k. Errors: not found; else unavailable.
-func (i *inotify) add(path string, mask uint32, k execKey) error {
+func (i *watchSet) add(path string, mask uint32, k execKey) error {
 	wd, err := unix.InotifyAddWatch(i.fd, path, mask)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -64,7 +55,7 @@ func (i *inotify) add(path string, mask uint32, k execKey) error {
 }
 
 // remove stops the watches of all keys for which gone is true. The kernel refuses that only for those that it removed with their files.
-func (i *inotify) remove(gone func(execKey) bool) {
+func (i *watchSet) remove(gone func(execKey) bool) {
 	maps.DeleteFunc(i.watches, func(wd int32, k execKey) bool {
 		if gone(k) {
 			_, _ = unix.InotifyRmWatch(i.fd, uint32(wd))
@@ -74,7 +65,7 @@ func (i *inotify) remove(gone func(execKey) bool) {
 }
 
 // lookup returns what the watch of an event is for; zero if it is over.
-func (i *inotify) lookup(ev Event) execKey {
+func (i *watchSet) lookup(ev inotify.Event) execKey {
 	if ev.Mask&unix.IN_IGNORED != 0 {
 		delete(i.watches, ev.Watch)
 	}
@@ -84,7 +75,7 @@ func (i *inotify) lookup(ev Event) execKey {
 // watchLoop is what differs between Watch and WatchAgents.
 type watchLoop struct {
 	mu      *sync.Mutex // held during install and changed
-	slot    **inotify   // the instance, while the loop runs
+	slot    **watchSet  // the instance, while the loop runs
 	install func() error
 	changed func(k execKey, name string) execKey // the exec that an event concerns; zero if it is none
 	pause   func(n int) time.Duration            // for how long later events stay in the kernel's queue after a read of n bytes
@@ -92,7 +83,7 @@ type watchLoop struct {
 
 // run calls notify for the events of each read until ctx ends; then it returns nil. At its start, and after an overflow of the kernel's
 // queue, it calls notify with empty IDs.
-func (d *Dir) run(ctx context.Context, i *inotify, w watchLoop, notify func(sandboxID, execID string)) error {
+func (d *Dir) run(ctx context.Context, i *watchSet, w watchLoop, notify func(sandboxID, execID string)) error {
 	defer i.file.Close() // no method uses an instance that is in no slot
 	if err := d.occupy(i, w); err != nil {
 		return err
@@ -129,7 +120,7 @@ func (d *Dir) run(ctx context.Context, i *inotify, w watchLoop, notify func(sand
 	}
 }
 
-func (d *Dir) occupy(i *inotify, w watchLoop) error {
+func (d *Dir) occupy(i *watchSet, w watchLoop) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if *w.slot != nil {
@@ -144,11 +135,11 @@ func (d *Dir) occupy(i *inotify, w watchLoop) error {
 }
 
 // changed returns the execs that the events concern, and whether the kernel dropped others.
-func (d *Dir) changed(i *inotify, w watchLoop, events []byte) (changed map[execKey]bool, lost bool) {
+func (d *Dir) changed(i *watchSet, w watchLoop, events []byte) (changed map[execKey]bool, lost bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	changed = map[execKey]bool{}
-	for ev := range Events(events) {
+	for ev := range inotify.Events(events) {
 		lost = lost || ev.Mask&unix.IN_Q_OVERFLOW != 0
 		if k := i.lookup(ev); k.sandboxID != "" {
 			changed[w.changed(k, ev.Name)] = true
@@ -156,19 +147,4 @@ func (d *Dir) changed(i *inotify, w watchLoop, events []byte) (changed map[execK
 	}
 	delete(changed, execKey{})
 	return changed, lost
-}
-
-// Events decodes the result of one read from an inotify instance.
-func Events(buf []byte) iter.Seq[Event] {
-	return func(yield func(Event) bool) {
-		for len(buf) >= unix.SizeofInotifyEvent {
-			ev := Event{Watch: int32(binary.NativeEndian.Uint32(buf)), Mask: binary.NativeEndian.Uint32(buf[4:])}
-			end := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(buf[12:]))
-			ev.Name = strings.TrimRight(string(buf[unix.SizeofInotifyEvent:end]), "\x00")
-			buf = buf[end:]
-			if !yield(ev) {
-				return
-			}
-		}
-	}
 }

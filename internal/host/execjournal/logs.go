@@ -20,7 +20,7 @@ func (d *Dir) DropLogs(sandboxID string, keep func(execID string) bool) (freed i
 	}
 	t := traces{}
 	walkErr := t.within(d.Paths(sandboxID).Logs, func(dirfd int, name string) error {
-		id, ok := ownerOf(name, stdoutSuffix, stderrSuffix)
+		id, ok := ownerOf(name, stdoutSuffix, stderrSuffix, TimesName(stdoutSuffix), TimesName(stderrSuffix))
 		if !ok || keep(id) {
 			return nil
 		}

@@ -2,6 +2,7 @@ package execjournal
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -138,7 +139,37 @@ func (d *Dir) execDir(sandboxID string) string {
 // Release lets PID 1 start the main process and execs, in this run. Idempotent. Errors: invalid argument; not found
 // before Prepare; unavailable.
 func (d *Dir) Release(sandboxID string) error {
-	return d.put(sandboxID, execid.Main, "release", ReleaseName, nil)
+	if err := checkSandboxID(sandboxID); err != nil {
+		return err
+	}
+	return withDir(d.execDir(sandboxID), func(fd int) error {
+		if there, err := Exists(fd, ReleaseName); err != nil || there {
+			return err
+		}
+		temp := TempName(execid.Main, "release")
+		discard(fd, temp)
+		err := unix.Symlinkat(cmp.Or(d.Boot, unknownBoot), fd, temp)
+		if err == nil {
+			err = unix.Renameat(fd, temp, fd, ReleaseName)
+		}
+		if err != nil {
+			return unavailablef("write the release: %w", err)
+		}
+		return nil
+	})
+}
+
+// unknownBoot is the text of a release without a boot ID.
+const unknownBoot = "-"
+
+// ReleasedIn returns the host's boot ID that the release in the directory dirfd names; empty if it names none or there is none.
+func ReleasedIn(dirfd int) string {
+	text := make([]byte, 128)
+	n, err := unix.Readlinkat(dirfd, ReleaseName, text)
+	if err != nil || string(text[:n]) == unknownBoot {
+		return ""
+	}
+	return string(text[:n])
 }
 
 // Released reports whether PID 1 was released in this run. Errors: invalid argument; unavailable.

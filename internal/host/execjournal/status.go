@@ -129,7 +129,7 @@ func (d *Dir) Close(sandboxID, execID, nonce, reason string) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	err = CreateExclusive(fd, TempName(execID, "close"), JournalName(execID), data)
+	err = CreateExclusive(fd, TempName(execID, "close"), JournalName(execID), data, true)
 	if isFull(err) {
 		err = closeWithoutSpace(fd, JournalName(execID))
 	}

@@ -27,12 +27,12 @@ func (d *Dir) Watch(ctx context.Context, notify func(sandboxID, execID string)) 
 	defer polling.Wait()
 	defer cancel()
 	polling.Go(func() { d.poll(ctx, notify) })
-	i, err := newInotify()
+	i, err := newWatchSet()
 	for err != nil { // fs.inotify.max_user_instances is exhausted
 		if wait.For(ctx, pollRetry) != nil {
 			return nil
 		}
-		i, err = newInotify()
+		i, err = newWatchSet()
 	}
 	return d.run(ctx, i, watchLoop{mu: &d.mu, slot: &d.watcher, install: d.install, changed: changedExec, pause: func(n int) time.Duration {
 		if n > watchBuffer/2 {

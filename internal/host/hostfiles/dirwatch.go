@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/host/inotify"
 )
 
 // DirWatch wakes its owner when names in directories get other files: by a rename, a new link, or a writer that closes its file. One
@@ -19,9 +21,9 @@ type DirWatch struct {
 
 // NewDirWatch returns a watch of no directory. Errors: the kernel has no inotify instance left; the watch can be used all the same.
 func NewDirWatch() (*DirWatch, error) {
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	fd, err := inotify.Open()
 	if err != nil {
-		return &DirWatch{fd: -1}, os.NewSyscallError("inotify_init1", err)
+		return &DirWatch{fd: -1}, err
 	}
 	return &DirWatch{fd: fd, file: os.NewFile(uintptr(fd), "inotify"), watches: map[uint32]bool{}}, nil
 }

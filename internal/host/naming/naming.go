@@ -38,6 +38,15 @@ const (
 	SandboxName = prefix + ".sandbox-name"
 	// Volume is set on volumes: their name in the spec.
 	Volume = prefix + ".volume"
+	// SnapshotInstance is the UUID of the store whose daemon made an image. Images have none of the labels above: a container inherits the
+	// labels of its image, and one that a user starts from a snapshot is not ours.
+	SnapshotInstance = prefix + ".snapshot-instance"
+	// SnapshotID, SnapshotOf and SnapshotOwner are set on snapshots: their ID, the sandbox that they were made of, and its gateway's owner.
+	SnapshotID    = prefix + ".snapshot-id"
+	SnapshotOf    = prefix + ".snapshot-of"
+	SnapshotOwner = prefix + ".snapshot-owner"
+	// SnapshotPart is set, with the ID, on an image from which a snapshot is being made.
+	SnapshotPart = prefix + ".snapshot-part"
 	// Marker is set on the volume that identifies this engine.
 	Marker = prefix + ".marker"
 )
@@ -71,6 +80,13 @@ func MarkerVolume(instance string) string { return "agbox-marker-" + instance }
 // VolumeOf returns the engine's name of a volume of the sandboxes with a name. A sandbox's name has no ".".
 func VolumeOf(instance, sandboxName, volume string) string {
 	return "agbox-vol-" + instance + "-" + sandboxName + "." + volume
+}
+
+// SnapshotRef returns the name of the image of a snapshot. It keeps the image from a prune of unnamed ones; nothing is found by it. An ID may
+// have 200 characters, more than a tag.
+func SnapshotRef(snapshotID string) string {
+	sum := sha256.Sum256([]byte(snapshotID))
+	return "agbox-snapshot:" + hex.EncodeToString(sum[:])[:32]
 }
 
 // ParseVolume is the inverse of VolumeOf, without the instance, whose length is that of a UUID.

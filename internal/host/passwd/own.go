@@ -2,62 +2,78 @@ package passwd
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
 )
 
-// Own is the user of a spec that names none, OwnHome its home unless the image's passwd has another.
-const (
-	Own     = "agbox"
-	OwnHome = "/home/agbox"
-)
+// DefaultName is the name of Own unless a spec has another.
+const DefaultName = "agbox"
 
-// IDs are the numbers that Own gets in an image that lacks it.
-type IDs struct{ UID, GID uint32 }
-
-// String returns "uid:gid".
-func (i IDs) String() string { return fmt.Sprintf("%d:%d", i.UID, i.GID) }
-
-// ParseIDs parses the result of IDs.String. It returns false for anything else.
-func ParseIDs(s string) (IDs, bool) {
-	user, group, _ := strings.Cut(s, ":")
-	uid, okUser := parseID(user)
-	gid, okGroup := parseID(group)
-	return IDs{uid, gid}, okUser && okGroup
+// Own is the user of a spec that names none, and the numbers that it gets in an image that lacks it.
+type Own struct {
+	UID, GID uint32
+	// Name: never empty after ParseOwn; empty is DefaultName.
+	Name string
 }
 
-// HasOwn reports whether a passwd file has the user Own.
-func HasOwn(passwd []byte) bool {
+// String returns "uid:gid", or "uid:gid:name" for another name than DefaultName.
+func (o Own) String() string {
+	if o.named() == DefaultName {
+		return fmt.Sprintf("%d:%d", o.UID, o.GID)
+	}
+	return fmt.Sprintf("%d:%d:%s", o.UID, o.GID, o.Name)
+}
+
+// ParseOwn parses the result of Own.String. It returns false for anything else.
+func ParseOwn(s string) (Own, bool) {
+	user, rest, _ := strings.Cut(s, ":")
+	group, name, hasName := strings.Cut(rest, ":")
+	uid, okUser := parseID(user)
+	gid, okGroup := parseID(group)
+	if !hasName {
+		name = DefaultName
+	}
+	return Own{uid, gid, name}, okUser && okGroup && name != "" && !strings.ContainsAny(name, ":\n")
+}
+
+func (o Own) named() string { return cmp.Or(o.Name, DefaultName) }
+
+// Home returns the home of the user unless the image's passwd has another.
+func (o Own) Home() string { return "/home/" + o.named() }
+
+// In reports whether a passwd file has the user.
+func (o Own) In(passwd []byte) bool {
 	for row := range rows(passwd, 7) {
-		if row[0] == Own {
+		if row[0] == o.named() {
 			return true
 		}
 	}
 	return false
 }
 
-// IsOwn reports whether a spec, as Lookup reads it, means Own: it names Own, or no user.
-func IsOwn(spec string) bool {
+// Is reports whether a spec, as Lookup reads it, means the user: it has its name, or no user.
+func (o Own) Is(spec string) bool {
 	user, _, _ := strings.Cut(spec, ":")
-	return spec == "" || user == Own
+	return spec == "" || user == o.named()
 }
 
-// WithOwn returns passwd and group with the user Own, with a group of its own if its number has none of that name. It returns a table that
-// lacks nothing unchanged. If another user or group has the same number, the new row precedes its row, so the number resolves to Own. The
-// password field is "*": no password is valid, and PAM needs no row in shadow.
-func WithOwn(passwd, group []byte, ids IDs) (newPasswd, newGroup []byte) {
-	if HasOwn(passwd) {
+// AddTo returns passwd and group with the user, with a group of its own if its number has none of that name. It returns a table that
+// lacks nothing unchanged. If another user or group has the same number, the new row precedes its row, so the number resolves to this
+// user. The password field is "*": no password is valid, and PAM needs no row in shadow.
+func (o Own) AddTo(passwd, group []byte) (newPasswd, newGroup []byte) {
+	if o.In(passwd) {
 		return passwd, group
 	}
-	gid := strconv.Itoa(int(ids.GID))
-	passwd = insert(passwd, 7, strings.Join([]string{Own, "*", strconv.Itoa(int(ids.UID)), gid, Own, OwnHome, "/bin/sh"}, ":"))
+	name, gid := o.named(), strconv.Itoa(int(o.GID))
+	passwd = insert(passwd, 7, strings.Join([]string{name, "*", strconv.Itoa(int(o.UID)), gid, name, o.Home(), "/bin/sh"}, ":"))
 	for row := range rows(group, 4) {
-		if row[0] == Own {
+		if row[0] == name {
 			return passwd, group
 		}
 	}
-	return passwd, insert(group, 4, strings.Join([]string{Own, "*", gid, ""}, ":"))
+	return passwd, insert(group, 4, strings.Join([]string{name, "*", gid, ""}, ":"))
 }
 
 // insert adds a row before the first one with the same number, its third field, or at the end.

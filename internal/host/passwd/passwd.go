@@ -61,8 +61,8 @@ func shared(passwd, group []byte, id Identity) bool {
 // Default returns the user of a spec that names none, in a container of a release that did not make the user agbox: agbox where passwd has
 // it, else the image's own user, else root.
 func Default(passwd []byte, imageUser string) string {
-	if HasOwn(passwd) {
-		return Own
+	if (Own{}).In(passwd) {
+		return DefaultName
 	}
 	if imageUser != "" {
 		return imageUser

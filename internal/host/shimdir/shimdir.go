@@ -4,7 +4,6 @@ package shimdir
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -35,7 +34,7 @@ func Find(asked string) (string, error) {
 }
 
 // Install copies the shim into a directory named by its content hash, which containers mount, and returns that directory. It keeps
-// older shims, because existing containers use them.
+// older shims, because existing containers use them. It does not touch an installed shim, so that needs no free space.
 func Install(source, dataDir string) (string, error) {
 	body, err := os.ReadFile(source)
 	if err != nil {
@@ -43,8 +42,20 @@ func Install(source, dataDir string) (string, error) {
 	}
 	sum := sha256.Sum256(body)
 	dir := filepath.Join(dataDir, "shim", hex.EncodeToString(sum[:]))
-	if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755)); err != nil { // Chmod ignores the umask
+	if err := makeDir(dir, 0o755); err != nil {
 		return "", fmt.Errorf("install the shim: %w", err)
 	}
 	return dir, disk.Replace(filepath.Join(dir, Name), body, 0o755)
+}
+
+// makeDir makes a directory with the mode, whatever the umask.
+func makeDir(path string, mode os.FileMode) error {
+	if err := os.MkdirAll(path, mode); err != nil {
+		return err
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() == mode {
+		return err
+	}
+	return os.Chmod(path, mode)
 }

@@ -69,7 +69,8 @@ func (g *Gate) Limit(desc grpc.ServiceDesc, refused func(method string, err erro
 }
 
 // Stream returns the stream with its requests behind the gate. The memory of a request is released as soon as it is decoded, because a
-// stream lasts long and its requests are small.
+// stream lasts long and its requests are small. The fields of type bytes of a request are valid until the next RecvMsg, which uses their
+// memory again.
 func (g *Gate) Stream(s grpc.ServerStream, refused func(error) error) grpc.ServerStream {
 	return &stream{ServerStream: s, gate: g, refused: refused}
 }
@@ -78,11 +79,16 @@ type stream struct {
 	grpc.ServerStream
 	gate    *Gate
 	refused func(error) error
+	last    mem.Buffer // of the request that was received last; nil before the first
 }
 
 // RecvMsg implements grpc.ServerStream.
 func (s *stream) RecvMsg(v any) error {
-	in := &incoming{ctx: s.Context(), gate: s.gate}
+	if s.last != nil {
+		s.last.Free()
+		s.last = nil
+	}
+	in := &incoming{ctx: s.Context(), gate: s.gate, keep: &s.last}
 	defer in.release()
 	return in.decode(v, s.ServerStream.RecvMsg, s.refused)
 }
@@ -92,6 +98,7 @@ type incoming struct {
 	ctx     context.Context //nolint:containedctx // the codec gets no other
 	gate    *Gate
 	message proto.Message
+	keep    *mem.Buffer // gets the encoded message, whose bytes the decoded one may share; nil: they share nothing
 	held    int64
 	err     error
 }
@@ -123,6 +130,9 @@ func (in *incoming) read(data []byte) error {
 			return err
 		}
 		in.held = cost
+	}
+	if in.keep != nil && share(in.message.ProtoReflect(), data) {
+		return nil
 	}
 	return proto.Unmarshal(data, in.message)
 }
@@ -160,7 +170,11 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 		return c.CodecV2.Unmarshal(data, v)
 	}
 	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
-	defer whole.Free()
+	if in.keep != nil {
+		*in.keep = whole
+	} else {
+		defer whole.Free()
+	}
 	in.err = in.read(whole.ReadOnlyData())
 	return nil
 }

@@ -63,14 +63,19 @@ const expirySoon = 14 * 24 * time.Hour
 
 // ExpiryWarning says in one sentence that the certificate that clients see has expired, or will within 14 days; empty: it will not.
 func (i *Identity) ExpiryWarning(now time.Time) string {
+	return ExpiryWarning("tcp.cert", i.NotAfter(), now)
+}
+
+// ExpiryWarning is that of a certificate in the file of a key of the configuration.
+func ExpiryWarning(key string, notAfter, now time.Time) string {
 	verb := "expires"
-	switch left := i.NotAfter().Sub(now); {
+	switch left := notAfter.Sub(now); {
 	case left < 0:
 		verb = "expired"
 	case left >= expirySoon:
 		return ""
 	}
-	return fmt.Sprintf("tcp.cert %s on %s; replace it and reload agboxd", verb, i.NotAfter().Format(time.DateOnly))
+	return fmt.Sprintf("%s %s on %s; replace it and reload agboxd", key, verb, notAfter.Format(time.DateOnly))
 }
 
 func (i *Identity) config() *tls.Config {

@@ -296,7 +296,7 @@ func (l *listing) dir(f *os.File, name string, after []string, depth int) error 
 func (l *listing) below(f *os.File, base, full string, after []string, depth int) error {
 	fd, err := unix.Openat(int(f.Fd()), base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil //nolint:nilerr // as ls -R, but its entry tells owner and mode
+		return nil //nolint:nilerr // as ls -R, but its entry has owner and mode
 	}
 	return l.dir(os.NewFile(uintptr(fd), full), full, after, depth)
 }
@@ -344,7 +344,7 @@ func (l *listing) flush() error {
 	return err
 }
 
-// maxSkipped bounds what a copy tells of files that it skipped.
+// maxSkipped is the largest number of skipped files that a copy reports.
 const maxSkipped = 100
 
 func packTree(s *stream) error {
@@ -355,9 +355,9 @@ func packTree(s *stream) error {
 	if name == "/" || strings.HasSuffix(s.path, "/.") {
 		name = "."
 	}
-	told := 0
+	reported := 0
 	err := filetree.Pack(channel.NewDataWriter(s), s.path, filetree.PackOptions{Name: name, Follow: s.call.Follow, Skipped: func(text string) {
-		if told++; told <= maxSkipped {
+		if reported++; reported <= maxSkipped {
 			_ = channel.Write(s, channel.Frame{Kind: channel.Data, Text: sentence(text)}) // the next write has the same error
 		}
 	}})

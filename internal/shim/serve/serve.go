@@ -154,12 +154,12 @@ type stream struct {
 	names
 }
 
-// serve runs one request. It returns the error to tell.
+// serve runs one request. It returns the error to report to the daemon.
 func (w *Worker) serve(c *net.UnixConn) error {
 	_ = c.SetReadDeadline(time.Now().Add(requestPatience))
 	f, err := channel.NewReader(c).Read()
 	if err != nil {
-		return nil // there is nobody to tell
+		return nil // the daemon has left
 	}
 	_ = c.SetReadDeadline(time.Time{})
 	s := &stream{UnixConn: c, names: names{tables: w.Tables}}
@@ -220,7 +220,7 @@ var reasons = []struct {
 	{unix.EDQUOT, channel.FileNoSpace},
 }
 
-// failure returns the frame that tells an error.
+// failure returns the frame that reports an error.
 func failure(err error) channel.Frame {
 	const most = 1 << 10 // bytes
 	f := channel.Frame{Kind: channel.Failure, Text: channel.FileIO}

@@ -1,8 +1,6 @@
 package serve
 
 import (
-	"bytes"
-	"encoding/binary"
 	"errors"
 	"io"
 	"io/fs"
@@ -15,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/internal/channel"
+	"github.com/agbox/agbox/internal/host/inotify"
 )
 
 const (
@@ -28,13 +27,13 @@ const (
 	maxChangeBytes = channel.MaxData / 8
 )
 
-// watcher tells the changes below a directory.
+// watcher reports the changes below a directory.
 //
-// No change is lost silently: a directory is watched before it is listed, what it contains when its watch starts is told as created, and
-// when the kernel drops events, the watcher starts again from nothing and tells Overflow once everything is watched.
+// No change is lost silently: a directory is watched before it is listed, its contents at the start of its watch are reported as
+// created, and when the kernel drops events, the watcher starts again with no watch and reports Overflow once everything is watched.
 //
-// inotify tells names, and by the time a name is looked at, another file may have it. So a change can be told twice or under a name that the
-// file had before or got later; but after the last change of a name, or of a directory above it, that one is told.
+// Events of inotify have names, and when a name is read, another file may have it. So a change can be reported twice, or with a former or later
+// name of the file. The last change of a name, or of a directory above it, is always reported.
 type watcher struct {
 	*stream
 	in      *os.File
@@ -43,7 +42,7 @@ type watcher struct {
 	cookie  uint32
 	changes []channel.Change
 	size    int
-	last    map[channel.Change]bool // told in this batch
+	last    map[channel.Change]bool // reported in this batch
 }
 
 // errRestart means that the kernel has dropped events.
@@ -80,7 +79,7 @@ func watchDir(s *stream) error {
 		if err := w.open(); err != nil {
 			return err
 		}
-		err = w.tell(channel.Change{Kind: channel.Overflow})
+		err = w.queue(channel.Change{Kind: channel.Overflow})
 		if err == nil {
 			err = w.flush()
 		}
@@ -92,7 +91,7 @@ func watchDir(s *stream) error {
 
 // open watches everything from nothing.
 func (w *watcher) open() error {
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	fd, err := inotify.Open()
 	if err != nil {
 		return watchError(w.path, err)
 	}
@@ -121,7 +120,7 @@ func (w *watcher) full(rel string) string {
 	return strings.TrimSuffix(w.path, "/") + "/" + rel
 }
 
-// add watches a directory and, if recursive, those below it. Of each that was not watched it tells what it contains as created, unless first.
+// add watches a directory and, if recursive, those below it. It reports the contents of each newly watched one as created, unless first.
 // A directory that is gone, that became something else or that the user may not read is left out, except the root.
 func (w *watcher) add(rel string, first bool) error {
 	mask := uint32(watchMask)
@@ -150,7 +149,7 @@ func (w *watcher) add(rel string, first bool) error {
 		for _, e := range entries {
 			name := path.Join(rel, e.Name())
 			if !first && !known {
-				if err := w.tell(channel.Change{Kind: channel.Created, Name: name}); err != nil {
+				if err := w.queue(channel.Change{Kind: channel.Created, Name: name}); err != nil {
 					return err
 				}
 			}
@@ -166,7 +165,7 @@ func (w *watcher) add(rel string, first bool) error {
 	}
 }
 
-// loop tells events until the daemon leaves, the directory is gone, or events were dropped.
+// loop reports events until the daemon leaves, the directory is gone, or events were dropped.
 func (w *watcher) loop(left <-chan struct{}) error {
 	stop := make(chan struct{})
 	done := make(chan struct{})
@@ -215,23 +214,20 @@ func (w *watcher) loop(left <-chan struct{}) error {
 // batch handles the events of one read.
 func (w *watcher) batch(buf []byte) error {
 	w.last = map[channel.Change]bool{}
-	for len(buf) >= unix.SizeofInotifyEvent {
-		wd := int32(binary.NativeEndian.Uint32(buf))
-		mask, cookie, size := binary.NativeEndian.Uint32(buf[4:]), binary.NativeEndian.Uint32(buf[8:]), binary.NativeEndian.Uint32(buf[12:])
-		name, _, _ := bytes.Cut(buf[unix.SizeofInotifyEvent:unix.SizeofInotifyEvent+size], []byte{0})
-		buf = buf[unix.SizeofInotifyEvent+size:]
-		if mask&unix.IN_Q_OVERFLOW != 0 {
+	for ev := range inotify.Events(buf) {
+		if ev.Mask&unix.IN_Q_OVERFLOW != 0 {
 			return errRestart
 		}
-		if err := w.event(wd, mask, cookie, string(name)); err != nil {
+		if err := w.event(ev); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *watcher) event(wd int32, mask, cookie uint32, base string) error {
-	dir, known := w.dirs[wd]
+func (w *watcher) event(ev inotify.Event) error {
+	mask, cookie, base := ev.Mask, ev.Cookie, ev.Name
+	dir, known := w.dirs[ev.Watch]
 	if !known {
 		return nil // its watch was removed
 	}
@@ -243,7 +239,7 @@ func (w *watcher) event(wd int32, mask, cookie uint32, base string) error {
 	rel, isDir := path.Join(dir, base), mask&unix.IN_ISDIR != 0
 	switch {
 	case mask&unix.IN_IGNORED != 0:
-		delete(w.dirs, wd)
+		delete(w.dirs, ev.Watch)
 	case mask&(unix.IN_DELETE_SELF|unix.IN_MOVE_SELF|unix.IN_UNMOUNT) != 0:
 		if dir == "" {
 			return pathError("watch", w.path, unix.ENOENT)
@@ -255,18 +251,18 @@ func (w *watcher) event(wd int32, mask, cookie uint32, base string) error {
 	case mask&unix.IN_CREATE != 0:
 		return w.created(rel, isDir)
 	case mask&unix.IN_DELETE != 0:
-		return w.tell(channel.Change{Kind: channel.Removed, Name: rel})
-	case base == "": // of the directory itself; its parent, if it is watched, has told it
+		return w.queue(channel.Change{Kind: channel.Removed, Name: rel})
+	case base == "": // of the directory itself; its parent, if it is watched, has reported it
 	case mask&unix.IN_MODIFY != 0:
-		return w.tell(channel.Change{Kind: channel.Written, Name: rel})
+		return w.queue(channel.Change{Kind: channel.Written, Name: rel})
 	case mask&unix.IN_ATTRIB != 0:
-		return w.tell(channel.Change{Kind: channel.Attributes, Name: rel})
+		return w.queue(channel.Change{Kind: channel.Attributes, Name: rel})
 	}
 	return nil
 }
 
 func (w *watcher) created(rel string, isDir bool) error {
-	if err := w.tell(channel.Change{Kind: channel.Created, Name: rel}); err != nil || !isDir || !w.call.Recursive {
+	if err := w.queue(channel.Change{Kind: channel.Created, Name: rel}); err != nil || !isDir || !w.call.Recursive {
 		return err
 	}
 	return w.add(rel, false)
@@ -279,7 +275,7 @@ func (w *watcher) movedTo(rel string, isDir bool) error {
 	if old == "" {
 		return w.created(rel, isDir)
 	}
-	if err := w.tell(channel.Change{Kind: channel.Renamed, Name: rel, Old: old}); err != nil || !isDir || !w.call.Recursive {
+	if err := w.queue(channel.Change{Kind: channel.Renamed, Name: rel, Old: old}); err != nil || !isDir || !w.call.Recursive {
 		return err
 	}
 	return w.add(rel, false) // the kernel returns the same descriptors, which get their new paths
@@ -299,11 +295,11 @@ func (w *watcher) movedAway() error {
 		}
 		return gone
 	})
-	return w.tell(channel.Change{Kind: channel.Removed, Name: old})
+	return w.queue(channel.Change{Kind: channel.Removed, Name: old})
 }
 
-// tell queues a change. Within a batch, a repeated write or change of attributes is told once.
-func (w *watcher) tell(c channel.Change) error {
+// queue adds a change to the next frame. Within a batch, a repeated write or change of attributes is reported once.
+func (w *watcher) queue(c channel.Change) error {
 	c.Name, c.Old = strings.ToValidUTF8(c.Name, "\uFFFD"), strings.ToValidUTF8(c.Old, "\uFFFD")
 	if c.Kind == channel.Written || c.Kind == channel.Attributes {
 		if w.last[c] {

@@ -119,11 +119,33 @@ func TestAWatchOfOneDirectory(t *testing.T) {
 	if got := in.until(channel.Change{Kind: channel.Created, Name: "end"}); !slices.Equal(got, []string{"created a", "created end"}) {
 		t.Errorf("%q", got)
 	}
-	for range 200 { // a watch that ends gives its descriptors back
-		watch(t, w, dir, true).Close()
+	for range 20 {
+		ends := watch(t, w, dir, true)
+		must(t, ends.Conn.(*net.UnixConn).CloseWrite())
+		if _, err := io.Copy(io.Discard, ends); err != nil { // it ends once the worker has closed everything
+			t.Fatal(err)
+		}
+		ends.Close()
+	}
+	if n := inotifies(t, w.Cmd.Process.Pid); n != 1 {
+		t.Errorf("the worker has %d instances of inotify for one watch", n)
 	}
 	conn := w.Call(channel.Call{Op: channel.Watch, Path: dir + "/end"})
 	reason(t, channel.NewReader(conn).ReadAnswer(channel.Result, nil), channel.FileType)
+}
+
+// inotifies counts the instances of inotify that a process has open.
+func inotifies(t testing.TB, pid int) (n int) {
+	t.Helper()
+	dir := fmt.Sprintf("/proc/%d/fd/", pid)
+	open, err := os.ReadDir(dir)
+	must(t, err)
+	for _, fd := range open {
+		if what, _ := os.Readlink(dir + fd.Name()); what == "anon_inode:inotify" {
+			n++
+		}
+	}
+	return n
 }
 
 // mirror is what a client knows of the names in a tree.

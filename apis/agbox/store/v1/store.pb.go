@@ -1800,6 +1800,9 @@ type ExecDesired struct {
 	// policy applies. Both are 0 if a writer has left on purpose.
 	StdinAttached bool  `protobuf:"varint,5,opt,name=stdin_attached,json=stdinAttached,proto3" json:"stdin_attached,omitempty"`
 	StdinDeadline int64 `protobuf:"varint,6,opt,name=stdin_deadline,json=stdinDeadline,proto3" json:"stdin_deadline,omitempty"`
+	// The host's boot in which the command was dispatched, at the accept; its journal may be lost with that boot, so it is never started in
+	// another one. Empty: its journal is durable before it starts.
+	BootId        string `protobuf:"bytes,7,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1874,6 +1877,13 @@ func (x *ExecDesired) GetStdinDeadline() int64 {
 		return x.StdinDeadline
 	}
 	return 0
+}
+
+func (x *ExecDesired) GetBootId() string {
+	if x != nil {
+		return x.BootId
+	}
+	return ""
 }
 
 // ExecEnd is the terminal record of one exec. Written once, with its event.
@@ -2241,6 +2251,114 @@ func (x *ExecRecord) GetEnd() *ExecEnd {
 	return nil
 }
 
+// GatewayKey is an API key of a gateway, by its ID.
+type GatewayKey struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Owner string                 `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"`
+	// SHA-256 of the key. A key is 28 random bytes, so no salt or slow hash is needed.
+	Hash          []byte `protobuf:"bytes,2,opt,name=hash,proto3" json:"hash,omitempty"`
+	CreatedAt     int64  `protobuf:"varint,3,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GatewayKey) Reset() {
+	*x = GatewayKey{}
+	mi := &file_agbox_store_v1_store_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GatewayKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GatewayKey) ProtoMessage() {}
+
+func (x *GatewayKey) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_store_v1_store_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GatewayKey.ProtoReflect.Descriptor instead.
+func (*GatewayKey) Descriptor() ([]byte, []int) {
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *GatewayKey) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *GatewayKey) GetHash() []byte {
+	if x != nil {
+		return x.Hash
+	}
+	return nil
+}
+
+func (x *GatewayKey) GetCreatedAt() int64 {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return 0
+}
+
+// GatewaySecret is the secret from which gateways derive tokens.
+type GatewaySecret struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 32 random bytes.
+	Secret        []byte `protobuf:"bytes,1,opt,name=secret,proto3" json:"secret,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GatewaySecret) Reset() {
+	*x = GatewaySecret{}
+	mi := &file_agbox_store_v1_store_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GatewaySecret) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GatewaySecret) ProtoMessage() {}
+
+func (x *GatewaySecret) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_store_v1_store_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GatewaySecret.ProtoReflect.Descriptor instead.
+func (*GatewaySecret) Descriptor() ([]byte, []int) {
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *GatewaySecret) GetSecret() []byte {
+	if x != nil {
+		return x.Secret
+	}
+	return nil
+}
+
 var File_agbox_store_v1_store_proto protoreflect.FileDescriptor
 
 const file_agbox_store_v1_store_proto_rawDesc = "" +
@@ -2392,7 +2510,7 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"(\n" +
 	"\aExecRef\x12\x1d\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"\xeb\x01\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"\x84\x02\n" +
 	"\vExecDesired\x12\x14\n" +
 	"\x05nonce\x18\x01 \x01(\tR\x05nonce\x12\x1d\n" +
 	"\n" +
@@ -2400,7 +2518,8 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\x10started_sequence\x18\x03 \x01(\x04R\x0fstartedSequence\x12.\n" +
 	"\x13cancel_requested_at\x18\x04 \x01(\x03R\x11cancelRequestedAt\x12%\n" +
 	"\x0estdin_attached\x18\x05 \x01(\bR\rstdinAttached\x12%\n" +
-	"\x0estdin_deadline\x18\x06 \x01(\x03R\rstdinDeadline\"\x9d\x03\n" +
+	"\x0estdin_deadline\x18\x06 \x01(\x03R\rstdinDeadline\x12\x17\n" +
+	"\aboot_id\x18\a \x01(\tR\x06bootId\"\x9d\x03\n" +
 	"\aExecEnd\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\x05R\x05state\x12\x1b\n" +
 	"\texit_code\x18\x02 \x01(\x05R\bexitCode\x12\x1d\n" +
@@ -2443,7 +2562,15 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x125\n" +
 	"\arequest\x18\x02 \x01(\v2\x1b.agbox.v1.CreateExecRequestR\arequest\x125\n" +
 	"\adesired\x18\x03 \x01(\v2\x1b.agbox.store.v1.ExecDesiredR\adesired\x12)\n" +
-	"\x03end\x18\x04 \x01(\v2\x17.agbox.store.v1.ExecEndR\x03end*w\n" +
+	"\x03end\x18\x04 \x01(\v2\x17.agbox.store.v1.ExecEndR\x03end\"U\n" +
+	"\n" +
+	"GatewayKey\x12\x14\n" +
+	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x12\n" +
+	"\x04hash\x18\x02 \x01(\fR\x04hash\x12\x1d\n" +
+	"\n" +
+	"created_at\x18\x03 \x01(\x03R\tcreatedAt\"'\n" +
+	"\rGatewaySecret\x12\x16\n" +
+	"\x06secret\x18\x01 \x01(\fR\x06secret*w\n" +
 	"\bRunState\x12\x19\n" +
 	"\x15RUN_STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rRUN_STATE_RUN\x10\x01\x12\x12\n" +
@@ -2472,7 +2599,7 @@ func file_agbox_store_v1_store_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_store_v1_store_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agbox_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_agbox_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_agbox_store_v1_store_proto_goTypes = []any{
 	(RunState)(0),                // 0: agbox.store.v1.RunState
 	(Attempt)(0),                 // 1: agbox.store.v1.Attempt
@@ -2502,31 +2629,33 @@ var file_agbox_store_v1_store_proto_goTypes = []any{
 	(*ExecEnd)(nil),              // 25: agbox.store.v1.ExecEnd
 	(*SandboxRecord)(nil),        // 26: agbox.store.v1.SandboxRecord
 	(*ExecRecord)(nil),           // 27: agbox.store.v1.ExecRecord
-	nil,                          // 28: agbox.store.v1.Objects.ServiceIdsEntry
-	nil,                          // 29: agbox.store.v1.Progress.ServicesEntry
-	(*v1.RehydratedDetails)(nil), // 30: agbox.v1.RehydratedDetails
-	(v1.SandboxState)(0),         // 31: agbox.v1.SandboxState
-	(*v1.CreateSpec)(nil),        // 32: agbox.v1.CreateSpec
-	(*v1.CreateExecRequest)(nil), // 33: agbox.v1.CreateExecRequest
+	(*GatewayKey)(nil),           // 28: agbox.store.v1.GatewayKey
+	(*GatewaySecret)(nil),        // 29: agbox.store.v1.GatewaySecret
+	nil,                          // 30: agbox.store.v1.Objects.ServiceIdsEntry
+	nil,                          // 31: agbox.store.v1.Progress.ServicesEntry
+	(*v1.RehydratedDetails)(nil), // 32: agbox.v1.RehydratedDetails
+	(v1.SandboxState)(0),         // 33: agbox.v1.SandboxState
+	(*v1.CreateSpec)(nil),        // 34: agbox.v1.CreateSpec
+	(*v1.CreateExecRequest)(nil), // 35: agbox.v1.CreateExecRequest
 }
 var file_agbox_store_v1_store_proto_depIdxs = []int32{
 	0,  // 0: agbox.store.v1.Desired.run_state:type_name -> agbox.store.v1.RunState
 	1,  // 1: agbox.store.v1.Desired.attempt:type_name -> agbox.store.v1.Attempt
 	17, // 2: agbox.store.v1.Desired.engine_run:type_name -> agbox.store.v1.EngineRun
 	12, // 3: agbox.store.v1.Desired.tool_mounts:type_name -> agbox.store.v1.ToolMount
-	30, // 4: agbox.store.v1.Desired.rehydrated:type_name -> agbox.v1.RehydratedDetails
+	32, // 4: agbox.store.v1.Desired.rehydrated:type_name -> agbox.v1.RehydratedDetails
 	6,  // 5: agbox.store.v1.Desired.confinement:type_name -> agbox.store.v1.Confinement
 	9,  // 6: agbox.store.v1.Desired.objects:type_name -> agbox.store.v1.Objects
 	5,  // 7: agbox.store.v1.Desired.adopted:type_name -> agbox.store.v1.Adopted
 	7,  // 8: agbox.store.v1.Confinement.covers:type_name -> agbox.store.v1.Cover
 	8,  // 9: agbox.store.v1.Confinement.pins:type_name -> agbox.store.v1.Pin
-	28, // 10: agbox.store.v1.Objects.service_ids:type_name -> agbox.store.v1.Objects.ServiceIdsEntry
+	30, // 10: agbox.store.v1.Objects.service_ids:type_name -> agbox.store.v1.Objects.ServiceIdsEntry
 	17, // 11: agbox.store.v1.GivenUp.engine_run:type_name -> agbox.store.v1.EngineRun
 	10, // 12: agbox.store.v1.GivenUp.engine:type_name -> agbox.store.v1.EngineIdentity
-	29, // 13: agbox.store.v1.Progress.services:type_name -> agbox.store.v1.Progress.ServicesEntry
+	31, // 13: agbox.store.v1.Progress.services:type_name -> agbox.store.v1.Progress.ServicesEntry
 	16, // 14: agbox.store.v1.Progress.restarts:type_name -> agbox.store.v1.Restarts
 	17, // 15: agbox.store.v1.Progress.restart_run:type_name -> agbox.store.v1.EngineRun
-	31, // 16: agbox.store.v1.Progress.missing_from:type_name -> agbox.v1.SandboxState
+	33, // 16: agbox.store.v1.Progress.missing_from:type_name -> agbox.v1.SandboxState
 	14, // 17: agbox.store.v1.Progress.restart_end:type_name -> agbox.store.v1.ContainerEnd
 	2,  // 18: agbox.store.v1.ServiceProgress.mark:type_name -> agbox.store.v1.ServiceMark
 	16, // 19: agbox.store.v1.ServiceProgress.restarts:type_name -> agbox.store.v1.Restarts
@@ -2534,10 +2663,10 @@ var file_agbox_store_v1_store_proto_depIdxs = []int32{
 	19, // 21: agbox.store.v1.ClockRecord.woke:type_name -> agbox.store.v1.ClockWait
 	21, // 22: agbox.store.v1.ClockRecord.wrong:type_name -> agbox.store.v1.ClockSpan
 	19, // 23: agbox.store.v1.ClockDoubt.wait:type_name -> agbox.store.v1.ClockWait
-	32, // 24: agbox.store.v1.SandboxRecord.spec:type_name -> agbox.v1.CreateSpec
+	34, // 24: agbox.store.v1.SandboxRecord.spec:type_name -> agbox.v1.CreateSpec
 	4,  // 25: agbox.store.v1.SandboxRecord.desired:type_name -> agbox.store.v1.Desired
 	13, // 26: agbox.store.v1.SandboxRecord.progress:type_name -> agbox.store.v1.Progress
-	33, // 27: agbox.store.v1.ExecRecord.request:type_name -> agbox.v1.CreateExecRequest
+	35, // 27: agbox.store.v1.ExecRecord.request:type_name -> agbox.v1.CreateExecRequest
 	24, // 28: agbox.store.v1.ExecRecord.desired:type_name -> agbox.store.v1.ExecDesired
 	25, // 29: agbox.store.v1.ExecRecord.end:type_name -> agbox.store.v1.ExecEnd
 	15, // 30: agbox.store.v1.Progress.ServicesEntry.value:type_name -> agbox.store.v1.ServiceProgress
@@ -2560,7 +2689,7 @@ func file_agbox_store_v1_store_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_store_v1_store_proto_rawDesc), len(file_agbox_store_v1_store_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   27,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

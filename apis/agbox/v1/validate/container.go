@@ -53,6 +53,19 @@ func checkContainer(errs *Errors, prefix string, c container) {
 // runtimePattern has no slash: with one, engines take the name for the path of a program.
 var runtimePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
 
+var (
+	madeUserPattern = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,31}$`)
+	ownerPattern    = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$`)
+)
+
+const ownerRule = `%s is not the name of an owner: 1 to 63 ASCII letters, digits, "_", "." and "-", the first and last a letter or digit`
+
+// GatewayKey checks the request for a key of a gateway; its owner has been filled in.
+func GatewayKey(req *agboxv1.CreateGatewayKeyRequest) (errs Errors) {
+	errs.addIf(!ownerPattern.MatchString(req.GetOwner()), "owner", ownerRule, short(req.GetOwner()))
+	return errs
+}
+
 // checkPrimary checks the settings that only the primary has.
 func checkPrimary(errs *Errors, spec *agboxv1.CreateSpec) {
 	checkSize(errs, "disk_limit", spec.GetDiskLimit())
@@ -63,6 +76,14 @@ func checkPrimary(errs *Errors, spec *agboxv1.CreateSpec) {
 		`1 to 128 ASCII letters, digits, "_", "." and "-", the first a letter or digit`, short(name))
 	checkWord(errs, "on_log_limit", spec.GetOnLogLimit(), "drop", "kill")
 	checkWord(errs, "security.profile", spec.GetSecurity().GetProfile(), "standard", "hardened")
+	user := spec.GetDefaultUser()
+	errs.addIf(user != "" && !madeUserPattern.MatchString(user), "default_user", `%s is not the name of a user: `+
+		`1 to 32 of lowercase ASCII letters, digits, "-" and "_", the first a letter`, short(user))
+	errs.addIf(user == "root", "default_user", "root exists in every image: write it as user")
+	if spec.GetGateway() != nil {
+		owner := spec.GetGateway().GetOwner()
+		errs.addIf(!ownerPattern.MatchString(owner), "gateway.owner", ownerRule, short(owner))
+	}
 	checkWord(errs, "entrypoint", spec.GetEntrypoint(), "auto", "run", "skip")
 }
 

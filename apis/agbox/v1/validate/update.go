@@ -47,6 +47,7 @@ var inPlace = map[protoreflect.FullName]effect{
 	"agbox.v1.CreateSpec.timeout":        recorded,
 	"agbox.v1.CreateSpec.on_timeout":     recorded,
 	"agbox.v1.CreateSpec.auto_resume":    recorded,
+	"agbox.v1.CreateSpec.keep_stopped":   recorded,
 	"agbox.v1.CreateSpec.restart_policy": recorded,
 	"agbox.v1.CreateSpec.pull_policy":    recorded,
 	"agbox.v1.CreateSpec.on_log_limit":   recorded,

@@ -26,6 +26,7 @@ func full() *agboxv1.CreateSpec {
 		Timeout: durationpb.New(time.Hour), OnTimeout: "pause", AutoResume: true,
 		Security: &agboxv1.SecuritySpec{Profile: "standard"}, Volumes: []*agboxv1.VolumeSpec{{Name: "data", Target: "/v"}},
 		Secrets: []*agboxv1.SecretSpec{{Name: "token", File: "/etc/token", Target: "/run/secrets/token"}},
+		Gateway: &agboxv1.GatewaySpec{Owner: "me", Template: "base"}, KeepStopped: true, DefaultUser: "user",
 	}
 }
 

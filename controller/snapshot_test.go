@@ -1,0 +1,175 @@
+package controller_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/host/naming"
+)
+
+// commits starts a snapshot that takes a minute, and returns a function that waits for its end.
+func (p *player) commits(t *testing.T, sandboxID, id string) func() (*agboxv1.Snapshot, error) {
+	p.engine.CommitDelay = time.Minute
+	var made *agboxv1.Snapshot
+	var err error
+	done := make(chan struct{})
+	go func(c *daemonLife) {
+		defer close(done)
+		made, err = c.CreateSnapshot(context.WithoutCancel(t.Context()), sandboxID, id)
+	}(p.daemon)
+	pass(10 * time.Second)
+	return func() (*agboxv1.Snapshot, error) { <-done; return made, err }
+}
+
+func (p *player) frozen(t *testing.T) bool {
+	t.Helper()
+	d, err := p.engine.InspectContainer(t.Context(), p.container(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Paused
+}
+
+func (p *player) parts(t *testing.T) int {
+	t.Helper()
+	parts, err := p.engine.ListImages(t.Context(), map[string]string{naming.SnapshotPart: ""})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(parts)
+}
+
+func TestASnapshotIsMadeOnceAndHasNothingOfTheContainer(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		id := p.readyBox(t)
+		end := p.commits(t, id, "snap")
+		again := p.commits(t, id, "snap") // the answer was lost
+		if !p.frozen(t) {
+			t.Error("a pass has thawed the container amid its commit")
+		}
+		if _, err := p.daemon.CreateSnapshot(t.Context(), id, "other"); !errdefs.IsAborted(err) {
+			t.Errorf("a second snapshot at the same time: %v", err)
+		}
+		made, err := end()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if second, err := again(); !proto.Equal(second, made) || err != nil {
+			t.Errorf("repeated meanwhile: %+v, %v; want %+v", second, err, made)
+		}
+		if third, err := p.daemon.CreateSnapshot(t.Context(), id, "snap"); !proto.Equal(third, made) || err != nil {
+			t.Errorf("repeated: %+v, %v; want %+v", third, err, made)
+		}
+		if _, err := p.daemon.CreateSnapshot(t.Context(), "another", "snap"); !errdefs.IsAlreadyExists(err) {
+			t.Errorf("the ID for another sandbox: %v", err)
+		}
+		pass(time.Second)
+		if p.frozen(t) || p.parts(t) != 0 || p.engine.Calls(dockerx.OpCommitContainer) != 1 {
+			t.Errorf("frozen %t, %d parts, %d commits", p.frozen(t), p.parts(t), p.engine.Calls(dockerx.OpCommitContainer))
+		}
+		img, err := p.engine.InspectImage(t.Context(), made.GetImage())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for key := range img.Labels {
+			if !strings.HasPrefix(strings.TrimPrefix(key, "io.github.1996fanrui.agents-sandbox"), ".snapshot-") {
+				t.Errorf("its label %s is the container's", key)
+			}
+		}
+		if len(img.Env) > 0 {
+			t.Errorf("its environment is %q", img.Env)
+		}
+		if got := p.types(t, id); !strings.HasSuffix(got, "READY") {
+			t.Errorf("events are %s", got)
+		}
+	})
+}
+
+func TestACommitThatADeathCutsOffIsNoSnapshot(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		id := p.readyBox(t)
+		end := p.commits(t, id, "snap")
+		p.must(t, act{"kill daemon", 0})
+		if _, err := end(); err == nil {
+			t.Error("the call succeeded")
+		}
+		pass(10 * time.Second)
+		if p.frozen(t) {
+			t.Error("the container is frozen, although nobody commits it")
+		}
+		p.engine.Fail(dockerx.OpRemoveImage, 1000, nil, false)
+		pass(2 * time.Minute) // the engine's commit has ended
+		if all, err := p.daemon.Snapshots(t.Context(), "", ""); len(all) != 0 || err != nil {
+			t.Errorf("snapshots %+v, %v", all, err)
+		}
+		if p.parts(t) != 1 {
+			t.Errorf("%d parts, want that of the engine's commit", p.parts(t))
+		}
+		items, err := p.daemon.CollectGarbage(t.Context(), &agboxv1.CollectGarbageRequest{DryRun: true})
+		if len(items) != 1 || items[0].GetKind() != "image" || err != nil {
+			t.Errorf("garbage: %v, %v", items, err)
+		}
+		p.engine.Heal()
+		pass(2 * time.Minute)
+		if p.parts(t) != 0 {
+			t.Errorf("after a resync: %d parts", p.parts(t))
+		}
+		p.engine.CommitDelay = 0
+		if _, err := p.daemon.CreateSnapshot(t.Context(), id, "snap"); err != nil {
+			t.Errorf("repeated: %v", err)
+		}
+	})
+}
+
+func TestASnapshotOutlivesItsSandboxAndIsKeptWhileInUse(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		id := p.readyBox(t)
+		p.must(t, act{"stop", 0})
+		pass(time.Minute)
+		p.wantState(t, id, agboxv1.SandboxState_SANDBOX_STATE_STOPPED)
+		made, err := p.daemon.CreateSnapshot(t.Context(), id, "snap")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.must(t, act{"delete", 0})
+		pass(time.Minute)
+		p.wantState(t, id, agboxv1.SandboxState_SANDBOX_STATE_DELETED)
+		if _, err := p.daemon.CreateSnapshot(t.Context(), id, "late"); !errdefs.IsFailedPrecondition(err) {
+			t.Errorf("of a deleted sandbox: %v", err)
+		}
+		p.engine.Fail(dockerx.OpCreateContainer, 1000, nil, false)
+		if _, err := p.store.CreateSandbox(t.Context(), "heir", "", &agboxv1.CreateSpec{Image: made.GetImage()}, nil); err != nil {
+			t.Fatal(err)
+		}
+		pass(10 * time.Second)
+		if err := p.daemon.RemoveSnapshot(t.Context(), "snap"); !errdefs.IsFailedPrecondition(err) {
+			t.Errorf("removed before its sandbox has a container: %v", err)
+		}
+		p.engine.Heal()
+		pass(time.Minute)
+		p.wantState(t, "heir", agboxv1.SandboxState_SANDBOX_STATE_READY)
+		if err := p.daemon.RemoveSnapshot(t.Context(), "snap"); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "sandbox heir") {
+			t.Errorf("removed while in use: %v", err)
+		}
+		if all, err := p.daemon.Snapshots(t.Context(), "", ""); len(all) != 1 || !proto.Equal(all[0], made) || err != nil {
+			t.Errorf("snapshots %+v, %v; want %+v", all, err, made)
+		}
+		if _, err := p.store.RequestDelete(t.Context(), "heir", "delete_requested"); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Minute)
+		if err := p.daemon.RemoveSnapshot(t.Context(), "snap"); err != nil {
+			t.Error(err)
+		}
+		if err := p.daemon.RemoveSnapshot(t.Context(), "snap"); !errdefs.IsNotFound(err) {
+			t.Errorf("removed twice: %v", err)
+		}
+	})
+}
