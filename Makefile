@@ -97,6 +97,10 @@ test-packages: test-tools engine image build ## Install packages with apt, dnf, 
 test-agents: test-tools engine image build dev-image ## Run Claude Code, Gemini CLI and opencode from npm in sandboxes, with a scripted model (root).
 	agents=$$(hack/agents.sh) && go test -race -count=1 -timeout 20m -tags docker -run TestRealAgents ./internal/testing/e2e -agents $$agents
 
+.PHONY: test-e2b
+test-e2b: test-tools engine image build dev-image ## Run releases of E2B's SDK from npm against a daemon that is killed in the middle (root).
+	sdks=$$(hack/e2b.sh) && go test -race -count=1 -timeout 20m -tags docker -run 'TestE2BSDKs$$' ./internal/testing/e2e -e2b $$sdks
+
 .PHONY: test-prometheus
 test-prometheus: test-tools engine image ## Run the alerts and the dashboard of config/prometheus in Debian's Prometheus, against a daemon.
 	prometheus=$$(hack/prometheus.sh) && go test -race -count=1 -timeout 20m -tags docker -run 'TestPrometheus$$' ./internal/testing/e2e -prometheus $$prometheus

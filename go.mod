@@ -3,6 +3,7 @@ module github.com/agbox/agbox
 go 1.26.0
 
 require (
+	connectrpc.com/connect v1.21.1
 	github.com/BurntSushi/toml v1.6.0
 	github.com/agext/levenshtein v1.2.3
 	github.com/containerd/errdefs v1.0.0

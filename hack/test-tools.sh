@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes sure that what the tests call is there: a C compiler, since Go's race detector is linked with cgo; ip and
 # nsenter for private engines; git for saved work trees and ignored files; mount, mkfs.ext4 and btrfs for small disks; protoc and Python with
-# grpcio for a client in Python; systemd-analyze for the unit; ssh, and sshd below bin/. Installs Debian's
+# grpcio for a client in Python; systemd-analyze for the unit; tmux for terminals; ssh, and sshd below bin/. Installs Debian's
 # packages when we are root; otherwise says what to do.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -18,6 +18,7 @@ if ! command -v protoc >/dev/null || [[ ! -e /usr/include/google/protobuf/timest
 fi
 command -v systemd-analyze >/dev/null || packages+=(systemd)
 command -v mkfs.btrfs >/dev/null && command -v btrfs >/dev/null || packages+=(btrfs-progs)
+command -v tmux >/dev/null || packages+=(tmux)
 command -v ssh >/dev/null && command -v ssh-keygen >/dev/null || packages+=(openssh-client)
 
 # sshd is unpacked, not installed: an installed one would listen on all addresses.

@@ -17,7 +17,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${VM_CACHE:-$here/../bin/vm}
-packages=btrfs-progs,ca-certificates,dbus,docker-cli,docker.io,e2fsprogs,git,iproute2,iptables,kmod,linux-image-amd64,nftables,procps,quota,systemd-sysv,udev
+packages=btrfs-progs,ca-certificates,dbus,docker-cli,docker.io,e2fsprogs,git,iproute2,iptables,kmod,linux-image-amd64,nftables,procps,quota,systemd-sysv,udev,xfsprogs
 
 say() { echo "vm: $*" >&2; }
 die() {

@@ -22,3 +22,18 @@ func WordOf(enum protoreflect.EnumDescriptor, number protoreflect.EnumNumber) st
 	prefix := strings.TrimSuffix(string(values.ByNumber(0).Name()), "UNSPECIFIED")
 	return strings.TrimPrefix(string(d.Name()), prefix)
 }
+
+// Values returns all values of an enum that this version knows, by their numbers, without the unspecified one.
+func Values[E interface {
+	~int32
+	protoreflect.Enum
+}]() (all []E) {
+	var zero E
+	values := zero.Descriptor().Values()
+	for i := range values.Len() {
+		if n := values.Get(i).Number(); n != 0 {
+			all = append(all, E(n))
+		}
+	}
+	return all
+}

@@ -1,6 +1,7 @@
 package enum_test
 
 import (
+	"slices"
 	"testing"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -22,5 +23,14 @@ func TestWord(t *testing.T) {
 		if got := enum.Word(v); got != want {
 			t.Errorf("%v: got %q, want %q", v, got, want)
 		}
+	}
+}
+
+func TestValues(t *testing.T) {
+	want := []agboxv1.DrainPhase{
+		agboxv1.DrainPhase_DRAIN_PHASE_WAITING, agboxv1.DrainPhase_DRAIN_PHASE_SAVING, agboxv1.DrainPhase_DRAIN_PHASE_DONE,
+	}
+	if got := enum.Values[agboxv1.DrainPhase](); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -141,14 +141,16 @@ func (w *world) start() error {
 	api := server.New(server.Deps{
 		Backup: backups.Write, Explain: ctl.Explain, ExplainAgent: ctl.ExplainAgent, CollectGarbage: ctl.CollectGarbage,
 		Stats: ctl.Stats, Volumes: ctl.Volumes, RemoveVolume: ctl.RemoveVolume,
+		CreateSnapshot: ctl.CreateSnapshot, Snapshots: ctl.Snapshots, RemoveSnapshot: ctl.RemoveSnapshot,
 		ServiceOutput: execs.ServiceLog, Outputs: execs, Channels: channels, Streams: channels, Opened: func(string) {}, Archives: ctl.Archive, Writers: &writers,
 		Store: st, Logs: execs.LogPaths, Status: ctl.Status, Engine: ctl.EngineProblem, ConfirmEngine: ctl.ConfirmEngine,
 		MainLogs: execs.MainLogPaths, ServiceLog: ctl.ServiceLog, Ports: ctl.Ports, EngineRefuses: ctl.EngineRefuses,
 		AgentStatus: ctl.AgentStatus, Drainer: drainer{ctl}, DrainWait: func() time.Duration { return time.Minute },
 		Nameless: execs.Nameless, StartWarning: execs.StartWarning, SecretProblems: ctl.SecretProblems, Rules: func() server.Rules { return server.Rules{} }, DefaultTimeout: func() time.Duration { return 0 },
 		Rebuilding: func() string { return "" }, NoRoom: func() string { return "" }, Now: time.Now,
-		Observe: func(string, codes.Code, time.Duration) {},
-		Version: "v1.2.3", Home: "/home/daemon", Logger: slog.New(slog.DiscardHandler),
+		Observe:  func(string, codes.Code, time.Duration) {},
+		Gateways: func() map[string]string { return map[string]string{"e2b": "127.0.0.1:3000"} },
+		Version:  "v1.2.3", Home: "/home/daemon", Logger: slog.New(slog.DiscardHandler),
 	})
 	var wg sync.WaitGroup
 	wg.Go(func() { ctl.Run(ctx) })
@@ -206,13 +208,13 @@ func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 // engineCommand is "engine down", "engine up", "engine hide", after which the engine lists no container, or a change outside of agbox:
-// "engine kill PART" and "engine remove PART" (of all containers whose names contain PART), "engine prune" (removes all networks).
+// "engine kill KIND" and "engine remove KIND" (of all containers named agbox-KIND-...), "engine prune" (removes all networks).
 func engineCommand(ts *testscript.TestScript, _ bool, args []string) {
 	engine := ts.Value(worldKey{}).(*world).engine
 	if len(args) == 2 {
 		for _, c := range engine.Containers() {
 			switch {
-			case !strings.Contains(c.Name, args[1]):
+			case !strings.HasPrefix(c.Name, "agbox-"+args[1]+"-"):
 			case args[0] == "kill":
 				engine.ExitContainer(c.ID, 137, false)
 			case args[0] == "remove":
@@ -233,7 +235,7 @@ func engineCommand(ts *testscript.TestScript, _ bool, args []string) {
 			engine.HideContainer(c.ID, true)
 		}
 	default:
-		ts.Fatalf("usage: engine down|up|hide|prune, engine kill|remove PART")
+		ts.Fatalf("usage: engine down|up|hide|prune, engine kill|remove KIND")
 	}
 }
 

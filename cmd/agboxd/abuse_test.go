@@ -186,17 +186,6 @@ func TestIdleConnectionsLeaveDescriptorsForCalls(t *testing.T) {
 	}
 }
 
-func TestDescriptorsAreShared(t *testing.T) {
-	for limit, want := range map[uint64]descriptors{
-		0: {0, 2, 4, 2, 2}, 256: {256, 16, 64, 16, 8}, 1024: {1024, 64, 256, 64, 32}, 65536: {65536, 64, 4096, 1024, 128},
-		1 << 63: {1<<31 - 1, 64, 4096, 1024, 128},
-	} {
-		if got := shareDescriptors(limit); got != want {
-			t.Errorf("%d: %v, want %v", limit, got, want)
-		}
-	}
-}
-
 // TestHalfAHeaderClosesTheConnection: the client sends a byte now and then, so the connection is never idle.
 func TestHalfAHeaderClosesTheConnection(t *testing.T) {
 	a := startAbused(t, "")

@@ -12,10 +12,11 @@ import (
 
 // newMaker creates the backup maker. It copies a journal before its logs, so that the logs of a journal with an end are complete.
 func (d *daemon) newMaker(paths config.Paths) *backup.Maker {
+	out, errOut := execjournal.StdoutName(execid.Main), execjournal.StderrName(execid.Main)
 	return &backup.Maker{
 		Records: d.store, DataDir: paths.DataDir, LogRoot: d.cfg.Artifacts.ExecOutputRoot,
 		LogLimit:  func() int64 { return int64(d.current.Load().Artifacts.ExecLogMaxBytes) },
-		MainFiles: []string{execjournal.StdoutName(execid.Main), execjournal.StderrName(execid.Main)},
+		MainFiles: []string{out, errOut, execjournal.TimesName(out), execjournal.TimesName(errOut)},
 		ExecFiles: func(id string) []string {
 			return []string{execjournal.JournalName(id), execjournal.StdoutName(id), execjournal.StderrName(id)}
 		},

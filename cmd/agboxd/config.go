@@ -26,7 +26,7 @@ func configCommand() *cobra.Command {
 	cmd.AddCommand(
 		&cobra.Command{
 			Use: "check", Short: "Report every fault of a configuration file; exit with 2 if there is one", Args: usageArgs(noFile),
-			Long: "Check every key, the files of tcp.listen, and that the directories of sandboxes' files and of exec logs are safe: owned by this user, no symbolic\n" +
+			Long: "Check every key, the files of tcp.listen and e2b.cert, and that the directories of sandboxes' files and of exec logs are safe: owned by this user, no symbolic\n" +
 				"link, and on no path that another user can lead elsewhere. agboxd refuses to start for the same reasons.",
 			RunE: func(cmd *cobra.Command, _ []string) error { return checkConfig(cmd, file) },
 		},
@@ -47,6 +47,9 @@ func checkConfig(cmd *cobra.Command, file string) error {
 		return err
 	}
 	if _, err := loadIdentity(cfg.TCP); err != nil {
+		return err
+	}
+	if _, err := loadE2BCert(cfg.E2B); err != nil {
 		return err
 	}
 	verdict := "ok"

@@ -306,7 +306,7 @@ func TestEveryReloadableKeyReachesItsUser(t *testing.T) {
 	elsewhere := map[string]bool{ // used by the logger, the store, the drainer, the disk watcher, the TLS listener, the metrics and the keeper of sessions
 		"log.level": true, "runtime.event_history_limit": true, "drain.wait": true, "drain.on_sigterm": true,
 		"disk.low_water": true, "metrics.max_sandboxes": true, "tcp.cert": true, "tcp.key": true, "tcp.client_ca": true, "tcp.clients": true,
-		"agents.session_limit": true,
+		"agents.session_limit": true, "e2b.templates": true, "e2b.cert": true, "e2b.key": true,
 	}
 	other := map[string]string{"duration": `"77s"`, "integer": "777", "size": `"77MiB"`, "boolean": "true", "list": `["/srv"]`}
 	words := map[string]string{

@@ -2,14 +2,12 @@ package main
 
 import (
 	"cmp"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/agbox/agbox/config"
 	"github.com/agbox/agbox/internal/host/diskspace"
-	"github.com/agbox/agbox/internal/server/httpapi"
 )
 
 // The watched disks, as metric labels.
@@ -43,13 +41,4 @@ func (d *daemon) engineRoot() string {
 	}
 	_, info := d.ctl.EngineRun()
 	return info.DataRoot
-}
-
-// diskCheck returns the line of /readyz about disks: without free space agboxd accepts no new objects.
-func (d *daemon) diskCheck() httpapi.Check {
-	c := httpapi.Check{Name: "disk", Problem: d.disk.NoRoom()}
-	if n := d.ctl.OverQuota(); n > 0 {
-		c.Warning = fmt.Sprintf("%d sandboxes have used up artifacts.sandbox_max_bytes; see the log", n)
-	}
-	return c
 }

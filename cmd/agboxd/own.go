@@ -16,6 +16,9 @@ func newPlaces(cfg config.Config, paths config.Paths, configFile string) mountpo
 	if cfg.TCP.Key != "" {
 		p.Own = append(p.Own, cfg.TCP.Key)
 	}
+	if cfg.E2B.Key != "" {
+		p.Own = append(p.Own, cfg.E2B.Key)
+	}
 	if file, err := filepath.Abs(configFile); configFile != "" && err == nil {
 		p.Own = append(p.Own, file)
 	}

@@ -168,6 +168,27 @@ func TestAPurgeThatDiesAnywhere(t *testing.T) {
 	}
 }
 
+// TestPurgeKeepsSnapshots: it says so, and removes what was to become one.
+func TestPurgeKeepsSnapshots(t *testing.T) {
+	p := newPurged(t)
+	ctx, ours := t.Context(), map[string]string{naming.SnapshotInstance: formerInstance, naming.SnapshotPart: "half"}
+	half, err := p.engine.CommitContainer(ctx, "c-"+formerInstance, ours)
+	p.must(err)
+	delete(ours, naming.SnapshotPart)
+	ours[naming.SnapshotID] = "snap"
+	_, err = p.engine.RewriteImage(ctx, half, "x", naming.SnapshotRef("snap"), ours)
+	p.must(err)
+	p.must(p.purge(p.options(true)).Run(ctx))
+	if !strings.Contains(p.out.String(), "stays: snapshot snap, image "+naming.SnapshotRef("snap")) {
+		t.Errorf("it said:\n%s", &p.out)
+	}
+	images, err := p.engine.ListImages(ctx, map[string]string{naming.SnapshotInstance: ""})
+	p.must(err)
+	if len(images) != 1 || images[0].Labels[naming.SnapshotID] != "snap" {
+		t.Errorf("images %v are left", images)
+	}
+}
+
 func TestPurgeAsksFirst(t *testing.T) {
 	p := newPurged(t)
 	defer p.lockAll()()

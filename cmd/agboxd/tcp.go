@@ -33,8 +33,8 @@ func (d *daemon) listenTCP() error {
 		return fmt.Errorf("tcp.listen: %w", err)
 	}
 	d.identity.Store(identity)
-	d.tls = mtls.New(raw, d.files.handshakes, identity, d.log)
-	d.tcp = connlimit.Newest(d.tls, d.files.tcp)
+	d.tls = mtls.New(raw, d.files.Handshakes, identity, d.log)
+	d.tcp = connlimit.Newest(d.tls, d.files.TCP)
 	return nil
 }
 

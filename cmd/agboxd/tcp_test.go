@@ -284,7 +284,7 @@ func TestSilentClientsKeepNobodyOut(t *testing.T) {
 	if !s.pinged(first) {
 		t.Fatal("no ping")
 	}
-	for range s.daemon.files.handshakes + 20 {
+	for range s.daemon.files.Handshakes + 20 {
 		raw, err := net.Dial("tcp", s.addr())
 		s.must(err)
 		defer raw.Close()

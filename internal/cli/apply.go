@@ -104,9 +104,9 @@ func (a *app) apply(ctx context.Context, docs []document, o applyOptions) error 
 	if !o.output.given() {
 		return a.applyAll(ctx, docs, o, there)
 	}
-	telling := *a
-	telling.Out = a.Err
-	err := telling.applyAll(ctx, docs, o, there)
+	reporting := *a
+	reporting.Out = a.Err
+	err := reporting.applyAll(ctx, docs, o, there)
 	if client.IsUnavailable(err) || ctx.Err() != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ func (a *app) describeSpec(sb *agboxv1.SandboxHandle) {
 	a.factIf("Command", oneLine(strings.Join(spec.GetCommand(), " ")))
 	a.factIf("Entrypoint", spec.GetEntrypoint())
 	a.factIf("User", spec.GetUser())
+	a.factIf("Default user", spec.GetDefaultUser())
 	a.factIf("Directory", spec.GetWorkingDir())
 	a.fact("Limits", limits(spec.GetCpuLimit(), memoryInForce(spec.GetMemoryLimit(), sb), spec.GetDiskLimit(), spec.GetPidsLimit()))
 	a.factIf("GPUs", spec.GetGpus())
@@ -30,6 +31,8 @@ func (a *app) describeSpec(sb *agboxv1.SandboxHandle) {
 	a.factIf("Log limit", spec.GetOnLogLimit())
 	a.fact("Idle stop", idleStop(spec))
 	a.factIf("Auto-resume", textIf(spec.GetAutoResume(), "by a command while it is PAUSED"))
+	a.factIf("Kept", textIf(spec.GetKeepStopped(), "while it is STOPPED or PAUSED"))
+	a.factIf("Gateway", gatewayText(spec.GetGateway()))
 	a.fact("Labels", oneLine(strings.Join(pairs(spec.GetLabels()), ", ")))
 	a.fact("Envs", strings.Join(slices.Sorted(maps.Keys(spec.GetEnvs())), ", "))
 	a.factIf("Tools", strings.Join(spec.GetBuiltinTools(), ", "))
@@ -40,6 +43,13 @@ func (a *app) describeSpec(sb *agboxv1.SandboxHandle) {
 	a.lines("Warnings", sb.GetWarnings())
 	a.lines("Ports", portLines(sb))
 	a.describeServices(sb)
+}
+
+func gatewayText(g *agboxv1.GatewaySpec) string {
+	if g == nil {
+		return ""
+	}
+	return oneLine(fmt.Sprintf("for %s, template %s", g.GetOwner(), g.GetTemplate()))
 }
 
 func (a *app) describeServices(sb *agboxv1.SandboxHandle) {

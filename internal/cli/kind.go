@@ -250,8 +250,18 @@ func (e *notFoundError) Error() string {
 	case kindOf(e.ref) == kindAgent:
 		return fmt.Sprintf("sandbox %q not found; for agents use \"agbox agent\", such as \"agbox agent list\"", e.ref)
 	}
+	name, path, _ := strings.Cut(e.ref, ":")
+	switch {
+	case strings.HasPrefix(path, "/"):
+		return fmt.Sprintf("sandbox %q not found; a name and a path are two arguments: %q", e.ref, name+" "+path)
+	case slices.Contains(kindWords, e.ref):
+		return fmt.Sprintf("sandbox %q not found; names follow without a word for their kind, as in \"agbox get web\"", e.ref)
+	}
 	return fmt.Sprintf("sandbox %q not found; \"agbox get\" lists them", e.ref)
 }
+
+// kindWords are the words for sandboxes that users of kubectl and docker put before a name.
+var kindWords = []string{"sandbox", "sandboxes", "pod", "pods", "container", "containers"}
 
 func (k kind[H]) notFound(ctx context.Context, ref string) error {
 	if !k.elsewhere(ctx, ref) {

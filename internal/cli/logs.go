@@ -15,8 +15,7 @@ import (
 
 type logsOptions struct {
 	follow, stdout, stderr, raw, exitCode bool
-	tail                                  int
-	service                               serviceLogOptions
+	lines                                 lineOptions
 }
 
 func (a *app) logsCommand() *cobra.Command {
@@ -24,17 +23,17 @@ func (a *app) logsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "logs (EXEC | NAME)", Short: "Show the output of a command, of a sandbox's main process, or of an agent's", ValidArgsFunction: perArgument(a.completeExecOrName),
 		Long: `Show the output of a command: its stdout on stdout, its stderr on stderr. With the name of a sandbox, show the output of its main
-process (the spec's "command") over all its starts. With agent/NAME, or the name of an agent that no sandbox has, show the unchanged
+process (the spec's "command") over all its starts, in the order in which it was written. With agent/NAME, or the name of an agent that no sandbox has, show the unchanged
 output of the agent's newest process; "agbox agent conversation" shows its messages.
 
 With --service, show the newest output of a service of the sandbox, over all its starts, up to 1 MiB. It stays readable until the sandbox
 is deleted, also if the create failed.
 
 On a terminal, escape sequences of the output are shown as text, unless --raw is given. A file or a pipe gets every byte unchanged.`,
-		Example: "  agbox logs -f web\n  agbox logs web --service db --tail 20 --timestamps\n  agbox logs --stderr agent/coder\n  agbox logs --stderr 0e12dd5b-58f1-4a5c-8d6b-3f5f9a1c2b3d",
+		Example: "  agbox logs -f web\n  agbox logs web --since 10m --timestamps\n  agbox logs web --service db --tail 20 --timestamps\n  agbox logs --stderr agent/coder\n  agbox logs --stderr 0e12dd5b-58f1-4a5c-8d6b-3f5f9a1c2b3d",
 		Args:    one("the ID of an exec, or the name of a sandbox or an agent"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.service.parse(cmd); err != nil {
+			if err := o.lines.parse(cmd); err != nil {
 				return err
 			}
 			if o.stdout && o.stderr {
@@ -43,21 +42,24 @@ On a terminal, escape sequences of the output are shown as text, unless --raw is
 			if o.exitCode && !o.follow {
 				return usagef(cmd, "--exit-code needs -f")
 			}
-			if o.service.name != "" && o.exitCode {
+			if o.lines.service == "" {
+				return a.logs(cmd.Context(), args[0], o)
+			}
+			if o.exitCode {
 				return usagef(cmd, "--exit-code is for execs, not for services")
 			}
-			if o.service.name != "" {
-				return a.serviceLogs(cmd.Context(), args[0], o)
+			sb, err := a.sandboxKind().resolve(cmd.Context(), args[0])
+			if err != nil {
+				return err
 			}
-			return a.logs(cmd.Context(), args[0], o)
+			return a.sandboxLogs(cmd.Context(), sb.GetSandboxId(), o)
 		},
 	}
 	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "follow the output until the command ends")
-	cmd.Flags().IntVar(&o.tail, "tail", -1, "of a main process or a service: only the last lines, this many; -1 for all")
 	cmd.Flags().BoolVar(&o.stdout, "stdout", false, "only stdout")
 	cmd.Flags().BoolVar(&o.stderr, "stderr", false, "only stderr")
 	cmd.Flags().BoolVar(&o.exitCode, "exit-code", false, "with -f: exit as the command of the exec did, like \"agbox exec\"")
-	o.service.bind(cmd)
+	o.lines.bind(cmd)
 	cmd.Flags().BoolVar(&o.raw, "raw", false, "write escape sequences to the terminal unchanged")
 	return cmd
 }
@@ -104,6 +106,10 @@ func (a *app) agentLogs(ctx context.Context, one *agboxv1.AgentHandle, o logsOpt
 
 // execLogs shows the output of one exec; with -f until it ends.
 func (a *app) execLogs(ctx context.Context, e *agboxv1.ExecStatus, o logsOptions) error {
+	if o.lines.given() {
+		return errors.New("--tail, --since and --timestamps are for main processes and services: the output of other commands is stored without times; " +
+			"\"agbox logs EXEC | tail\" shows its last lines")
+	}
 	screens := screens{raw: o.raw, mode: termsafe.Plain}
 	out, errOut := o.chosen(screens.before(a.Out), screens.before(a.Err))
 	err := a.copyLogs(ctx, e, o.follow, out, errOut)
@@ -177,33 +183,7 @@ func (a *app) mainLogs(ctx context.Context, id string, o logsOptions) error {
 	case sb.GetState() == agboxv1.SandboxState_SANDBOX_STATE_DELETED:
 		return fmt.Errorf("the logs of sandbox %s were removed with it", nameOrID(sb))
 	}
-	req := &agboxv1.StreamLogsRequest{SandboxId: sb.GetSandboxId(), Follow: o.follow}
-	if o.tail >= 0 {
-		lines := uint32(o.tail)
-		req.TailLines = &lines
-	}
-	screens := screens{raw: o.raw, mode: termsafe.Plain}
-	out, errOut := o.chosen(screens.before(a.Out), screens.before(a.Err))
-	return errors.Join(a.printMain(ctx, req, out, errOut), screens.close())
-}
-
-func (a *app) printMain(ctx context.Context, req *agboxv1.StreamLogsRequest, out, errOut io.Writer) error {
-	for chunk, err := range a.conn().Logs(ctx, req) {
-		if err != nil {
-			return err
-		}
-		w := out
-		if chunk.GetStream() == agboxv1.OutputStream_OUTPUT_STREAM_STDERR {
-			w = errOut
-		}
-		if w == nil {
-			continue
-		}
-		if _, err := w.Write(chunk.GetData()); err != nil {
-			return fmt.Errorf("print the logs: %w", err)
-		}
-	}
-	return nil
+	return a.sandboxLogs(ctx, sb.GetSandboxId(), o)
 }
 
 // screens are the filters through which a command writes output of a sandbox to terminals.

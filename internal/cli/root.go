@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -25,7 +26,7 @@ A sandbox is written in YAML, applied, and used by its name:
   agbox delete hello
 
 For a first try without YAML: agbox run --rm agbox-base:dev -- echo hi`)
-	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SilenceErrors, root.SilenceUsage, root.Version = true, true, a.version
 	root.CompletionOptions.DisableDefaultCmd = true // completionCommand replaces it: it has the tested shells only
 	root.SetHelpCommand(helpCommand(root))
 	root.SetIn(a.In)
@@ -40,7 +41,7 @@ For a first try without YAML: agbox run --rm agbox-base:dev -- echo hi`)
 	root.AddCommand(
 		a.timeoutCommand(), a.execCommand(), a.attachCommand(), a.logsCommand(), a.cancelCommand(), a.execsCommand(), a.topCommand(), a.eventsCommand(), a.engineCommand(),
 		a.cpCommand(), a.lsCommand(), a.catCommand(), a.editCommand(), a.portForwardCommand(),
-		a.agentCommand(), a.drainCommand(), a.undrainCommand(), a.backupCommand(), a.volumeCommand(), a.gcCommand(), a.contextCommand(), a.completionCommand(), a.versionCommand(),
+		a.agentCommand(), a.drainCommand(), a.undrainCommand(), a.backupCommand(), a.volumeCommand(), a.e2bCommand(), a.gcCommand(), a.contextCommand(), a.completionCommand(), a.versionCommand(),
 	)
 	return root
 }
@@ -90,9 +91,16 @@ func group(use, short, long string) *cobra.Command {
 	}
 }
 
-// flagError is an error of the flags. It names the flag that an unknown one probably means.
+// flagError is an error of the flags. It names the flag that an unknown one probably means, and the command that comes before it if that is
+// unknown, too.
 func flagError(cmd *cobra.Command, err error) error {
+	if words := cmd.Flags().Args(); cmd.HasSubCommands() && len(words) > 0 {
+		return cmd.Args(cmd, words)
+	}
 	text := err.Error()
+	if number, ok := errors.AsType[*strconv.NumError](err); ok {
+		text = strings.Replace(text, number.Error(), "expected a number", 1)
+	}
 	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok && unknown.GetSpecifiedShortnames() == "" {
 		var known []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {

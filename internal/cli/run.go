@@ -59,7 +59,7 @@ killed, the daemon deletes the sandbox within 15 minutes. Named volumes stay.`,
 				return err
 			}
 			if interactive || tty {
-				return usagef(cmd, "-i and -t are not supported: the command gets no standard input and no terminal")
+				return usagef(cmd, "-i and -t are not supported: run the sandbox without -i and -t, then \"agbox exec -it NAME -- sh\"")
 			}
 			t, err := a.target()
 			if err != nil {

@@ -205,7 +205,7 @@ func (a *app) waitSandbox(ctx context.Context, sb *agboxv1.SandboxHandle, want s
 	case failed.Sandbox.GetErrorCode() != "":
 		text += fmt.Sprintf(": %s: %s", failed.Sandbox.GetErrorCode(), failed.Sandbox.GetErrorMessage())
 	}
-	return nil, fmt.Errorf("%s; see \"agbox describe %s\"", text, failed.Sandbox.GetSandboxId())
+	return nil, fmt.Errorf("%s; see \"agbox describe %s\"", text, nameOrID(sb))
 }
 
 // sandboxFacts is kind.facts.

@@ -35,12 +35,13 @@ type PackOptions struct {
 	Name string
 	// Follow packs what path leads to if it is a symbolic link. Other links are never followed.
 	Follow bool
-	// Skipped is called with a sentence about each file that is not in the archive, or not as it was. Nil: it is not told.
+	// Skipped is called with a sentence about each file that is not in the archive, or not as it was. Nil: these are not reported.
 	Skipped func(string)
 }
 
-// Pack writes the file or tree at path to w as a tar stream. What cannot be read is skipped and told. It opens nothing but regular files and
-// directories. A file that shrinks while it is read is padded with zeros, of one that grows the first bytes are packed; both are told.
+// Pack writes the file or tree at path to w as a tar stream. A file that cannot be read is skipped and reported. It opens nothing but regular
+// files and directories. A file that shrinks while it is read is padded with zeros, and of one that grows only the first bytes are packed;
+// both are reported.
 // Errors: those of w, and of opening path.
 func Pack(w io.Writer, path string, o PackOptions) error {
 	bw := bufio.NewWriterSize(w, bufferBytes)
@@ -67,7 +68,7 @@ type packer struct {
 	buf     []byte
 }
 
-// skip tells why a file below the root is not packed; for the root it returns the error.
+// skip reports why a file below the root is not packed; for the root it returns the error.
 func (p *packer) skip(depth int, path, doing string, err error) error {
 	err = &os.PathError{Op: doing, Path: path, Err: err}
 	if depth == 0 {

@@ -31,7 +31,7 @@ type UnpackOptions struct {
 	Untrusted bool
 	// Rename returns the name under which an entry is unpacked, and false to skip it. Nil: unchanged.
 	Rename func(name string) (string, bool)
-	// Skipped is called with a sentence about each entry that is not unpacked as it is in the archive. Nil: it is not told.
+	// Skipped is called with a sentence about each entry that is not unpacked as it is in the archive. Nil: these are not reported.
 	Skipped func(string)
 }
 
@@ -100,7 +100,7 @@ func (u *unpacker) all(tr *tar.Reader) error {
 	}
 }
 
-// archiveError tells a damaged archive from an error of the stream.
+// archiveError distinguishes a damaged archive from an error of the stream.
 func archiveError(err error) error {
 	if errors.Is(err, tar.ErrHeader) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: %w", ErrArchive, err)

@@ -42,8 +42,8 @@ func TestExamples(t *testing.T) {
 			proto.Merge(shown, doc.Spec)
 		}
 	}
-	// Few engines support these, or few users need them.
-	showsAll(t, shown, "disk_limit", "gpus", "runtime", "pull_policy")
+	// Few engines support these, few users need them, or a gateway sets them.
+	showsAll(t, shown, "disk_limit", "gpus", "runtime", "pull_policy", "gateway", "keep_stopped", "default_user")
 	showsAll(t, shownAgent, "ready", "desired_state", "start_timeout")
 }
 

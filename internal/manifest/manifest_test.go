@@ -105,6 +105,14 @@ func TestScalarsAreTextWhereAStringIsWanted(t *testing.T) {
 	}
 }
 
+// TestAByteOrderMarkIsNoText: editors write one.
+func TestAByteOrderMarkIsNoText(t *testing.T) {
+	spec, err := manifest.ParseSpec([]byte("\xef\xbb\xbfimage: a\r\n"), "")
+	if err != nil || spec.GetImage() != "a" {
+		t.Errorf("%v, %v", spec, err)
+	}
+}
+
 func TestSpecRefuses(t *testing.T) {
 	deep := 1 << 20 // bytes
 	if testing.Short() {
@@ -113,6 +121,7 @@ func TestSpecRefuses(t *testing.T) {
 	for name, tc := range map[string]struct{ text, want string }{
 		"empty":              {"", "the text is empty"},
 		"only a comment":     {"# x\n---\n", "the text is empty"},
+		"UTF-16":             {"\xff\xfei\x00m\x00", "the text is not UTF-8"},
 		"two documents":      {"image: a\n---\nimage: b", "line 3: a second document"},
 		"not a mapping":      {"hello", "line 1: must be a mapping"},
 		"unknown key":        {"image: a\nimagee: b", "line 2: imagee: unknown key; did you mean image?"},

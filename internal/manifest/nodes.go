@@ -1,12 +1,14 @@
 package manifest
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/lexer"
@@ -31,6 +33,10 @@ func documents(text []byte, limit int) ([]ast.Node, error) {
 	if len(text) > maxTextBytes {
 		return nil, &Error{Text: fmt.Sprintf("the text is larger than %d bytes", maxTextBytes)}
 	}
+	if !utf8.Valid(text) {
+		return nil, &Error{Text: "the text is not UTF-8"}
+	}
+	text = bytes.TrimPrefix(text, []byte("\ufeff")) // a byte order mark
 	var bodies []ast.Node
 	for _, part := range split(lexer.Tokenize(string(text))) {
 		if len(bodies) == limit {

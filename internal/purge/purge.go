@@ -52,9 +52,11 @@ type Engine interface {
 	ListContainers(ctx context.Context, labels map[string]string) ([]dockerx.Container, error)
 	ListNetworks(ctx context.Context, labels map[string]string) ([]dockerx.Network, error)
 	ListVolumes(ctx context.Context, labels map[string]string) ([]dockerx.Volume, error)
+	ListImages(ctx context.Context, labels map[string]string) ([]dockerx.LocalImage, error)
 	RemoveContainer(ctx context.Context, id string) error
 	RemoveNetwork(ctx context.Context, id string) error
 	RemoveVolume(ctx context.Context, name string) error
+	RemoveImage(ctx context.Context, id string) error
 }
 
 // Options say what a purge removes, and where it writes its progress.
@@ -87,6 +89,23 @@ type engineObjects struct {
 	containers      []dockerx.Container
 	networks        []dockerx.Network
 	volumes, marker []string
+	// snapshots are their IDs. parts are the IDs of images from which one was being made.
+	snapshots, parts []string
+}
+
+// addImages adds an instance's images.
+func (o *engineObjects) addImages(ctx context.Context, e Engine, instance string) error {
+	images, err := e.ListImages(ctx, map[string]string{naming.SnapshotInstance: instance})
+	for _, i := range images {
+		id := i.Labels[naming.SnapshotID]
+		switch {
+		case i.Labels[naming.SnapshotPart] != "":
+			o.parts = append(o.parts, i.ID)
+		case id != "" && slices.Contains(i.Refs, naming.SnapshotRef(id)):
+			o.snapshots = append(o.snapshots, id)
+		}
+	}
+	return err
 }
 
 func (o engineObjects) empty(volumes bool) bool {
@@ -168,6 +187,9 @@ func (p *Purge) list(ctx context.Context) (o engineObjects, err error) {
 		if err != nil {
 			return o, err
 		}
+		if err := o.addImages(ctx, p.o.Engine, id); err != nil {
+			return o, err
+		}
 		o.containers, o.networks = append(o.containers, containers...), append(o.networks, networks...)
 		for _, v := range volumes {
 			if v.Labels[naming.Marker] != "" {
@@ -193,6 +215,7 @@ func (p *Purge) Show(verb string) error {
 		lines = append(lines, prefixed(verb+"volume ", p.found.volumes)...)
 	}
 	lines = append(lines, prefixed(verb+"volume ", p.found.marker)...)
+	lines = append(lines, prefixed(verb+"image ", p.found.parts)...)
 	lines = append(lines, prefixed(verb+"", p.directories())...)
 	if p.unread != nil {
 		lines = append(lines, fmt.Sprintf("the database can't be read (%v): objects of former instances are not known, and logs outside of the data directory stay", p.unread))
@@ -215,6 +238,9 @@ func prefixed(with string, all []string) (lines []string) {
 func (p *Purge) staying() (lines []string) {
 	if !p.o.Volumes {
 		lines = prefixed("stays: volume ", p.found.volumes)
+	}
+	for _, id := range p.found.snapshots {
+		lines = append(lines, fmt.Sprintf("stays: snapshot %s, image %s", id, naming.SnapshotRef(id)))
 	}
 	for _, path := range []string{p.o.Backups, p.o.Paths.ConfigFile} {
 		if exists(path) && !inside(p.o.Paths.DataDir, path) {
@@ -322,6 +348,11 @@ func (p *Purge) removeFound(ctx context.Context) error {
 	}
 	for _, n := range p.found.networks {
 		if err := p.o.Engine.RemoveNetwork(ctx, n.ID); err != nil {
+			return err
+		}
+	}
+	for _, id := range p.found.parts {
+		if err := p.o.Engine.RemoveImage(ctx, id); err != nil && !errdefs.IsFailedPrecondition(err) { // somebody uses it
 			return err
 		}
 	}

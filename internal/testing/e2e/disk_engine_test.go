@@ -134,9 +134,18 @@ func TestAQuotaOfTheEnginesDisk(t *testing.T) {
 	waits := d.create(nil)
 	must(d.ResumeSandbox(d.ctx(), &agboxv1.ResumeSandboxRequest{SandboxId: halted}))(t)
 	for _, id := range []string{waits, halted} {
-		d.eventually("the quota is named", func() error {
-			if sb := d.sandbox(id); sb.GetState() != pending || !strings.Contains(sb.GetStatusMessage(), "disk quota exceeded") {
-				return fmt.Errorf("%s, %q", sb.GetState(), sb.GetStatusMessage())
+		d.eventually("the engine has refused it more often than an unknown error is retried", func() error {
+			sb, refusals := d.sandbox(id), 0
+			for line := range strings.Lines(d.log.tail(1 << 20)) {
+				if strings.Contains(line, `"msg":"audit"`) && strings.Contains(line, id) && strings.Contains(line, "disk quota exceeded") {
+					refusals++
+				}
+			}
+			if sb.GetState() == failed {
+				t.Fatalf("after %d refusals: %s", refusals, sb.GetErrorMessage())
+			}
+			if why := sb.GetStatusMessage(); sb.GetState() != pending || !strings.Contains(why, "disk quota exceeded") || refusals < 11 {
+				return fmt.Errorf("%s, %q, after %d refusals", sb.GetState(), why, refusals)
 			}
 			return nil
 		})

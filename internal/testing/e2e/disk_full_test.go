@@ -52,11 +52,17 @@ func onBtrfs(size string) string {
 
 func newDisk(t testing.TB, conf, mount string) *disk {
 	t.Helper()
+	return newDiskWithin(t, "", conf, mount)
+}
+
+// newDiskWithin is newDisk with a daemon in a user namespace of its own, unless within is empty.
+func newDiskWithin(t testing.TB, within, conf, mount string) *disk {
+	t.Helper()
 	home := must(os.MkdirTemp("", "agbox-e2e-"))(t)
 	data := home + "/data"
 	mountSmall(t, home, data, mount)
 	d := prepared(t, home)
-	d.conf, d.http = conf, freeAddress(t)
+	d.conf, d.http, d.within = conf, freeAddress(t), within
 	d.start()
 	return &disk{d, data}
 }

@@ -26,10 +26,11 @@ func mounted(t testing.TB, script string) (dir string) {
 	return dir
 }
 
-// stuff writes a file until its file system takes no more, and returns what empties it again.
+// stuff writes a file until its file system takes no more of a process without CAP_SYS_RESOURCE, and returns what empties it again.
 func stuff(t testing.TB, dir string) (empty func()) {
 	t.Helper()
 	path := filepath.Join(dir, "stuffing")
+	defer boundByQuotas(t)()
 	f := must(os.Create(path))(t)
 	defer f.Close()
 	for _, size := range []int{1 << 20, 4096} {
@@ -108,21 +109,58 @@ func TestOneOfTwoDisksIsFull(t *testing.T) {
 const withQuota = "truncate -s 512m $HOME/image && mkfs.btrfs -q $HOME/image && mkdir $HOME/all && mount -o loop $HOME/image $HOME/all && " +
 	"btrfs quota enable $HOME/all && btrfs subvolume create $HOME/all/s && btrfs qgroup limit 64m $HOME/all/s && mount --bind $HOME/all/s $DATA && umount -l $HOME/all"
 
-// TestAQuotaOfTheFileSystemNeverLocksItselfIn: the data directory has a quota, which statfs(2) does not show.
+// Data directories whose quota of 64 MiB is used up long before the file system is. The quota of XFS for a group holds for root's files
+// too, which belong to that group because of the mount option.
+const (
+	ofProject = " && mkdir $HOME/all && mount -o loop,prjquota $HOME/image $HOME/all && mkdir $HOME/all/s && chattr -p 7 +P $HOME/all/s && " +
+		"setquota -P 7 0 65536 0 0 $HOME/all && mount --bind $HOME/all/s $DATA && umount -l $HOME/all"
+	ext4Project = "truncate -s 512m $HOME/image && mkfs.ext4 -q -O quota,project -E quotatype=prjquota $HOME/image" + ofProject
+	xfsProject  = "truncate -s 512m $HOME/image && mkfs.xfs -q $HOME/image" + ofProject
+	xfsGroup    = "truncate -s 512m $HOME/image && mkfs.xfs -q $HOME/image && mount -o loop,grpid,gquota $HOME/image $DATA && " +
+		"chgrp 4711 $DATA && setquota -g 4711 0 65536 0 0 $DATA"
+)
+
+// limit is a limit of the data directory.
+type limit struct {
+	script string
+	within string // see daemon
+	want   error  // of a write beyond it, without CAP_SYS_RESOURCE
+	shown  bool   // by statfs(2)
+	waits  bool   // the end of an exec may wait until there is room
+	blocks bool   // output that has no room waits: the stop of another sandbox releases no ballast
+	option string // of the kernel, without CONFIG_; "": none
+	tools  []string
+}
+
+// TestAQuotaOfTheFileSystemNeverLocksItselfIn: the data directory has a quota. ext4 ignores quotas for processes with CAP_SYS_RESOURCE,
+// which root on the host has, and root in a container and a daemon in a user namespace (ext4-bound) lack. Project quotas of XFS give ENOSPC, its
+// other quotas EDQUOT.
 func TestAQuotaOfTheFileSystemNeverLocksItselfIn(t *testing.T) {
 	t.Parallel()
-	fillsBtrfs(t, withQuota, syscall.EDQUOT)
+	for name, l := range map[string]limit{
+		"btrfs":       {script: withQuota, want: syscall.EDQUOT},
+		"ext4":        {script: ext4Project, want: syscall.EDQUOT, shown: true, blocks: true, option: "QFMT_V2", tools: []string{"setquota"}},
+		"ext4-bound":  {script: ext4Project, within: "true", want: syscall.EDQUOT, shown: true, blocks: true, option: "QFMT_V2", tools: []string{"setquota"}},
+		"XFS-project": {script: xfsProject, want: syscall.ENOSPC, shown: true, blocks: true, option: "XFS_QUOTA", tools: []string{"mkfs.xfs", "setquota"}},
+		"XFS-group":   {script: xfsGroup, want: syscall.EDQUOT, option: "XFS_QUOTA", tools: []string{"mkfs.xfs", "setquota"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			needs(t, l.option, l.tools...)
+			fills(t, l)
+		})
+	}
 }
 
+// TestAFullBtrfsNeverLocksItselfIn: btrfs needs new blocks to change a file, so the ends of execs wait until a commit that met the error has
+// released ballast, or until there is room.
 func TestAFullBtrfsNeverLocksItselfIn(t *testing.T) {
 	t.Parallel()
-	fillsBtrfs(t, onBtrfs("96m"), syscall.ENOSPC)
+	fills(t, limit{script: onBtrfs("96m"), want: syscall.ENOSPC, shown: true, waits: true})
 }
 
-// fillsBtrfs: btrfs needs new blocks to change a file, so the ends of execs wait until a commit that met the error has released ballast, or
-// until there is room. Under a quota the stop is such a commit.
-func fillsBtrfs(t *testing.T, script string, want error) {
-	d := newDisk(t, noQuota, script)
+func fills(t *testing.T, l limit) {
+	d := newDiskWithin(t, l.within, noQuota, l.script)
 	culprit, other, third := d.create(nil), d.create(nil), d.create(nil)
 	for _, id := range []string{culprit, other, third} {
 		d.await(id, ready)
@@ -131,13 +169,19 @@ func fillsBtrfs(t *testing.T, script string, want error) {
 	cut := d.exec(third, "sleep", "1000")
 	d.started(ends)
 	d.started(cut)
-	empty := stuff(t, d.data)
-	if err := os.WriteFile(d.data+"/more", make([]byte, 1<<20), 0o600); !errors.Is(err, want) {
-		t.Fatalf("want %v, got %v", want, err)
+	const output = 1 << 20
+	var loud *agboxv1.CreateExecResponse
+	if l.blocks {
+		loud = d.exec(other, "sh", "-c", fmt.Sprintf("while ! test -e /tmp/go; do sleep 0.1; done; head -c %d /dev/zero", output))
+		d.started(loud)
 	}
-	_ = os.Remove(d.data + "/more")
+	empty := stuff(t, d.data)
+	d.wantsRoom(l.want)
+	if l.shown != (full(d.data) == nil) {
+		t.Errorf("statfs(2): %v", full(d.data))
+	}
 	d.docker("exec", "agbox-primary-"+other, "touch", "/tmp/go")
-	d.halt(third) // its commit finds no room and releases the ballast; supervisors, which have none, can record ends from then on
+	d.halt(third) // if its commit finds no room it releases ballast; supervisors, which have none, can record ends from then on
 	if st := d.ended(cut.GetExecId()); st.GetState() != ended {
 		t.Errorf("the stopped one's exec: %v", st)
 	}
@@ -147,19 +191,39 @@ func fillsBtrfs(t *testing.T, script string, want error) {
 			t.Errorf("the other's exec: %v", st)
 		}
 	}
-	if errors.Is(want, syscall.EDQUOT) {
+	if !l.waits {
 		other7()
+	}
+	if l.blocks {
+		if st := must(d.GetExec(d.ctx(), &agboxv1.GetExecRequest{ExecId: loud.GetExecId()}))(t).GetExec(); st.GetState() != agboxv1.ExecState_EXEC_STATE_RUNNING {
+			t.Errorf("a command ended whose output has no room: %v", st)
+		}
 	}
 	d.refusesNew(other)
 	d.restart()
 	d.remove(culprit)
 	empty()
 	other7()
+	if l.blocks {
+		if st := d.ended(loud.GetExecId()); st.GetState() != finished || len(d.read(st.GetStdoutLogPath())) != output {
+			t.Errorf("the command whose output had no room: %v", st)
+		}
+	}
 	d.recovers(other)
 	d.resume(third)
 	d.sh(third, "true")
 	d.remove(third)
 	d.remove(other)
+}
+
+// wantsRoom asserts that a write without CAP_SYS_RESOURCE gets the error.
+func (d *disk) wantsRoom(want error) {
+	d.Helper()
+	defer boundByQuotas(d)()
+	if err := os.WriteFile(d.data+"/more", make([]byte, 1<<20), 0o600); !errors.Is(err, want) {
+		d.Fatalf("want %v, got %v", want, err)
+	}
+	_ = os.Remove(d.data + "/more") // it may not be there
 }
 
 // TestAWriterThatNeverStopsIsEndedOnAFullDisk: whatever space a commit frees, the writer takes it if it can. The ends of others are
@@ -184,9 +248,10 @@ func TestAWriterThatNeverStopsIsEndedOnAFullDisk(t *testing.T) {
 			d.runs(third, cut)
 			var floods []string
 			for range 3 {
-				e := d.exec(culprit, "sh", "-c", "trap '' TERM; while :; do cat /dev/zero; done")
+				e := d.exec(culprit, "sh", "-c", "trap '' TERM; while ! test -e /tmp/go; do sleep 0.1; done; while :; do cat /dev/zero; done")
 				floods = append(floods, e.GetExecId())
 			}
+			d.docker("exec", "agbox-primary-"+culprit, "touch", "/tmp/go") // all were accepted
 			d.refusesNew(other)
 			d.eventually("the disk is full", func() error {
 				err := os.WriteFile(d.data+"/more", make([]byte, 512<<10), 0o600)

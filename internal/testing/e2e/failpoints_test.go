@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -40,6 +41,7 @@ func TestKilledAtEveryFailpoint(t *testing.T) {
 	m.rehearse("deadlines", []string{"RequestExpire", "RequestIdleStop", "RequestDeleteMatching"}, m.deadlines)
 	m.rehearse("recovers", []string{"RequestRecover", "engine.inspect_network", "engine.connect_network"}, m.recovers)
 	m.rehearse("streams", []string{"AttachStdin", "DetachStdin"}, m.leavesStdin)
+	m.rehearse("gateways", []string{"CreateGatewayKey", "RevokeGatewayKey", "GatewaySecret"}, m.gateways)
 	m.rehearse("vanish", []string{"GiveUp", "ForgetGivenUp"}, m.vanishes)
 	m.rehearse("agents", []string{
 		"CreateAgent", "QueuePrompt", "ClaimPrompt", "TransitionAgent", "Ingest", "RequestInterrupt", "RequestAgentStop", "RequestAgentRun",
@@ -234,6 +236,28 @@ func (m *mortal) vanishes(round string) {
 	})
 	for _, id := range boxes {
 		m.gone(id)
+	}
+}
+
+// gateways makes keys and revokes them all. A create that was cut off may have left a key whose text is lost; it is listed.
+func (m *mortal) gateways(round string) {
+	c := agboxv1.NewGatewayServiceClient(m.conn)
+	secret := must(c.GetGatewaySecret(m.ctx(), &agboxv1.GetGatewaySecretRequest{}))(m).GetSecret()
+	made := must(c.CreateGatewayKey(m.ctx(), &agboxv1.CreateGatewayKeyRequest{Owner: round}))(m)
+	if found := must(c.GetGatewayKey(m.ctx(), &agboxv1.GetGatewayKeyRequest{Key: made.GetKey()}))(m); found.GetRecord().GetOwner() != round {
+		m.Errorf("the key of %s is %v", round, found)
+	}
+	for _, key := range must(c.ListGatewayKeys(m.ctx(), &agboxv1.ListGatewayKeysRequest{}))(m).GetKeys() {
+		_, err := c.RevokeGatewayKey(m.ctx(), &agboxv1.RevokeGatewayKeyRequest{KeyId: key.GetKeyId()})
+		if err != nil && !isCode(err, codes.NotFound) { // the answer of the first try was lost
+			m.Error(err)
+		}
+	}
+	if left := must(c.ListGatewayKeys(m.ctx(), &agboxv1.ListGatewayKeysRequest{}))(m).GetKeys(); len(left) > 0 {
+		m.Errorf("keys are left: %v", left)
+	}
+	if again := must(c.GetGatewaySecret(m.ctx(), &agboxv1.GetGatewaySecretRequest{}))(m).GetSecret(); len(secret) != 32 || !bytes.Equal(again, secret) {
+		m.Error("the secret has changed")
 	}
 }
 

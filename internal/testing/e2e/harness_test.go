@@ -76,6 +76,7 @@ func testMain(m *testing.M) int {
 		"./testdata/dial":         {"CGO_ENABLED=0", "-trimpath"},
 		"./testdata/echo":         {"CGO_ENABLED=0", "-trimpath"},
 		"./testdata/hostile":      {"CGO_ENABLED=0", "-trimpath"},
+		"./testdata/hostilepid1":  {"CGO_ENABLED=0", "-trimpath"},
 		"./testdata/testagent":    {"CGO_ENABLED=0", "-trimpath"},
 		"../scriptmodel":          {"CGO_ENABLED=0", "-trimpath"},
 	} {

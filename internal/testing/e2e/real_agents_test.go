@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/host/naming"
 )
 
 var (
@@ -46,8 +48,19 @@ var realPrograms = []struct {
 	}, false},
 }
 
-// TestRealAgents takes each program through turns, a tool, an interrupt, kills of itself and of the daemon, and a stop. Its engine has a
-// network namespace of its own, so that no program reaches anything but its model.
+// realManifest is the sandbox of an agent, whose main process is the model.
+const realManifest = `apiVersion: agbox/v1
+kind: Sandbox
+metadata: {name: home}
+spec:
+  image: %q
+  user: agbox
+  command: [/opt/scriptmodel]
+  mounts: [{source: %q, target: /opt/agents}, {source: %q, target: /opt/scriptmodel}]
+`
+
+// TestRealAgents takes each program through turns, a tool, an interrupt, kills of itself and of the daemon, a stop, and losses of its
+// container. Its engine has a network namespace of its own, so that no program reaches anything but its model.
 func TestRealAgents(t *testing.T) {
 	if *realAgents == "" {
 		t.Skip("needs agent programs from npm: make test-agents installs them and gives their directory")
@@ -57,12 +70,12 @@ func TestRealAgents(t *testing.T) {
 	for _, p := range realPrograms {
 		t.Run(p.name, func(t *testing.T) {
 			d := newDaemon(t, e.Host(), "")
-			c := &crew{daemon: d, box: d.create(&agboxv1.CreateSpec{
-				Image: *devImage, User: "agbox", Command: []string{"/opt/scriptmodel"},
-				Mounts: []*agboxv1.MountSpec{
-					{Source: *realAgents, Target: "/opt/agents"}, {Source: filepath.Join(binaries, "scriptmodel"), Target: "/opt/scriptmodel"},
-				},
-			})}
+			manifest := filepath.Join(t.TempDir(), "home.yaml")
+			if err := os.WriteFile(manifest, fmt.Appendf(nil, realManifest, *devImage, *realAgents, filepath.Join(binaries, "scriptmodel")), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			d.agbox("apply", "-f", manifest, "--wait")
+			c := &crew{daemon: d, box: must(d.ListSandboxes(d.ctx(), &agboxv1.ListSandboxesRequest{}))(t).GetSandboxes()[0].GetSandboxId()}
 			d.await(c.box, ready)
 			command := append([]string{"/opt/agents/node_modules/.bin/" + p.command[0]}, p.command[1:]...)
 			must(c.agents().CreateAgent(c.ctx(), &agboxv1.CreateAgentRequest{AgentId: p.name, Spec: &agboxv1.AgentSpec{
@@ -71,6 +84,7 @@ func TestRealAgents(t *testing.T) {
 			c.awaitLife(p.name, 1)
 			c.realTurns(p.name)
 			c.realDeaths(p.name, p.forgets)
+			c.realLosses(p.name, manifest, p.forgets)
 			if *transcripts != "" {
 				c.keepTranscript(p.name)
 			}
@@ -147,6 +161,36 @@ func (c *crew) realDeaths(id string, forgets bool) {
 	c.resume(c.box)
 	back(life)
 	c.wantRecall(id, "after a stop", 3)
+}
+
+// realLosses removes the container, and then replaces the sandbox: the program resumes its own session in the next container.
+func (c *crew) realLosses(id, manifest string, forgets bool) {
+	c.Helper()
+	for i, lose := range []func(){
+		func() {
+			c.docker("rm", "-fv", naming.Primary(c.box))
+			c.await(c.box, failed)
+		},
+		func() {
+			text := strings.Replace(c.read(manifest), "mounts:", "envs: {NEW: spec}\n  mounts:", 1)
+			if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
+				c.Fatal(err)
+			}
+		},
+	} {
+		session := c.saved(id)
+		c.Logf("%s: saved are %d files, %d bytes", id, session.GetFiles(), session.GetBytes())
+		before := len(strings.Fields(c.moves(id)))
+		lose()
+		c.agbox("apply", "--replace", "-f", manifest, "--wait")
+		c.box = c.agentIs(id, "idle in another sandbox", func(a *agboxv1.AgentHandle) bool {
+			return a.GetState() == agentIdle && a.GetSandboxId() != c.box && a.GetMovesTo() == ""
+		}).GetSandboxId()
+		c.wantRecall(id, "after a loss", uint64(i))
+		if moves := strings.Fields(c.moves(id))[before:]; !forgets && (!slices.Contains(moves, "SPAWN/NATIVE") || slices.Contains(moves, "SPAWN/CONTEXT")) {
+			c.Errorf("loss %d: it did not resume its own session: %s", i, moves)
+		}
+	}
 }
 
 // keepTranscript copies the output of an agent's first process, which may become a golden file of internal/agent/dialect.

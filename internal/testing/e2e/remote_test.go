@@ -480,11 +480,7 @@ func (s *sshSite) typed(terminal *os.File, keys string) {
 // onTerminal starts agbox with a terminal of its own, and returns the other end.
 func (s *sshSite) onTerminal(args ...string) (*followed, *os.File) {
 	s.Helper()
-	master := must(os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0))(s)
-	s.Cleanup(func() { master.Close() })
-	s.check(unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
-	n := must(unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN))(s)
-	slave := must(os.OpenFile(fmt.Sprint("/dev/pts/", n), os.O_RDWR|syscall.O_NOCTTY, 0))(s)
+	master, slave := pseudoTerminal(s)
 	defer slave.Close()
 	s.check(slave.Chown(farUID, farUID))
 	f := &followed{cmd: s.agbox(args...), out: &logFile{}, done: make(chan struct{})}

@@ -15,6 +15,8 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -111,6 +113,56 @@ func TestALongStreamOfStandardInput(t *testing.T) {
 	if got, _, _ := strings.Cut(string(out), " "); err != nil || got != hex.EncodeToString(want.Sum(nil)) {
 		t.Errorf("%q, %v instead of %x", out, err, want.Sum(nil))
 	}
+}
+
+// counted counts what was read of an endless input.
+type counted struct{ n atomic.Int64 }
+
+func (c *counted) Read(p []byte) (int, error) {
+	c.n.Add(int64(len(p)))
+	return len(p), nil
+}
+
+// However much input there is for a command that reads none, only the buffers on the way take some of it.
+func TestInputThatIsNeverReadIsBounded(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, "", "")
+	id := d.create(nil)
+	d.await(id, ready)
+	ctx, cancel := context.WithCancel(t.Context())
+	e := d.withStdin(id, &agboxv1.StdinSpec{}, "sleep", "1000")
+	c, in, over := d.connect(), &counted{}, make(chan error, 1)
+	before := d.cost()
+	go func() {
+		_, err := c.Attach(ctx, e, client.AttachOptions{Stdin: in})
+		over <- err
+	}()
+	var last int64
+	still := 0
+	d.eventually("the input stands still", func() error {
+		now := in.n.Load()
+		if still++; now != last || now == 0 {
+			last, still = now, 0
+		}
+		if still < 20 {
+			return fmt.Errorf("%d bytes", now)
+		}
+		return nil
+	})
+	// The client's buffer of 1 MiB, and what a pipe holds, 64 KiB.
+	if last > 1<<20+64<<10 {
+		t.Errorf("%d bytes were taken", last)
+	}
+	if now := d.cost(); now.memory > before.memory+64<<20 {
+		t.Errorf("agboxd has %d MiB, and had %d", now.memory>>20, before.memory>>20)
+	}
+	cancel()
+	if err := <-over; !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	must(d.CancelExec(d.ctx(), &agboxv1.CancelExecRequest{ExecId: e}))(t)
+	d.ended(e)
+	d.remove(id)
 }
 
 func TestALongStreamOfOutputBeyondTheLimit(t *testing.T) {
@@ -273,4 +325,27 @@ func (b *lockedBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.buf.String()
+}
+
+// TestASignalReachesACommandWithoutStandardInput, whose client only reads until then.
+func TestASignalReachesACommandWithoutStandardInput(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, "", "")
+	id := d.create(nil)
+	d.await(id, ready)
+	c, e := d.connect(), d.exec(id, "sh", "-c", "trap 'echo got it; exit 7' USR1; echo up; while :; do sleep 0.05; done")
+	signals, out := make(chan int), new(bytes.Buffer)
+	var end *agboxv1.ExecStatus
+	var err error
+	var attached sync.WaitGroup
+	attached.Go(func() {
+		end, err = c.Attach(d.ctx(), e.GetExecId(), client.AttachOptions{Stdout: out, Signals: signals})
+	})
+	d.printed(e, 1)
+	signals <- int(syscall.SIGUSR1)
+	attached.Wait()
+	if err != nil || end.GetExitCode() != 7 || out.String() != "up\ngot it\n" {
+		t.Errorf("%v, %v, %q", end, err, out)
+	}
+	d.remove(id)
 }

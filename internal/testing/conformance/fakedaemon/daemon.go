@@ -66,12 +66,14 @@ func Start(t testing.TB, s conformance.Settings) *Daemon {
 	return d
 }
 
+const bootID = "boot"
+
 // start runs a daemon on the data that is there.
 func (d *Daemon) start() {
 	d.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	st, err := store.Open(ctx, store.Options{
-		Path: filepath.Join(d.dir, "ids.db"), InitialMmapSize: 64 << 20, EventHistoryLimit: d.settings.EventHistoryLimit,
+		Path: filepath.Join(d.dir, "ids.db"), InitialMmapSize: 64 << 20, EventHistoryLimit: d.settings.EventHistoryLimit, BootID: bootID,
 	})
 	if err != nil {
 		d.t.Fatal(err)
@@ -85,10 +87,11 @@ func (d *Daemon) start() {
 		resync = time.Second
 	}
 	execs := execjournal.New(filepath.Join(d.dir, "logs"), filepath.Join(d.dir, "s"))
+	execs.Boot = bootID
 	channels, files := d.host.Channels(execs, st.LiveIDs())
 	var writers server.Writers
 	ctl := controller.New(controller.Config{
-		Store: st, Engine: d.engine, Execs: files, HasWriter: writers.Has, WatchExecs: execs.Watch, WatchAgents: execs.WatchAgents, BootID: "boot",
+		Store: st, Engine: d.engine, Execs: files, HasWriter: writers.Has, WatchExecs: execs.Watch, WatchAgents: execs.WatchAgents, BootID: bootID,
 		Host:           sandbox.Host{ShimDir: "/shim", HostUID: cmp.Or(os.Getuid(), 1000), HostGID: cmp.Or(os.Getgid(), 1000)},
 		ResyncInterval: resync, Workers: 8,
 		Settings: controller.Settings{
@@ -104,10 +107,12 @@ func (d *Daemon) start() {
 		Store: st, Logs: execs.LogPaths, Status: ctl.Status, Engine: ctl.EngineProblem, ConfirmEngine: ctl.ConfirmEngine,
 		Ports: ctl.Ports, EngineRefuses: ctl.EngineRefuses, AgentStatus: ctl.AgentStatus, MainLogs: execs.MainLogPaths, Explain: ctl.Explain,
 		Stats: ctl.Stats, Volumes: ctl.Volumes, RemoveVolume: ctl.RemoveVolume,
+		CreateSnapshot: ctl.CreateSnapshot, Snapshots: ctl.Snapshots, RemoveSnapshot: ctl.RemoveSnapshot,
 		Nameless: execs.Nameless, StartWarning: execs.StartWarning, SecretProblems: ctl.SecretProblems, Rules: func() server.Rules { return server.Rules{} }, DefaultTimeout: func() time.Duration { return 0 },
 		Rebuilding: func() string { return "" }, NoRoom: func() string { return "" }, Now: time.Now,
-		Observe: func(string, codes.Code, time.Duration) {},
-		Version: "v1", Home: "/home/daemon", Logger: slog.New(slog.DiscardHandler),
+		Observe:  func(string, codes.Code, time.Duration) {},
+		Gateways: func() map[string]string { return nil },
+		Version:  "v1", Home: "/home/daemon", Logger: slog.New(slog.DiscardHandler),
 	})
 	var wg sync.WaitGroup
 	wg.Go(func() { ctl.Run(ctx) })

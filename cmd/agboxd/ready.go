@@ -1,0 +1,49 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/agbox/agbox/internal/server/httpapi"
+	"github.com/agbox/agbox/internal/server/mtls"
+)
+
+// checks returns the lines of /readyz.
+func (d *daemon) checks() []httpapi.Check {
+	store := httpapi.Check{Name: "store"}
+	if damaged := d.store.Corrupt(); len(damaged) > 0 {
+		store.Warning = fmt.Sprintf("%d damaged records are set aside; see the log", len(damaged))
+	}
+	checks := []httpapi.Check{
+		store, d.diskCheck(), {Name: "records", Problem: d.rebuild.Sentence()}, {Name: "descriptors", Warning: d.files.Warning()}, watches(d.execs.Unwatched()),
+		{Name: "clock", Warning: d.ctl.ClockWarning()},
+		{Name: "engine", Problem: d.ctl.EngineProblem(), Warning: d.ctl.EngineWarning()},
+		{Name: "sandboxes", Warning: d.ctl.Vanished()},
+	}
+	if d.tls != nil {
+		checks = append(checks, httpapi.Check{Name: "tcp", Warning: d.identity.Load().ExpiryWarning(d.clock.Now())})
+	}
+	if cert := d.e2bCert.Load(); cert != nil {
+		checks = append(checks, httpapi.Check{Name: "e2b", Warning: mtls.ExpiryWarning("e2b.cert", cert.Leaf.NotAfter, d.clock.Now())})
+	}
+	return checks
+}
+
+// diskCheck returns the line of /readyz about disks: without free space agboxd accepts no new objects.
+func (d *daemon) diskCheck() httpapi.Check {
+	c := httpapi.Check{Name: "disk", Problem: d.disk.NoRoom()}
+	if n := d.ctl.OverQuota(); n > 0 {
+		c.Warning = fmt.Sprintf("%d sandboxes have used up artifacts.sandbox_max_bytes; see the log", n)
+	}
+	return c
+}
+
+// watches returns the line of /readyz about inotify. All processes of a user, including those in containers, share its instances and
+// watches.
+func watches(unwatched int) httpapi.Check {
+	c := httpapi.Check{Name: "inotify"}
+	if unwatched > 0 {
+		c.Warning = fmt.Sprintf("the kernel gives no instance or watch for %d sandboxes; agboxd polls their execs several times a second. "+
+			"Raise fs.inotify.max_user_instances and fs.inotify.max_user_watches, or find the processes that hold them", unwatched)
+	}
+	return c
+}

@@ -1,0 +1,98 @@
+package e2b_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/agbox/agbox/internal/testing/conformance"
+)
+
+// TestPorts: by header and by host name. On the fake engine a sandbox's loopback is the host's.
+func TestPorts(t *testing.T) {
+	f := newFixture(t, conformance.Settings{})
+	id := f.create(map[string]any{"autoResume": map[string]any{"enabled": true}})
+	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") != "" {
+			conn, buf, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			fmt.Fprint(buf, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+			_ = buf.Flush()
+			_, _ = io.Copy(conn, buf)
+			return
+		}
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("X-Seen", fmt.Sprint(r.Host, r.Header.Get("X-Access-Token"), r.Header.Get("E2b-Sandbox-Id")))
+		fmt.Fprintf(w, "%s %s %s", r.Method, r.URL.RequestURI(), body)
+	}))
+	t.Cleanup(app.Close)
+	_, port, _ := net.SplitHostPort(strings.TrimPrefix(app.URL, "http://"))
+	send := func(host, method, path, body string, header ...string) answer {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), method, f.url+path, strings.NewReader(body))
+		f.must(err)
+		req.Host = host
+		for i := 0; i < len(header); i += 2 {
+			req.Header.Set(header[i], header[i+1])
+		}
+		resp, err := http.DefaultClient.Do(req)
+		f.must(err)
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		f.must(err)
+		return answer{resp.StatusCode, resp.Header, string(text)}
+	}
+	for _, host := range []string{port + "-" + id + ".localhost:3000", port + "-" + id + "-more.localhost"} {
+		if a := send(host, "POST", "/a%2Fb?c=d", "body", "X-Access-Token", "secret"); a.body != "POST /a%2Fb?c=d body" || a.header.Get("X-Seen") != host {
+			t.Errorf("%s: %+v", host, a)
+		}
+	}
+	byHeader := []string{"E2b-Sandbox-Id", id, "E2b-Sandbox-Port", port}
+	if a := send("x", "PUT", "/", strings.Repeat("y", 1<<20), byHeader...); a.code != http.StatusOK || len(a.body) != 1<<20+len("PUT / ") || a.header.Get("X-Seen") != "x" {
+		t.Errorf("%d, %d bytes", a.code, len(a.body))
+	}
+	if a := send("x", "GET", "/", "", "E2b-Sandbox-Id", id, "E2b-Sandbox-Port", "99999"); a.code != http.StatusBadRequest {
+		t.Errorf("%+v", a)
+	}
+	closed := httptest.NewServer(nil)
+	_, none, _ := net.SplitHostPort(strings.TrimPrefix(closed.URL, "http://"))
+	closed.Close()
+	if a := send(none+"-"+id+".localhost", "GET", "/", ""); a.code != http.StatusBadGateway || !strings.Contains(a.body, id) {
+		t.Errorf("%+v", a)
+	}
+
+	f.want(http.StatusNoContent, "", "POST", "/sandboxes/"+id+"/pause", nil)
+	if a := send(port+"-"+id+".localhost", "GET", "/woken", ""); a.body != "GET /woken " {
+		t.Errorf("%+v", a)
+	}
+
+	at, err := url.Parse(f.url)
+	f.must(err)
+	conn, err := net.Dial("tcp", at.Host)
+	f.must(err)
+	defer conn.Close()
+	fmt.Fprintf(conn, "GET /ws HTTP/1.1\r\nHost: %s-%s.localhost\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n", port, id)
+	in := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(in, nil)
+	f.must(err)
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatal(resp.Status)
+	}
+	for _, text := range []string{"one\n", "two\n"} {
+		fmt.Fprint(conn, text)
+		if got, err := in.ReadString('\n'); got != text {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+}
