@@ -211,7 +211,7 @@ func TestACancelReachesTheWholeTree(t *testing.T) {
 		t.Errorf("the exec is %s %s", st.GetState(), st.GetError())
 	}
 	top := d.docker("top", naming.Primary(id)) // CANCELLED is said when the tree is gone
-	if strings.Contains(top, "471") || !strings.Contains(top, "sleep 4800") {
+	if strings.Contains(top, "sleep 471") || !strings.Contains(top, "sleep 4800") {
 		t.Errorf("after the cancel:\n%s", top)
 	}
 	d.remove(id)
