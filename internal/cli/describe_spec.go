@@ -49,7 +49,11 @@ func gatewayText(g *agboxv1.GatewaySpec) string {
 	if g == nil {
 		return ""
 	}
-	return oneLine(fmt.Sprintf("for %s, template %s", g.GetOwner(), g.GetTemplate()))
+	text := fmt.Sprintf("for %s, template %s", g.GetOwner(), g.GetTemplate())
+	if g.GetPrivateTraffic() {
+		text += ", ports need a token"
+	}
+	return oneLine(text)
 }
 
 func (a *app) describeServices(sb *agboxv1.SandboxHandle) {

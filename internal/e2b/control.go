@@ -26,6 +26,9 @@ const (
 
 	onTimeoutPause  = "pause"
 	onTimeoutDelete = "delete"
+
+	// publicTrafficField is the field of a network that says whether requests to ports need a token.
+	publicTrafficField = "allowPublicTraffic"
 )
 
 // routes registers the control plane.
@@ -126,15 +129,14 @@ func (n newSandbox) spec(owner string) (*agboxv1.CreateSpec, error) {
 	if n.InternetAccess != nil && !*n.InternetAccess {
 		return nil, unsupported("allow_internet_access: false")
 	}
-	for field, value := range n.Network {
-		if public, isBool := value.(bool); field != "allowPublicTraffic" || !isBool || !public {
-			return nil, unsupported("network." + field)
-		}
+	public, err := publicTraffic(n.Network)
+	if err != nil {
+		return nil, err
 	}
 	spec := &agboxv1.CreateSpec{
 		Envs: n.EnvVars, IdleTtl: durationpb.New(0), Timeout: durationpb.New(timeout), OnTimeout: onTimeoutDelete,
 		DefaultUser: user, WorkingDir: home, KeepStopped: true, Entrypoint: "skip",
-		Gateway: &agboxv1.GatewaySpec{Owner: owner, Template: cmp.Or(n.TemplateID, DefaultTemplate), Metadata: n.Metadata},
+		Gateway: &agboxv1.GatewaySpec{Owner: owner, Template: cmp.Or(n.TemplateID, DefaultTemplate), Metadata: n.Metadata, PrivateTraffic: !public},
 	}
 	if n.AutoResume != nil {
 		spec.AutoResume = bool(*n.AutoResume)
@@ -154,6 +156,21 @@ func (n newSandbox) spec(owner string) (*agboxv1.CreateSpec, error) {
 		spec.OnTimeout = onTimeoutPause
 	}
 	return spec, nil
+}
+
+// publicTraffic reports whether requests to ports of a new sandbox need no token. Errors: 400, 501.
+func publicTraffic(network map[string]any) (bool, error) {
+	public := true
+	for field, value := range network {
+		if field != publicTrafficField {
+			return false, unsupported("network." + field)
+		}
+		var isBool bool
+		if public, isBool = value.(bool); !isBool {
+			return false, failf(http.StatusBadRequest, "network.%s: write true or false", field)
+		}
+	}
+	return public, nil
 }
 
 // timeoutOf returns a timeout in a body, in seconds. Errors: 400.
@@ -232,11 +249,19 @@ func (g *Gateway) connection(ctx context.Context, sb *agboxv1.SandboxHandle) (*c
 	if err != nil {
 		return nil, err
 	}
+	traffic, err := g.trafficToken(ctx, sb)
+	if err != nil {
+		return nil, err
+	}
 	template := sb.GetSpec().GetGateway().GetTemplate()
-	return &connection{
+	resp := &connection{
 		SandboxID: sb.GetSandboxId(), TemplateID: template, Alias: template, ClientID: clientID, EnvdVersion: envdVersion,
 		EnvdAccessToken: token, Domain: g.Domain,
-	}, nil
+	}
+	if traffic != "" {
+		resp.TrafficAccessToken = &traffic
+	}
+	return resp, nil
 }
 
 // connect makes a sandbox run for at least the timeout. It answers 200 if it ran already, else 201.

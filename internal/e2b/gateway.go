@@ -134,6 +134,19 @@ func (g *Gateway) sandbox(ctx context.Context, owner, id string) (*agboxv1.Sandb
 
 // token returns the access token of a sandbox, the same over its whole life.
 func (g *Gateway) token(ctx context.Context, id string) (string, error) {
+	return g.derive(ctx, "e2b access "+id)
+}
+
+// trafficToken returns the token that requests to ports of a sandbox need, the same over its whole life; empty: they need none.
+func (g *Gateway) trafficToken(ctx context.Context, sb *agboxv1.SandboxHandle) (string, error) {
+	if !sb.GetSpec().GetGateway().GetPrivateTraffic() {
+		return "", nil
+	}
+	return g.derive(ctx, "e2b traffic "+sb.GetSandboxId())
+}
+
+// derive returns a token for a label. It depends on the daemon's secret, and is stored nowhere.
+func (g *Gateway) derive(ctx context.Context, label string) (string, error) {
 	g.mu.Lock()
 	secret := g.secret
 	g.mu.Unlock()
@@ -150,7 +163,7 @@ func (g *Gateway) token(ctx context.Context, id string) (string, error) {
 		g.mu.Unlock()
 	}
 	mac := hmac.New(sha256.New, secret)
-	mac.Write([]byte("e2b access " + id)) // never returns an error
+	mac.Write([]byte(label)) // never returns an error
 	return hex.EncodeToString(mac.Sum(nil)), nil
 }
 

@@ -187,6 +187,7 @@ func (f *fixture) create(body map[string]any) string {
 
 type sandbox struct {
 	SandboxID, TemplateID, State, EnvdAccessToken string
+	TrafficAccessToken                            *string
 	StartedAt, EndAt                              time.Time
 	Metadata                                      map[string]string
 	CPUCount, MemoryMB                            int
@@ -194,6 +195,7 @@ type sandbox struct {
 		OnTimeout  string
 		AutoResume bool
 	}
+	Network struct{ AllowPublicTraffic bool }
 }
 
 func (f *fixture) info(id string) (sb sandbox) {
@@ -294,7 +296,7 @@ func TestRefusals(t *testing.T) {
 		{500, "no/such:image", "POST", "/sandboxes", map[string]any{"templateID": "missing"}},
 		{501, "allow_internet_access", "POST", "/sandboxes", map[string]any{"allow_internet_access": false}},
 		{501, "network.denyOut", "POST", "/sandboxes", map[string]any{"network": map[string]any{"denyOut": []string{"1.1.1.1"}}}},
-		{501, "network.allowPublicTraffic", "POST", "/sandboxes", map[string]any{"network": map[string]any{"allowPublicTraffic": false}}},
+		{400, "network.allowPublicTraffic", "POST", "/sandboxes", map[string]any{"network": map[string]any{"allowPublicTraffic": "no"}}},
 		{501, "the field mcp", "POST", "/sandboxes", map[string]any{"mcp": map[string]any{"x": 1}}},
 		{501, "the field volumeMounts", "POST", "/sandboxes", map[string]any{"volumeMounts": []int{1}}},
 		{501, "the field future", "POST", "/sandboxes", map[string]any{"future": true}},
@@ -537,14 +539,7 @@ func TestARestartKeepsAll(t *testing.T) {
 	f.want(http.StatusNoContent, "", "POST", "/sandboxes/"+b+"/pause", nil)
 	wasA, wasB := f.info(a), f.info(b)
 	f.daemon.Restart(t)
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		if got, err := f.try(t.Context(), f.key, "GET", "/sandboxes/"+a, nil); err == nil && got.code == http.StatusOK {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("the daemon is not back")
-		}
-	}
+	f.awaitBack()
 	isA := f.info(a)
 	if !isA.EndAt.Equal(wasA.EndAt) || isA.EnvdAccessToken != wasA.EnvdAccessToken || isA.Metadata["k"] != "v" || isA.Lifecycle.OnTimeout != "pause" || !isA.Lifecycle.AutoResume {
 		t.Errorf("it was %+v and is %+v", wasA, isA)
@@ -555,6 +550,19 @@ func TestARestartKeepsAll(t *testing.T) {
 	}
 	f.want(http.StatusCreated, b, "POST", "/sandboxes/"+b+"/connect", map[string]any{"timeout": 60})
 	f.deadline(b, time.Minute)
+}
+
+// awaitBack waits until the daemon answers again.
+func (f *fixture) awaitBack() {
+	f.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		if got, err := f.try(f.Context(), f.key, "GET", "/sandboxes", nil); err == nil && got.code == http.StatusOK {
+			return
+		}
+		if time.Now().After(end) {
+			f.Fatal("the daemon is not back")
+		}
+	}
 }
 
 func TestTimeoutsAct(t *testing.T) {

@@ -246,7 +246,7 @@ func afterToken(token string) (*item, error) {
 type details struct {
 	item
 	Lifecycle           map[string]any `json:"lifecycle"`
-	Network             struct{}       `json:"network"`
+	Network             map[string]any `json:"network"`
 	Domain              string         `json:"domain"`
 	AllowInternetAccess bool           `json:"allowInternetAccess"`
 	VolumeMounts        []struct{}     `json:"volumeMounts"`
@@ -268,7 +268,7 @@ func (g *Gateway) info(w http.ResponseWriter, r *http.Request, owner string) err
 	}
 	answer(w, http.StatusOK, details{
 		item: itemOf(sb), Lifecycle: map[string]any{"onTimeout": action, "autoResume": sb.GetSpec().GetAutoResume()},
-		Domain: g.Domain, AllowInternetAccess: true, VolumeMounts: []struct{}{}, EnvdAccessToken: token,
+		Network: map[string]any{publicTrafficField: !sb.GetSpec().GetGateway().GetPrivateTraffic()}, Domain: g.Domain, AllowInternetAccess: true, VolumeMounts: []struct{}{}, EnvdAccessToken: token,
 	})
 	return nil
 }

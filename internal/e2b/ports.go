@@ -2,19 +2,25 @@ package e2b
 
 import (
 	"context"
+	"crypto/subtle"
 	"errors"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"strconv"
 	"time"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
 // dialTimeout bounds the connection to a port of a sandbox.
 const dialTimeout = 30 * time.Second
 
 // privateHeaders are those that no program in a sandbox gets to see.
-var privateHeaders = []string{"E2b-Sandbox-Id", "E2b-Sandbox-Port", "X-Access-Token", "X-Api-Key"}
+var privateHeaders = []string{"E2b-Sandbox-Id", "E2b-Sandbox-Port", "X-Access-Token", "X-Api-Key", trafficHeader}
+
+// trafficHeader carries the token for ports of a sandbox whose traffic is private.
+const trafficHeader = "E2b-Traffic-Access-Token"
 
 type addressKey struct{}
 
@@ -50,7 +56,23 @@ func (g *Gateway) newProxy() *httputil.ReverseProxy {
 	}
 }
 
-// servePort passes a request to a port of a sandbox that runs.
-func (g *Gateway) servePort(w http.ResponseWriter, r *http.Request, a address) {
+// servePort passes a request to a port of a sandbox, once that runs. One without the token that the sandbox needs does not resume it.
+func (g *Gateway) servePort(w http.ResponseWriter, r *http.Request, a address, sb *agboxv1.SandboxHandle) {
+	token, err := g.trafficToken(r.Context(), sb)
+	if err != nil {
+		unreachable(w, a.id, err.Error())
+		return
+	}
+	if token != "" && subtle.ConstantTimeCompare([]byte(r.Header.Get(trafficHeader)), []byte(token)) != 1 {
+		answer(w, http.StatusForbidden, map[string]any{
+			"sandboxId": a.id, "code": http.StatusForbidden,
+			"message": "the traffic of the sandbox is private: the header e2b-traffic-access-token must have its trafficAccessToken",
+		})
+		return
+	}
+	if err := g.wake(r.Context(), sb); err != nil {
+		unreachable(w, a.id, err.Error())
+		return
+	}
 	g.ports.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), addressKey{}, a)))
 }

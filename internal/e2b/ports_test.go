@@ -37,21 +37,7 @@ func TestPorts(t *testing.T) {
 	}))
 	t.Cleanup(app.Close)
 	_, port, _ := net.SplitHostPort(strings.TrimPrefix(app.URL, "http://"))
-	send := func(host, method, path, body string, header ...string) answer {
-		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), method, f.url+path, strings.NewReader(body))
-		f.must(err)
-		req.Host = host
-		for i := 0; i < len(header); i += 2 {
-			req.Header.Set(header[i], header[i+1])
-		}
-		resp, err := http.DefaultClient.Do(req)
-		f.must(err)
-		defer resp.Body.Close()
-		text, err := io.ReadAll(resp.Body)
-		f.must(err)
-		return answer{resp.StatusCode, resp.Header, string(text)}
-	}
+	send := f.send
 	for _, host := range []string{port + "-" + id + ".localhost:3000", port + "-" + id + "-more.localhost"} {
 		if a := send(host, "POST", "/a%2Fb?c=d", "body", "X-Access-Token", "secret"); a.body != "POST /a%2Fb?c=d body" || a.header.Get("X-Seen") != host {
 			t.Errorf("%s: %+v", host, a)
@@ -94,5 +80,82 @@ func TestPorts(t *testing.T) {
 		if got, err := in.ReadString('\n'); got != text {
 			t.Errorf("%q, %v", got, err)
 		}
+	}
+}
+
+// send makes a request for a host name, with pairs of header names and values.
+func (f *fixture) send(host, method, path, body string, header ...string) answer {
+	f.Helper()
+	req, err := http.NewRequestWithContext(f.Context(), method, f.url+path, strings.NewReader(body))
+	f.must(err)
+	req.Host = host
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	f.must(err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	f.must(err)
+	return answer{resp.StatusCode, resp.Header, string(text)}
+}
+
+// TestPrivateTraffic: ports of a sandbox without public traffic need its token, which is the same after a restart and which programs in it do not
+// see. A request without it does not resume the sandbox. Files and commands have a token of their own.
+func TestPrivateTraffic(t *testing.T) {
+	f := newFixture(t, conformance.Settings{})
+	create := func(public bool) (sb sandbox) {
+		f.want(http.StatusCreated, "", "POST", "/v2/sandboxes", map[string]any{
+			"autoResume": map[string]any{"enabled": true}, "network": map[string]any{"allowPublicTraffic": public},
+		}).into(t, &sb)
+		return sb
+	}
+	private, other, public := create(false), create(false), create(true)
+	if public.TrafficAccessToken != nil || private.TrafficAccessToken == nil || *private.TrafficAccessToken == private.EnvdAccessToken {
+		t.Fatalf("%+v, %+v", public, private)
+	}
+	if f.info(private.SandboxID).Network.AllowPublicTraffic || !f.info(public.SandboxID).Network.AllowPublicTraffic {
+		t.Error("the network of a sandbox is not that of its create")
+	}
+	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, "served ", r.Header.Get("E2b-Traffic-Access-Token"))
+	}))
+	t.Cleanup(app.Close)
+	_, port, _ := net.SplitHostPort(strings.TrimPrefix(app.URL, "http://"))
+	get := func(sb sandbox, token string) answer {
+		return f.send(port+"-"+sb.SandboxID+".localhost", "GET", "/", "", "E2b-Traffic-Access-Token", token)
+	}
+	token := *private.TrafficAccessToken
+	if a := get(private, token); a.body != "served " {
+		t.Errorf("%+v", a)
+	}
+	if a := get(public, token); a.body != "served " {
+		t.Errorf("%+v", a)
+	}
+	f.want(http.StatusNoContent, "", "POST", "/sandboxes/"+private.SandboxID+"/pause", nil)
+	for _, wrong := range []string{"", "x", token[1:], *other.TrafficAccessToken, private.EnvdAccessToken, f.key} {
+		if a := get(private, wrong); a.code != http.StatusForbidden || !strings.Contains(a.body, "e2b-traffic-access-token") || strings.Contains(a.body, token) {
+			t.Errorf("token %q: %+v", wrong, a)
+		}
+	}
+	if is := f.info(private.SandboxID); is.State != "paused" {
+		t.Errorf("it is %s", is.State)
+	}
+	b := box{f, other.SandboxID, other.EnvdAccessToken, "root"}
+	if r := b.run(false, sh("echo x")); r.stdout != "x\n" {
+		t.Errorf("%+v", r)
+	}
+	f.daemon.Restart(t)
+	f.awaitBack()
+	var again sandbox
+	f.want(http.StatusCreated, "", "POST", "/sandboxes/"+private.SandboxID+"/connect", nil).into(t, &again)
+	if again.TrafficAccessToken == nil || *again.TrafficAccessToken != token {
+		t.Errorf("the token was %s, and is %v", token, again.TrafficAccessToken)
+	}
+	if a := get(private, token); a.body != "served " {
+		t.Errorf("%+v", a)
+	}
+	if a := get(private, ""); a.code != http.StatusForbidden {
+		t.Errorf("%+v", a)
 	}
 }

@@ -80,11 +80,7 @@ func (g *Gateway) traffic(w http.ResponseWriter, r *http.Request, a address) {
 		return
 	}
 	if a.port != envdPort {
-		if err := g.wake(r.Context(), sb); err != nil {
-			unreachable(w, a.id, err.Error())
-			return
-		}
-		g.servePort(w, r, a)
+		g.servePort(w, r, a, sb)
 		return
 	}
 	if r.URL.Path == "/health" {

@@ -1342,9 +1342,11 @@ type GatewaySpec struct {
 	// The template as the client named it.
 	Template string `protobuf:"bytes,2,opt,name=template,proto3" json:"template,omitempty"`
 	// The client's own, for filters of lists.
-	Metadata      map[string]string `protobuf:"bytes,3,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Metadata map[string]string `protobuf:"bytes,3,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The gateway passes a request to a port of the sandbox only if it carries the sandbox's traffic token.
+	PrivateTraffic bool `protobuf:"varint,180,opt,name=private_traffic,json=privateTraffic,proto3" json:"private_traffic,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *GatewaySpec) Reset() {
@@ -1396,6 +1398,13 @@ func (x *GatewaySpec) GetMetadata() map[string]string {
 		return x.Metadata
 	}
 	return nil
+}
+
+func (x *GatewaySpec) GetPrivateTraffic() bool {
+	if x != nil {
+		return x.PrivateTraffic
+	}
+	return false
 }
 
 // SecuritySpec limits what the processes of a sandbox may do.
@@ -6346,11 +6355,12 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbd\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe7\x01\n" +
 	"\vGatewaySpec\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x1a\n" +
 	"\btemplate\x18\x02 \x01(\tR\btemplate\x12?\n" +
-	"\bmetadata\x18\x03 \x03(\v2#.agbox.v1.GatewaySpec.MetadataEntryR\bmetadata\x1a;\n" +
+	"\bmetadata\x18\x03 \x03(\v2#.agbox.v1.GatewaySpec.MetadataEntryR\bmetadata\x12(\n" +
+	"\x0fprivate_traffic\x18\xb4\x01 \x01(\bR\x0eprivateTraffic\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"(\n" +

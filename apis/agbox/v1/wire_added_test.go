@@ -28,7 +28,7 @@ DeleteSandboxRequest: 100 keep_agents bool, 153 volumes bool
 
 const wireOwn = `
 SecuritySpec: 1 profile string
-GatewaySpec: 1 owner string, 2 template string, 3 metadata map<string,string>
+GatewaySpec: 1 owner string, 2 template string, 3 metadata map<string,string>, 180 private_traffic bool
 SpecChangeDetails: 1 fields repeated string
 StdinSpec: 1 when_gone string, 2 grace Duration
 TerminalSpec: 1 columns uint32, 2 rows uint32

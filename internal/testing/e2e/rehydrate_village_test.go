@@ -29,7 +29,7 @@ func newVillage(t *testing.T) *village {
 		"ready": {
 			Labels: map[string]string{"team": "x", "empty": ""}, Envs: map[string]string{"SECRET": "s3cret\nof two lines"}, Timeout: durationpb.New(time.Hour),
 			User: "nobody", Command: []string{"sh", "-c", "echo main; while :; do sleep 1; done"}, CpuLimit: 0.5, MemoryLimit: "64MiB", OnTimeout: "pause",
-			Gateway: &agboxv1.GatewaySpec{Owner: "alice", Template: "base", Metadata: map[string]string{"k": "v, {w}"}},
+			Gateway: &agboxv1.GatewaySpec{Owner: "alice", Template: "base", Metadata: map[string]string{"k": "v, {w}"}, PrivateTraffic: true},
 		},
 		"services": {RequiredServices: []*agboxv1.ServiceSpec{web("db", 0)}, OptionalServices: []*agboxv1.ServiceSpec{web("cache", 0)}},
 		"frozen":   {Labels: map[string]string{"kind": "frozen"}},
