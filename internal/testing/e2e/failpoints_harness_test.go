@@ -178,7 +178,7 @@ func persist(ctx context.Context, method string, req, reply any, cc *grpc.Client
 			time.Sleep(20 * time.Millisecond) // between two tries: the daemon is dead, and another goroutine starts it
 			continue
 		case try > 0 && (code == codes.AlreadyExists || code == codes.FailedPrecondition ||
-			code == codes.NotFound && (strings.Contains(method, "/Delete") || strings.Contains(method, "/RemoveVolume"))):
+			code == codes.NotFound && (strings.Contains(method, "/Delete") || strings.Contains(method, "/RemoveVolume") || strings.Contains(method, "/RemoveSnapshot"))):
 			return nil
 		}
 		return err

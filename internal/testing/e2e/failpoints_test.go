@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
@@ -38,6 +39,9 @@ func TestKilledAtEveryFailpoint(t *testing.T) {
 	m.rehearse("volumes", []string{
 		"RequestDeleteWithVolumes", "engine.list_volumes", "engine.list_volume_users", "engine.remove_volume",
 	}, m.keepsVolumes)
+	m.rehearse("snapshots", []string{
+		"engine.commit_container", "engine.rewrite_image", "engine.list_images", "engine.remove_image",
+	}, m.keepsFiles)
 	m.rehearse("deadlines", []string{"RequestExpire", "RequestIdleStop", "RequestDeleteMatching"}, m.deadlines)
 	m.rehearse("recovers", []string{"RequestRecover", "engine.inspect_network", "engine.connect_network"}, m.recovers)
 	m.rehearse("streams", []string{"AttachStdin", "DetachStdin"}, m.leavesStdin)
@@ -155,6 +159,27 @@ func (m *mortal) keepsVolumes(round string) {
 	if left := must(m.ListVolumes(m.ctx(), &agboxv1.ListVolumesRequest{SandboxName: round}))(m); len(left.GetVolumes()) > 0 {
 		m.Errorf("left: %v", left)
 	}
+}
+
+// keepsFiles makes a sandbox from a snapshot of another one, and removes the snapshot. A death leaves at most a part of it.
+func (m *mortal) keepsFiles(round string) {
+	id, heir, snap := m.box(round, &agboxv1.CreateSpec{}), round+"-heir", round+"-snap"
+	m.await(id, ready)
+	m.run(id, round+"-x", "sh", "-c", "echo x >>/workspace/mark")
+	m.ended(round + "-x")
+	made := must(m.CreateSnapshot(m.ctx(), &agboxv1.CreateSnapshotRequest{SandboxId: id, SnapshotId: snap}))(m).GetSnapshot()
+	all := must(m.ListSnapshots(m.ctx(), &agboxv1.ListSnapshotsRequest{}))(m).GetSnapshots()
+	if len(all) != 1 || !proto.Equal(all[0], made) {
+		m.Errorf("made %v, listed %v", made, all)
+	}
+	m.once(id, round+"-after", "/workspace/mark") // the container is not left frozen
+	m.gone(id)
+	m.box(heir, &agboxv1.CreateSpec{Image: made.GetImage()})
+	m.await(heir, ready)
+	m.once(heir, round+"-again", "/workspace/mark")
+	m.gone(heir)
+	must(m.RemoveSnapshot(m.ctx(), &agboxv1.RemoveSnapshotRequest{SnapshotId: snap}))(m)
+	m.eventually("no image is left", m.noImages)
 }
 
 func (m *mortal) deadlines(round string) {

@@ -280,8 +280,7 @@ func (d *daemon) destroy() {
 		d.Logf("log of agboxd:\n%s", d.log.tail(8000))
 	}
 	d.kill()
-	instance, _ := os.ReadFile(filepath.Join(d.home, "data/agents-sandbox/instance"))
-	for _, id := range append(d.former, strings.Fields(string(instance))...) {
+	for _, id := range append(d.former, d.instance()...) {
 		label := "label=" + naming.Instance + "=" + id
 		if d.Failed() {
 			for _, c := range strings.Fields(d.docker("ps", "-aq", "--filter", label)) {
@@ -297,8 +296,33 @@ func (d *daemon) destroy() {
 				d.docker(append(kind.remove, ids...)...)
 			}
 		}
+		if images := d.images(id); len(images) > 0 {
+			d.docker(append([]string{"rmi", "-f"}, images...)...)
+		}
+		if images := d.images(id); len(images) > 0 {
+			d.Errorf("images are left: %v", images)
+		}
 	}
 	_ = os.RemoveAll(d.home)
+}
+
+// instance is the UUID of the daemon's store, once it has one.
+func (d *daemon) instance() []string {
+	text, _ := os.ReadFile(filepath.Join(d.home, "data/agents-sandbox/instance"))
+	return strings.Fields(string(text))
+}
+
+// images are the snapshots of an instance and their parts, by ID.
+func (d *daemon) images(instance string) []string {
+	return strings.Fields(d.docker("image", "ls", "-q", "--no-trunc", "--filter", "label="+naming.SnapshotInstance+"="+instance))
+}
+
+// noImages reports snapshots and parts of the daemon's store.
+func (d *daemon) noImages() error {
+	if images := d.images(strings.Join(d.instance(), "")); len(images) > 0 {
+		return fmt.Errorf("there are images: %v", images)
+	}
+	return nil
 }
 
 // docker runs the docker CLI against the daemon's engine.
