@@ -33,7 +33,7 @@ func (p *player) wantQuiet(t *testing.T) {
 	const minutes = 10
 	pass(minutes * time.Minute)
 	for op, n := range p.calls() {
-		limit := map[string]int{dockerx.OpListContainers: minutes, dockerx.OpListNetworks: minutes, dockerx.OpInfo: 12 * minutes}[op]
+		limit := map[string]int{dockerx.OpListContainers: minutes, dockerx.OpListNetworks: minutes, dockerx.OpListImages: minutes, dockerx.OpInfo: 12 * minutes}[op]
 		if n -= before[op]; n > limit {
 			t.Errorf("%d calls of %s in %d minutes, want at most %d", n, op, minutes, limit)
 		}

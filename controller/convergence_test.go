@@ -581,7 +581,7 @@ func (p *player) checkRest() error {
 	for op, n := range p.calls() {
 		limit := 0
 		switch op {
-		case dockerx.OpListContainers, dockerx.OpListNetworks:
+		case dockerx.OpListContainers, dockerx.OpListNetworks, dockerx.OpListImages:
 			limit = minutes
 		case dockerx.OpInfo:
 			limit = minutes * 12
