@@ -128,7 +128,10 @@ func (c *Controller) resync(ctx context.Context) error {
 		}
 	}
 	c.cfg.Metrics.Resynced(l.Now, unknown)
-	return c.snapshots.Sweep(ctx)
+	if err := c.snapshots.Sweep(ctx); err != nil && ctx.Err() == nil { // the next resync tries again: nothing waits for it
+		c.log.Warn("parts of snapshots are not removed yet", "err", err)
+	}
+	return nil
 }
 
 // purgeBatch bounds how many histories one resync purges.

@@ -173,3 +173,19 @@ func TestASnapshotOutlivesItsSandboxAndIsKeptWhileInUse(t *testing.T) {
 		}
 	})
 }
+
+func TestAPartThatCannotBeRemovedHoldsUpNothing(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		id := p.readyBox(t)
+		end := p.commits(t, id, "snap")
+		p.must(t, act{"kill daemon", 0})
+		_, _ = end()
+		p.engine.Fail(dockerx.OpRemoveImage, 1000, nil, false)
+		pass(2 * time.Minute)
+		before := p.engine.Calls(dockerx.OpRemoveImage)
+		pass(10 * time.Minute)
+		if got := p.engine.Calls(dockerx.OpRemoveImage) - before; got == 0 || got > 11 {
+			t.Errorf("%d tries in 10 minutes, want one for each resync", got)
+		}
+	})
+}
