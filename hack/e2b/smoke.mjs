@@ -1,44 +1,9 @@
 // Runs one release of E2B's SDK, the package that is named by the first argument, against a daemon. The other settings are the SDK's own
-// variables. "@kill" on a line of its own asks the caller to kill and start the daemon; the answer is a line.
+// variables.
 import assert from 'node:assert/strict'
-import http from 'node:http'
-import readline from 'node:readline'
+import { Sandbox, all, finish, get, kill, listed, named, pause, test } from './harness.mjs'
 
-const { Sandbox } = await import(process.argv[2])
-const lines = readline.createInterface({ input: process.stdin })[Symbol.asyncIterator]()
-const kill = async () => {
-  console.log('@kill')
-  await lines.next()
-}
-const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
-const named = (name) => (e) => {
-  assert.match(e.constructor.name, name, e.stack)
-  return true
-}
-let failed = 0
-const test = async (name, f) => {
-  const begun = Date.now()
-  let timer
-  const late = new Promise((_, no) => (timer = setTimeout(() => no(new Error('it takes more than a minute')), 60000)))
-  try {
-    await Promise.race([f(), late])
-    console.log(`ok ${name} ${Date.now() - begun} ms`)
-  } catch (e) {
-    failed++
-    console.log(`FAIL ${name}: ${e.stack}`)
-  } finally {
-    clearTimeout(timer)
-  }
-}
 const freeze = (s) => (s.pause ?? s.betaPause).call(s)
-const listed = async (query, limit) => {
-  const found = []
-  const pages = Sandbox.list({ query, limit })
-  do found.push(...(await pages.nextItems()))
-  while (pages.hasNext)
-  return found.map((s) => s.sandboxId)
-}
-
 const odd = { a: 'b c&d=e+f%', 'x=y': 'ü' }
 const s = await Sandbox.create({ timeoutMs: 300000, envs: { GLOBAL: 'g' }, metadata: odd })
 
@@ -180,22 +145,12 @@ await test('signed URLs', async () => {
 })
 await test('ports', async () => {
   await s.commands.run('cd /tmp && echo served > page && exec python3 -m http.server 8080', { background: true, timeoutMs: 0 })
-  const get = () =>
-    new Promise((yes, no) => {
-      const { hostname, port } = new URL(process.env.E2B_SANDBOX_URL)
-      const request = http.get({ hostname, port, path: '/page', headers: { Host: s.getHost(8080) } }, (r) => {
-        let text = ''
-        r.on('data', (d) => (text += d))
-        r.on('end', () => yes([r.statusCode, text]))
-      })
-      request.on('error', no)
-    })
   let got
-  for (let i = 0; i < 100 && got?.[0] !== 200; i++) {
-    got = await get()
-    if (got[0] !== 200) await pause(50)
+  for (let i = 0; i < 100 && got?.status !== 200; i++) {
+    got = await get(s, 8080, '/page')
+    if (got.status !== 200) await pause(50)
   }
-  assert.deepEqual(got, [200, 'served\n'])
+  assert.deepEqual([got.status, got.body.toString()], [200, 'served\n'])
 })
 await test('pause and connect', async () => {
   await freeze(s)
@@ -212,13 +167,7 @@ await test('an image without bash', async () => {
   await tiny.kill()
 })
 await test('snapshots', async () => {
-  const found = async (options) => {
-    const ids = []
-    const pages = Sandbox.listSnapshots(options)
-    do ids.push(...(await pages.nextItems()).map((x) => x.snapshotId))
-    while (pages.hasNext)
-    return ids.sort()
-  }
+  const found = async (options) => (await all(Sandbox.listSnapshots(options))).map((x) => x.snapshotId).sort()
   await s.files.write('kept', 'one')
   const snaps = [await s.createSnapshot(), await s.createSnapshot()].map((x) => x.snapshotId)
   await s.files.write('kept', 'two')
@@ -262,4 +211,4 @@ await test('kill', async () => {
   assert.equal(await s.isRunning(), false)
   await assert.rejects(Sandbox.connect(s.sandboxId), named(/NotFound/))
 })
-process.exit(failed ? 1 : 0)
+finish()

@@ -180,7 +180,7 @@ func (d *daemon) end() {
 
 // dial returns a connection that reconnects after each restart of the daemon.
 func (d *daemon) dial() (*grpc.ClientConn, error) {
-	soon := grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, MaxDelay: 300 * time.Millisecond}}
+	soon := grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, MaxDelay: 300 * time.Millisecond}, MinConnectTimeout: 20 * time.Second}
 	return grpc.NewClient("unix://"+d.site.home+"/run/agbox/agboxd.sock", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)), grpc.WithConnectParams(soon))
 }

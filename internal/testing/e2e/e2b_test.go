@@ -10,49 +10,72 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/host/naming"
 )
 
 var e2bSDKs = flag.String("e2b", "", "the directory in which hack/e2b.sh has installed releases of E2B's SDK; empty: leave those tests out")
 
-// TestE2BSDKs runs each release against a daemon that is killed in the middle. At the end no sandbox is left.
-func TestE2BSDKs(t *testing.T) {
+// crashRelease is the release that is killed in the middle of each call.
+const crashRelease = "e2b-2.51.0"
+
+// e2bPackages returns the names of the releases that are installed.
+func e2bPackages(t *testing.T) (names []string) {
+	t.Helper()
 	if *e2bSDKs == "" {
 		t.Skip("needs E2B's SDK from npm: make test-e2b installs it and gives its directory")
 	}
-	packages := must(filepath.Glob(filepath.Join(*e2bSDKs, "node_modules", "e2b-*")))(t)
-	if len(packages) == 0 {
+	for _, dir := range must(filepath.Glob(filepath.Join(*e2bSDKs, "node_modules", "e2b-*")))(t) {
+		names = append(names, filepath.Base(dir))
+	}
+	if len(names) == 0 {
 		t.Fatalf("%s has no release", *e2bSDKs)
 	}
-	for _, dir := range packages {
-		name := filepath.Base(dir)
+	return names
+}
+
+// runSDK runs a suite of hack/e2b with a release of the SDK against a new daemon, which it kills whenever the suite asks for it.
+func runSDK(t *testing.T, suite, release string) *daemon {
+	t.Helper()
+	address := freeAddress(t)
+	d := newDaemon(t, "", fmt.Sprintf("\n[e2b]\nlisten = %q\n[e2b.templates]\nbase = %q\ntiny = \"agbox-base:dev\"\n", address, *devImage))
+	made := must(agboxv1.NewGatewayServiceClient(d.conn).CreateGatewayKey(d.ctx(), &agboxv1.CreateGatewayKeyRequest{}))(t)
+	node := exec.CommandContext(t.Context(), "node", filepath.Join(*e2bSDKs, suite), release)
+	url := "http://" + address
+	node.Env = append(os.Environ(), "E2B_API_URL="+url, "E2B_SANDBOX_URL="+url, "E2B_API_KEY=e2b_"+made.GetKey())
+	node.Stderr = os.Stderr
+	in, out := must(node.StdinPipe())(t), must(node.StdoutPipe())(t)
+	if err := node.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		switch text := lines.Text(); {
+		case text == "@kill":
+			d.restart()
+			if _, err := io.WriteString(in, "back\n"); err != nil {
+				t.Error(err)
+			}
+		case strings.HasPrefix(text, "FAIL "):
+			t.Error(text)
+		default:
+			t.Log(text)
+		}
+	}
+	if err := node.Wait(); err != nil {
+		t.Errorf("%s: %v", release, err)
+	}
+	return d
+}
+
+// TestE2BSDKs runs each release against a daemon that is killed in the middle. At the end no sandbox is left.
+func TestE2BSDKs(t *testing.T) {
+	for _, name := range e2bPackages(t) {
 		t.Run(name, func(t *testing.T) {
-			address := freeAddress(t)
-			d := newDaemon(t, "", fmt.Sprintf("\n[e2b]\nlisten = %q\n[e2b.templates]\nbase = %q\ntiny = \"agbox-base:dev\"\n", address, *devImage))
-			made := must(agboxv1.NewGatewayServiceClient(d.conn).CreateGatewayKey(d.ctx(), &agboxv1.CreateGatewayKeyRequest{}))(t)
-			node := exec.CommandContext(t.Context(), "node", filepath.Join(*e2bSDKs, "smoke.mjs"), name)
-			url := "http://" + address
-			node.Env = append(os.Environ(), "E2B_API_URL="+url, "E2B_SANDBOX_URL="+url, "E2B_API_KEY=e2b_"+made.GetKey())
-			node.Stderr = os.Stderr
-			in, out := must(node.StdinPipe())(t), must(node.StdoutPipe())(t)
-			if err := node.Start(); err != nil {
-				t.Fatal(err)
-			}
-			for lines := bufio.NewScanner(out); lines.Scan(); {
-				if lines.Text() != "@kill" {
-					t.Log(lines.Text())
-					continue
-				}
-				d.restart()
-				if _, err := io.WriteString(in, "back\n"); err != nil {
-					t.Error(err)
-				}
-			}
-			if err := node.Wait(); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
+			t.Parallel()
+			d := runSDK(t, "smoke.mjs", name)
 			list := must(d.ListSandboxes(d.ctx(), &agboxv1.ListSandboxesRequest{GatewayOwner: "default"}))(t)
 			for _, sb := range list.GetSandboxes() {
 				// The create that the kill cut off has no client any more, and a deadline.
@@ -63,4 +86,25 @@ func TestE2BSDKs(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestE2BCrash kills the daemon in the middle of each kind of call. At the end no sandbox, container, network or image is left.
+func TestE2BCrash(t *testing.T) {
+	t.Parallel()
+	e2bPackages(t)
+	d := runSDK(t, "crash.mjs", crashRelease)
+	instance := d.read(filepath.Join(d.home, "data/agents-sandbox/instance"))
+	d.eventually("all is gone", func() error {
+		left := ""
+		for _, sb := range must(d.ListSandboxes(d.ctx(), &agboxv1.ListSandboxesRequest{}))(t).GetSandboxes() {
+			left += fmt.Sprintf("sandbox %s %v\n", sb.GetSandboxId(), sb.GetState())
+		}
+		label := "label=" + naming.Instance + "=" + strings.TrimSpace(instance)
+		left += d.docker("ps", "-a", "--filter", label) + d.docker("network", "ls", "--filter", label)
+		left += d.docker("images", "-a", "--filter", "label="+naming.SnapshotInstance+"="+strings.TrimSpace(instance))
+		if n := strings.Count(left, "\n"); n > 3 { // the headings of the tables
+			return fmt.Errorf("left:\n%s", left)
+		}
+		return nil
+	})
 }

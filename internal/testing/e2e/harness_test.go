@@ -234,7 +234,10 @@ func (d *daemon) command(args ...string) *exec.Cmd {
 
 func (d *daemon) dial() {
 	d.Helper()
-	soon := grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.5, MaxDelay: 100 * time.Millisecond}}
+	soon := grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.5, MaxDelay: 100 * time.Millisecond},
+		MinConnectTimeout: patience, // without it a connection that took longer than the backoff is closed, even one with a call on it
+	}
 	conn, err := grpc.NewClient("unix://"+d.home+"/run/agbox/agboxd.sock", append(d.dials, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)), grpc.WithConnectParams(soon))...)
 	if err != nil {
