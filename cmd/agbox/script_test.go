@@ -208,7 +208,7 @@ func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 // engineCommand is "engine down", "engine up", "engine hide", after which the engine lists no container, or a change outside of agbox:
-// "engine kill KIND" and "engine remove KIND" (of all containers named agbox-KIND-...), "engine prune" (removes all networks).
+// "engine kill KIND" and "engine remove KIND" (of all containers named agbox-KIND-...), "engine prune" (removes all networks), "engine hold" (no commit ends).
 func engineCommand(ts *testscript.TestScript, _ bool, args []string) {
 	engine := ts.Value(worldKey{}).(*world).engine
 	if len(args) == 2 {
@@ -228,6 +228,8 @@ func engineCommand(ts *testscript.TestScript, _ bool, args []string) {
 		for _, n := range engine.Networks() {
 			engine.RemoveNetworkOutside(n.ID)
 		}
+	case "hold":
+		engine.CommitDelay = time.Hour
 	case "down", "up":
 		engine.Down(args[0] == "down")
 	case "hide":
@@ -235,7 +237,7 @@ func engineCommand(ts *testscript.TestScript, _ bool, args []string) {
 			engine.HideContainer(c.ID, true)
 		}
 	default:
-		ts.Fatalf("usage: engine down|up|hide|prune, engine kill|remove KIND")
+		ts.Fatalf("usage: engine down|up|hide|prune|hold, engine kill|remove KIND")
 	}
 }
 

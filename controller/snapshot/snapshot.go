@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -300,12 +301,12 @@ func (k *Keeper) RemoveSnapshot(ctx context.Context, id string) error {
 }
 
 func (k *Keeper) remove(ctx context.Context, s *agboxv1.Snapshot) error {
-	user, err := k.user(ctx, s)
+	users, err := k.users(ctx, s)
 	if err != nil {
 		return err
 	}
-	if user != "" { // also one that has no container yet, which the engine does not know
-		return snapshotRefusal("SNAPSHOT_IN_USE", errdefs.ErrFailedPrecondition, s.GetSnapshotId(), "snapshot %s is in use: delete sandbox %s first", s.GetSnapshotId(), user)
+	if users != "" { // also one that has no container yet, which the engine does not know
+		return snapshotRefusal("SNAPSHOT_IN_USE", errdefs.ErrFailedPrecondition, s.GetSnapshotId(), "snapshot %s is in use: %s", s.GetSnapshotId(), users)
 	}
 	begun := time.Now()
 	err = k.o.Engine.RemoveImage(ctx, s.GetImage())
@@ -317,19 +318,48 @@ func (k *Keeper) remove(ctx context.Context, s *agboxv1.Snapshot) error {
 	return err
 }
 
-// user returns a sandbox that has a snapshot in its spec and is not deleted; empty: there is none.
-func (k *Keeper) user(ctx context.Context, s *agboxv1.Snapshot) (string, error) {
+// users says which sandboxes have a snapshot in their spec, and what to do; empty: there is none.
+func (k *Keeper) users(ctx context.Context, s *agboxv1.Snapshot) (string, error) {
 	all, err := k.o.Store.List(ctx, store.Filter{})
 	is := func(image string) bool {
 		return image == s.GetImage() || image == naming.SnapshotRef(s.GetSnapshotId())
 	}
 	uses := func(svc *agboxv1.ServiceSpec) bool { return is(svc.GetImage()) }
+	var live, leaving []string
 	for _, sb := range all {
-		if is(sb.Spec.GetImage()) || slices.ContainsFunc(slices.Concat(sb.Spec.GetRequiredServices(), sb.Spec.GetOptionalServices()), uses) {
-			return sb.ID, nil
+		switch name := cmp.Or(sb.Name, sb.ID); {
+		case !is(sb.Spec.GetImage()) && !slices.ContainsFunc(slices.Concat(sb.Spec.GetRequiredServices(), sb.Spec.GetOptionalServices()), uses):
+		case sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_DELETE:
+			leaving = append(leaving, name)
+		default:
+			live = append(live, name)
 		}
 	}
-	return "", err
+	switch {
+	case err != nil:
+		return "", err
+	case len(live) > 0:
+		return fmt.Sprintf("delete %s first", named(live)), nil
+	case len(leaving) > 0:
+		return "the delete of " + named(leaving) + " goes on; try again when it is done", nil
+	}
+	return "", nil
+}
+
+// maxNamed is how many sandboxes a refusal names.
+const maxNamed = 5
+
+// named is "sandbox a", or "sandboxes a, b and 3 more".
+func named(names []string) string {
+	slices.Sort(names)
+	text := strings.Join(names[:min(len(names), maxNamed)], ", ")
+	switch rest := len(names) - maxNamed; {
+	case rest > 0:
+		return fmt.Sprintf("sandboxes %s and %d more", text, rest)
+	case len(names) > 1:
+		return "sandboxes " + text
+	}
+	return "sandbox " + text
 }
 
 // Parts lists the parts of snapshots that nobody is making, newest first: those of an earlier daemon, and of commits that ended after their

@@ -34,6 +34,7 @@ const (
 
 type runOptions struct {
 	name, memory, cpus, user, dir string
+	snapshot                      string
 	envs, mounts, ports, labels   []string
 	remove, detach                bool
 	timeout                       time.Duration
@@ -43,18 +44,18 @@ func (a *app) runCommand() *cobra.Command {
 	var o runOptions
 	var interactive, tty bool // users of other tools try them; refused with a reason
 	cmd := &cobra.Command{
-		Use: "run IMAGE [-- COMMAND [ARG...]]", SuggestFor: []string{"start"}, Short: "Create a sandbox from an image and run a command in it",
-		Long: `Create a sandbox from an image without a manifest, wait until it is READY, and run a command in it. The exit code is that of
+		Use: "run (IMAGE | --snapshot ID) [-- COMMAND [ARG...]]", SuggestFor: []string{"start"}, Short: "Create a sandbox from an image or a snapshot and run a command in it",
+		Long: `Create a sandbox from an image or a snapshot without a manifest, wait until it is READY, and run a command in it. The exit code is that of
 "agbox exec". The sandbox stays, also when this program is killed: more commands run with "agbox exec", and "agbox delete" removes it.
 "agbox get NAME -o yaml" prints its manifest.
 
 With --rm, the sandbox is deleted at the end, also after ^C. It has a timeout that this program extends as long as it lives: if it is
 killed, the daemon deletes the sandbox within 15 minutes. Named volumes stay.`,
-		Example: "  agbox run agbox-dev:dev\n  agbox run --rm agbox-dev:dev -- python3 -c 'print(6 * 7)'\n" +
+		Example: "  agbox run agbox-dev:dev\n  agbox run --snapshot tools-installed -- node --version\n  agbox run --rm agbox-dev:dev -- python3 -c 'print(6 * 7)'\n" +
 			"  agbox run --name web -v ./site:/workspace/site:ro -p 8080:8000 --memory 512m agbox-dev:dev -d -- python3 -m http.server",
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			image, command, err := imageAndCommand(cmd, args)
+			image, command, err := o.imageAndCommand(cmd, args)
 			if err != nil {
 				return err
 			}
@@ -69,11 +70,18 @@ killed, the daemon deletes the sandbox within 15 minutes. Named volumes stay.`,
 			if err != nil {
 				return err
 			}
+			if o.snapshot != "" {
+				if req.CreateSpec.Image, err = a.snapshotImage(cmd.Context(), o.snapshot); err != nil {
+					return notRun(cmd.Context(), err)
+				}
+			}
 			return a.run(cmd, req, command, o)
 		},
 	}
 	cmd.Flags().SetInterspersed(false)
 	cmd.Flags().StringVar(&o.name, "name", "", "name of the sandbox (default made from the image)")
+	cmd.Flags().StringVar(&o.snapshot, "snapshot", "", "ID of a snapshot, in place of an image")
+	onFlag(cmd, "snapshot", a.snapshotIDs)
 	cmd.Flags().BoolVar(&o.remove, "rm", false, "delete the sandbox when the command has ended")
 	cmd.Flags().BoolVarP(&o.detach, "detach", "d", false, "do not wait: with a command print the exec's ID when it was started, else return when the sandbox is accepted")
 	cmd.Flags().StringArrayVarP(&o.envs, "env", "e", nil, "KEY=VALUE, or KEY for the value that it has here; repeatable")
@@ -93,16 +101,26 @@ killed, the daemon deletes the sandbox within 15 minutes. Named volumes stay.`,
 	return cmd
 }
 
-// imageAndCommand returns the image and the command. As in exec, flags of agbox may stand between the two, and "--" is optional.
-func imageAndCommand(cmd *cobra.Command, args []string) (image string, command []string, err error) {
+// imageAndCommand returns the image, or the ID of a snapshot, and the command. As in exec, flags of agbox may stand between the two, and "--" is optional.
+func (o *runOptions) imageAndCommand(cmd *cobra.Command, args []string) (image string, command []string, err error) {
+	both := usagef(cmd, "expected an image or --snapshot, not both")
+	switch {
+	case o.snapshot != "" && len(args) > 1 && args[1] == "--": // parsing has stopped at the first argument
+		return "", nil, both
+	case o.snapshot != "":
+		return bareSnapshot(o.snapshot), args, nil
+	}
 	if len(args) == 0 || args[0] == "" || cmd.ArgsLenAtDash() == 0 {
-		return "", nil, usagef(cmd, "expected an image, and perhaps a command")
+		return "", nil, usagef(cmd, "expected an image or --snapshot, and perhaps a command")
 	}
 	if cmd.ArgsLenAtDash() > 0 {
 		return args[0], args[1:], nil
 	}
 	if err := cmd.ParseFlags(args[1:]); err != nil {
 		return "", nil, cmd.FlagErrorFunc()(cmd, err)
+	}
+	if o.snapshot != "" {
+		return "", nil, both
 	}
 	return args[0], cmd.Flags().Args(), nil
 }
