@@ -10,10 +10,11 @@ import (
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
-// leftoverCommand is "leftover ID": it creates a container and a network with this daemon's label for a sandbox with that ID.
+// leftoverCommand is "leftover ID": it creates a container and a network with this daemon's label for a sandbox with that ID. "leftover part ID" creates
+// the part of a snapshot with that ID, and a container of somebody else's from it, because of which no resync removes it.
 func leftoverCommand(ts *testscript.TestScript, _ bool, args []string) {
-	if len(args) != 1 {
-		ts.Fatalf("usage: leftover ID")
+	if len(args) != 1 && (len(args) != 2 || args[0] != "part") {
+		ts.Fatalf("usage: leftover ID, leftover part ID")
 	}
 	w := ts.Value(worldKey{}).(*world)
 	c, err := client.Dial(w.socket)
@@ -22,6 +23,15 @@ func leftoverCommand(ts *testscript.TestScript, _ bool, args []string) {
 	ctx := context.Background()
 	ping, err := c.Ping(ctx)
 	ts.Check(err)
+	if len(args) == 2 {
+		other, err := w.engine.CreateOutside(dockerx.ContainerSpec{Name: "other", Image: "x"})
+		ts.Check(err)
+		part, err := w.engine.CommitContainer(ctx, other, map[string]string{naming.SnapshotInstance: ping.GetInstanceId(), naming.SnapshotPart: args[1]})
+		ts.Check(err)
+		_, err = w.engine.CreateOutside(dockerx.ContainerSpec{Name: "user", Image: part})
+		ts.Check(err)
+		return
+	}
 	labels := map[string]string{naming.Instance: ping.GetInstanceId(), naming.SandboxID: args[0]}
 	network, err := w.engine.CreateNetwork(ctx, dockerx.NetworkSpec{Name: naming.Network(args[0]), Labels: labels})
 	ts.Check(err)

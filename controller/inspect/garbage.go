@@ -22,6 +22,7 @@ import (
 	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/execjournal"
+	"github.com/agbox/agbox/internal/host/naming"
 	"github.com/agbox/agbox/internal/metrics"
 	"github.com/agbox/agbox/store"
 )
@@ -233,9 +234,10 @@ func (l *Lister) garbageParts(ctx context.Context) ([]*agboxv1.GarbageItem, erro
 	parts, err := l.Parts(ctx)
 	var items []*agboxv1.GarbageItem
 	for _, p := range parts {
-		items = append(items, &agboxv1.GarbageItem{Kind: kindImage, Id: p.ID})
+		item := []*agboxv1.GarbageItem{{Kind: kindImage, Id: p.ID}}
+		items = append(items, judged(item, false, "snapshot "+p.Labels[naming.SnapshotPart]+" was cut off while it was made")...)
 	}
-	return judged(items, false, "it is of a snapshot whose making was cut off"), err
+	return items, err
 }
 
 var order = map[string]int{kindContainer: 0, kindNetwork: 1}

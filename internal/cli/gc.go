@@ -19,6 +19,8 @@ func (a *app) gcCommand() *cobra.Command {
 		Long: `Remove containers, networks and directories of deleted sandboxes, and objects of live sandboxes that their spec does not name. The
 daemon removes them too, unless runtime.orphan_sweep is "dry-run". --dry-run lists them.
 
+Images of snapshots that were cut off, as by a kill of the daemon, are leftovers too; snapshots and named volumes are not.
+
 Objects with this daemon's label but without a record are listed and kept: they may belong to sandboxes that are newer than a
 restored backup. --unknown --yes removes them.`,
 		Example: "  agbox gc --dry-run\n  agbox gc\n  agbox gc --unknown --yes",
