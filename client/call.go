@@ -81,19 +81,26 @@ func (p *patience) away() {
 func (p *patience) over() bool { return p.ctx.Err() != nil || p.c.via == nil || p.c.via.hopeless() }
 
 func (p *patience) end() {
-	if p.notice != nil {
-		p.notice.Stop()
-	}
+	p.stopNotice()
 	p.cancel()
+}
+
+func (p *patience) stopNotice() {
+	if p.notice != nil && p.notice.Stop() {
+		p.notice = nil
+	}
 }
 
 // connect returns once the connection is established or waiting for it is hopeless; then the call returns the error. To connect to another
 // host takes as long as it takes, such as until a user has typed a passphrase; the connection bounds it.
 func (p *patience) connect() {
-	conn := p.c.conn
+	conn, noticed := p.c.conn, p.notice != nil
 	for conn != nil && p.c.patience > 0 {
 		state := conn.GetState()
 		if state == connectivity.Ready || state == connectivity.Shutdown {
+			if !noticed {
+				p.stopNotice() // a daemon that is connected and takes its time is not away
+			}
 			return
 		}
 		if state == connectivity.TransientFailure && p.over() {

@@ -1,12 +1,16 @@
 package client_test
 
 import (
+	"context"
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
@@ -91,5 +95,36 @@ func TestPatienceEnds(t *testing.T) {
 			t.Errorf("%s: got %v", path, err)
 		}
 		_ = c.Close()
+	}
+}
+
+// slowPing is a daemon that answers after the time in which an absent one is noticed.
+type slowPing struct {
+	agboxv1.UnimplementedSandboxServiceServer
+}
+
+func (slowPing) Ping(context.Context, *agboxv1.PingRequest) (*agboxv1.PingResponse, error) {
+	time.Sleep(2 * time.Second)
+	return &agboxv1.PingResponse{}, nil
+}
+
+func TestASlowAnswerIsNoAbsence(t *testing.T) {
+	dir, err := os.MkdirTemp("", "agbox")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &daemon{t: t, dir: dir, socket: filepath.Join(dir, "s")}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	l, err := net.Listen("unix", d.socket)
+	d.must(err)
+	server := grpc.NewServer()
+	agboxv1.RegisterSandboxServiceServer(server, slowPing{})
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = server.Serve(l) })
+	t.Cleanup(func() { server.Stop(); wg.Wait() })
+	var told atomic.Int32
+	_, err = d.patient(time.Minute, func() { told.Add(1) }).Ping(t.Context())
+	if d.must(err); told.Load() != 0 {
+		t.Error("a daemon that was connected was called away")
 	}
 }
