@@ -174,6 +174,110 @@ func TestASnapshotOutlivesItsSandboxAndIsKeptWhileInUse(t *testing.T) {
 	})
 }
 
+// TestNothingIsCopiedWhileItRuns: a snapshot never has files that changed while they were copied, whoever lets the container run meanwhile.
+func TestNothingIsCopiedWhileItRuns(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		before  string // an act before the commit
+		amid    func(t *testing.T, p *player)
+		commits int
+		state   agboxv1.SandboxState
+	}{
+		{"nothing happens", "", func(*testing.T, *player) {}, 1, ready},
+		{"docker unpause", "", func(_ *testing.T, p *player) { p.engine.PauseOutside(p.container(0), false) }, 2, ready},
+		{"docker unpause of a paused one", "pause", func(_ *testing.T, p *player) { p.engine.PauseOutside(p.container(0), false) }, 2, paused},
+		{"stop", "", func(t *testing.T, p *player) { p.must(t, act{"stop", 0}) }, 2, stopped},
+		{"pause", "", func(t *testing.T, p *player) { p.must(t, act{"pause", 0}) }, 1, paused},
+		{"resume of a paused one", "pause", func(t *testing.T, p *player) { p.must(t, act{"resume", 0}) }, 2, ready},
+		{"resume of a stopped one", "stop", func(t *testing.T, p *player) { p.must(t, act{"resume", 0}) }, 2, ready},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			withDaemon(t, func(t *testing.T, p *player) {
+				id := p.readyBox(t)
+				if row.before != "" {
+					p.must(t, act{row.before, 0})
+					pass(time.Minute)
+				}
+				end := p.commits(t, id, "snap")
+				row.amid(t, p)
+				pass(30 * time.Second)
+				if row.before != "" {
+					p.wantState(t, id, row.state) // the commit does not hold up a resume
+				}
+				if made, err := end(); err != nil || made.GetSnapshotId() != "snap" {
+					t.Errorf("made %v, %v", made, err)
+				}
+				pass(time.Minute)
+				p.wantState(t, id, row.state)
+				if got := p.engine.Calls(dockerx.OpCommitContainer); got != row.commits || p.parts(t) != 0 || p.frozen(t) != (row.state == paused) {
+					t.Errorf("%d commits, want %d; %d parts, frozen: %t", got, row.commits, p.parts(t), p.frozen(t))
+				}
+			})
+		})
+	}
+}
+
+func TestAContainerThatIsAlwaysThawedHasNoSnapshot(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		id := p.readyBox(t)
+		end := p.commits(t, id, "snap")
+		for range 6 {
+			p.engine.PauseOutside(p.container(0), false)
+			pass(30 * time.Second)
+		}
+		if made, err := end(); !errdefs.IsAborted(err) {
+			t.Errorf("made %v, %v", made, err)
+		}
+		pass(time.Minute)
+		if all, err := p.daemon.Snapshots(t.Context(), "", ""); len(all) != 0 || p.parts(t) != 0 || err != nil {
+			t.Errorf("snapshots %v, %d parts, %v", all, p.parts(t), err)
+		}
+		p.wantState(t, id, ready)
+	})
+}
+
+// TestACommitOfADeadDaemonDisturbsNoOther: the engine goes on with the first commit while the second one is made.
+func TestACommitOfADeadDaemonDisturbsNoOther(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		id := p.readyBox(t)
+		first := p.commits(t, id, "snap")
+		p.must(t, act{"kill daemon", 0})
+		if _, err := first(); err == nil {
+			t.Error("the first call succeeded")
+		}
+		second := p.commits(t, id, "snap")
+		for range 9 { // the first commit ends
+			pass(5 * time.Second)
+			if !p.frozen(t) {
+				t.Fatal("the container runs amid its second commit")
+			}
+		}
+		if _, err := second(); err != nil {
+			t.Error(err)
+		}
+		pass(5 * time.Second)
+		if got := p.engine.Calls(dockerx.OpCommitContainer); got != 2 || p.frozen(t) {
+			t.Errorf("%d commits, frozen: %t", got, p.frozen(t))
+		}
+	})
+}
+
+func TestADeleteAmidACommitLeavesNoImage(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		id := p.readyBox(t)
+		end := p.commits(t, id, "snap")
+		p.must(t, act{"delete", 0})
+		pass(30 * time.Second)
+		p.wantState(t, id, deleted)
+		if made, err := end(); !errdefs.IsFailedPrecondition(err) {
+			t.Errorf("made %v, %v; want that the sandbox is not ready", made, err)
+		}
+		if p.parts(t) != 0 {
+			t.Errorf("%d parts", p.parts(t))
+		}
+	})
+}
+
 func TestAPartThatCannotBeRemovedHoldsUpNothing(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		id := p.readyBox(t)

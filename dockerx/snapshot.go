@@ -28,9 +28,9 @@ type LocalImage struct {
 	Size int64
 }
 
-// CommitContainer makes an unnamed image of a container's own filesystem, without its mounts and volumes, and returns the image's ID. The
-// engine freezes a running container meanwhile, with ActionPause and ActionUnpause; a container that is frozen already stays so. If the caller leaves,
-// the engine goes on: the image is found by its labels.
+// CommitContainer makes an unnamed image of a container's own filesystem, without its mounts and volumes, and returns the image's ID. It neither
+// freezes a running container nor thaws a frozen one: files that change meanwhile may be torn. If the caller leaves, the engine goes on: the
+// image is found by its labels.
 //
 // The image has the labels given here, but also the container's own labels and environment in its configuration, which the engine does not let
 // a caller leave out. So it is only good as the source of RewriteImage.
@@ -38,7 +38,7 @@ type LocalImage struct {
 // Errors: ErrNotFound; ErrFailedPrecondition when it is being removed; ErrUnavailable.
 func (e *Engine) CommitContainer(ctx context.Context, id string, labels map[string]string) (string, error) {
 	return ask(ctx, e, OpCommitContainer, "commit container "+id, func(ctx context.Context, c *client.Client) (string, error) {
-		resp, err := c.ContainerCommit(ctx, id, container.CommitOptions{Pause: true, Config: &container.Config{Labels: labels}})
+		resp, err := c.ContainerCommit(ctx, id, container.CommitOptions{Config: &container.Config{Labels: labels}})
 		return resp.ID, reclass(err, errdefs.IsConflict, errdefs.ErrFailedPrecondition)
 	})
 }

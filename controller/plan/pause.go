@@ -36,7 +36,9 @@ func pause(r Record, w World, pol Policy, now time.Time) Plan {
 		p.Waiting = "pausing, once its snapshot is made" // the end of the commit thaws the primary, and enqueues the sandbox
 		return p
 	}
-	p.freeze(r, mine)
+	if !w.Committing { // the commit must see that it was thawed
+		p.freeze(r, mine)
+	}
 	switch last := compare(r.EngineRun, w.Run); {
 	case len(p.Steps) > len(extra) && r.Tries >= freezeTries && r.Reason != reasonTimeout:
 		p.Steps = extra

@@ -29,7 +29,7 @@ func frozen(s *scene) {
 	s.p.FreezeDuration, s.p.StoppedGCAfter = 24*time.Hour, 720*time.Hour
 }
 
-// committing is a sandbox whose snapshot is being made, for which the engine has frozen it.
+// committing is a sandbox whose snapshot is being made, for which it is frozen.
 func committing(s *scene) { s.w.Committing, s.container("c1").Status = true, "paused" }
 
 func mineOf(s scene) parts { mine, _ := split(s.r, s.w); return mine }
@@ -152,6 +152,7 @@ func TestDecideAPause(t *testing.T) {
 		{"pause amid a commit that has not frozen it yet", healthy, all(asked, func(s *scene) { s.w.Committing = true }), ""},
 		{"stop amid a commit", healthy, all(committing, stopping), "stop-container:c1"},
 		{"delete amid a commit", healthy, all(committing, deleting), "remove-container:c1 remove-network:n1 remove-files DELETED(delete_requested)"},
+		{"somebody thawed a frozen one amid its commit", healthy, all(frozen, func(s *scene) { s.w.Committing, s.container("c1").Status = true, "running" }), "next:23h0m0s"},
 		{"commit of a frozen one", healthy, all(frozen, func(s *scene) { s.w.Committing = true }), "next:23h0m0s"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -195,7 +195,7 @@ type World struct {
 	ExecOOM bool
 	// Stopping are the IDs of the containers that the engine is stopping now.
 	Stopping []string
-	// Committing: this daemon has the engine make an image of the primary, which the engine freezes meanwhile.
+	// Committing: this daemon has the engine make an image of the primary, which it has frozen for that, and thaws itself.
 	Committing bool
 }
 

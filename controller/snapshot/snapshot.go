@@ -4,6 +4,7 @@ package snapshot
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -28,6 +29,12 @@ import (
 // at most 10 minutes.
 const partPatience = time.Hour
 
+// tries is how often the files of a sandbox are copied, if it is thawed, started or stopped meanwhile.
+const tries = 3
+
+// errTouched is that of a commit during which the container ran, or may have.
+var errTouched = errors.New("the container ran while its files were copied")
+
 // Store is the part of the store that a Keeper reads.
 type Store interface {
 	InstanceID() string
@@ -40,6 +47,8 @@ type Store interface {
 // Engine is the part of the engine that a Keeper uses.
 type Engine interface {
 	InspectContainer(ctx context.Context, id string) (dockerx.ContainerDetail, error)
+	PauseContainer(ctx context.Context, id string) error
+	UnpauseContainer(ctx context.Context, id string) error
 	CommitContainer(ctx context.Context, id string, labels map[string]string) (string, error)
 	RewriteImage(ctx context.Context, layersOf, configOf, ref string, labels map[string]string) (dockerx.Image, error)
 	ListImages(ctx context.Context, labels map[string]string) ([]dockerx.LocalImage, error)
@@ -107,7 +116,7 @@ func (k *Keeper) Committing(sandboxID string) bool {
 // arguments, it returns the snapshot that exists, also after the sandbox was deleted. Cut off by a crash, it has made the snapshot or not.
 //
 // Errors: ErrNotFound; Refusals SNAPSHOT_ID_ALREADY_EXISTS for another sandbox's, SANDBOX_INVALID_STATE, and SANDBOX_BUSY while another
-// snapshot of the sandbox is being made; ErrUnavailable.
+// snapshot of the sandbox is being made, or if the sandbox is thawed, started or stopped again and again; ErrUnavailable.
 func (k *Keeper) CreateSnapshot(ctx context.Context, sandboxID, id string) (*agboxv1.Snapshot, error) {
 	c, err := k.begin(sandboxID, id)
 	if err != nil {
@@ -134,7 +143,7 @@ func (k *Keeper) begin(sandboxID, id string) (*call, error) {
 		}
 		return c, nil
 	}
-	// A second commit of a container would not freeze it for itself, and be thawed by the end of the first.
+	// The end of the first commit of a container would thaw it amid the second.
 	if k.busy[sandboxID] {
 		return nil, refusal("SANDBOX_BUSY", errdefs.ErrAborted, sandboxID, "another snapshot of sandbox %s is being made; try again when it is complete", sandboxID)
 	}
@@ -166,6 +175,17 @@ func (k *Keeper) make(ctx context.Context, sandboxID, id string) (*agboxv1.Snaps
 	case len(all) > 0:
 		return all[0], nil
 	}
+	var made *agboxv1.Snapshot
+	for range tries {
+		if made, err = k.try(ctx, sandboxID, id); !errors.Is(err, errTouched) {
+			return made, err
+		}
+	}
+	return nil, refusal("SANDBOX_BUSY", errdefs.ErrAborted, sandboxID, "sandbox %s did not rest while its files were copied; try again", sandboxID)
+}
+
+// try makes a snapshot of what there is of the sandbox now. Errors: errTouched, and those of CreateSnapshot.
+func (k *Keeper) try(ctx context.Context, sandboxID, id string) (*agboxv1.Snapshot, error) {
 	sb, err := k.o.Store.Sandbox(ctx, sandboxID)
 	if err != nil {
 		return nil, err
@@ -205,23 +225,18 @@ func (k *Keeper) commit(ctx context.Context, id string, sb store.Sandbox) (*agbo
 	if err != nil {
 		return nil, err
 	}
-	detail, err := k.o.Engine.InspectContainer(ctx, primary)
-	if err != nil {
-		return nil, err
-	}
 	instance := k.o.Store.InstanceID()
-	part, err := k.o.Engine.CommitContainer(ctx, primary, map[string]string{naming.SnapshotInstance: instance, naming.SnapshotPart: id, naming.SnapshotID: ""})
+	part, base, err := k.still(ctx, sb.ID, primary, map[string]string{naming.SnapshotInstance: instance, naming.SnapshotPart: id, naming.SnapshotID: ""})
+	if part != "" {
+		defer k.removePart(ctx, id, part)
+	}
 	if err != nil {
 		return nil, err
 	}
 	labels := map[string]string{
 		naming.SnapshotInstance: instance, naming.SnapshotID: id, naming.SnapshotOf: sb.ID, naming.SnapshotOwner: sb.Spec.GetGateway().GetOwner(),
 	}
-	_, err = k.o.Engine.RewriteImage(ctx, part, detail.Image, naming.SnapshotRef(id), labels)
-	if removeErr := k.o.Engine.RemoveImage(ctx, part); removeErr != nil {
-		k.o.Logger.Warn("the part of a snapshot is left until the next start or agbox gc", "snapshot_id", id, "image", part, "err", removeErr)
-	}
-	if err != nil {
+	if _, err := k.o.Engine.RewriteImage(ctx, part, base, naming.SnapshotRef(id), labels); err != nil {
 		return nil, err
 	}
 	all, err := k.list(ctx, map[string]string{naming.SnapshotID: id})
@@ -232,6 +247,60 @@ func (k *Keeper) commit(ctx context.Context, id string, sb store.Sandbox) (*agbo
 		return nil, err
 	}
 	return all[0], nil
+}
+
+func (k *Keeper) removePart(ctx context.Context, id, part string) {
+	if err := k.o.Engine.RemoveImage(ctx, part); err != nil {
+		k.o.Logger.Warn("the part of a snapshot is left until a resync or agbox gc", "snapshot_id", id, "image", part, "err", err)
+	}
+}
+
+// still commits a container that does not run meanwhile, and returns the part and the container's image. With an error there may be a part too.
+//
+// The daemon freezes and thaws: a freeze by the engine's commit would end with a commit of an earlier daemon that the engine still goes on with.
+func (k *Keeper) still(ctx context.Context, sandboxID, primary string, labels map[string]string) (part, base string, err error) {
+	before, err := k.o.Engine.InspectContainer(ctx, primary)
+	if err != nil {
+		return "", "", err
+	}
+	if before.Running {
+		defer k.thaw(ctx, sandboxID, primary)
+		if err := k.o.Engine.PauseContainer(ctx, primary); err != nil {
+			return "", "", ended(err)
+		}
+	}
+	part, err = k.o.Engine.CommitContainer(ctx, primary, labels)
+	if err != nil {
+		return "", "", ended(err)
+	}
+	after, err := k.o.Engine.InspectContainer(ctx, primary)
+	if err != nil {
+		return part, "", ended(err)
+	}
+	if after.Running != before.Running || after.Running && !after.Paused || !after.StartedAt.Equal(before.StartedAt) {
+		err = errTouched
+	}
+	return part, before.Image, err
+}
+
+// ended adds errTouched to the error of a container that has ended or is being removed: the sandbox's record says what that means.
+func ended(err error) error {
+	if errdefs.IsNotFound(err) || errdefs.IsFailedPrecondition(err) {
+		return fmt.Errorf("%w: %w", errTouched, err)
+	}
+	return err
+}
+
+// thaw lets a container run again, unless its sandbox is paused. It also does so at the end of the daemon.
+func (k *Keeper) thaw(ctx context.Context, sandboxID, primary string) {
+	ctx = context.WithoutCancel(ctx)
+	sb, err := k.o.Store.Sandbox(ctx, sandboxID)
+	if err == nil && sb.State != agboxv1.SandboxState_SANDBOX_STATE_PAUSED {
+		err = k.o.Engine.UnpauseContainer(ctx, primary)
+	}
+	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsFailedPrecondition(err) { // it is gone, or has ended
+		k.o.Logger.Warn("a sandbox stays frozen until the next pass", "sandbox_id", sandboxID, "container_id", primary, "err", err)
+	}
 }
 
 // Snapshots lists the snapshots of a sandbox, of an owner, or of all if these are empty; newest first. Errors: ErrUnavailable.

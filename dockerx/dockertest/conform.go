@@ -107,7 +107,7 @@ func Conform(t *testing.T, newEngine func(testing.TB) Subject) {
 		{"a disconnect is an event, also at the exit of a container", checkDisconnect},
 		{"images are found or not", checkImages},
 		{"a container's files become an image, without its configuration", checkCommit},
-		{"a commit freezes a running container and leaves a frozen one so", checkCommitFreezes},
+		{"a commit neither freezes nor thaws", checkCommitFreezesNothing},
 		{"volumes exist until they are removed", checkVolumes},
 		{"a container creates its volumes and keeps them from removal", checkVolumeMounts},
 		{"events report changes of the objects with the labels", checkEvents},

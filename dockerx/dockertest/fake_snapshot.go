@@ -31,19 +31,15 @@ func (f *Fake) filesOf(imageID string) tree {
 	return newTree()
 }
 
-// CommitContainer implements Subject. It takes CommitDelay, also if the caller leaves; all files are taken at its end, also those of a container that was thawed meanwhile.
+// CommitContainer implements Subject. It takes CommitDelay, also if the caller leaves; all files are taken at its end.
 func (f *Fake) CommitContainer(ctx context.Context, id string, labels map[string]string) (imageID string, err error) {
 	labels = maps.Clone(labels)
 	err = f.callUnlocked(ctx, dockerx.OpCommitContainer, func(ctx context.Context) error {
-		thaw, now := false, (*link)(nil)
+		var now *link
 		err := f.locked(func() error {
 			now = f.link
-			c, err := f.find(id)
-			if err != nil || !c.detail.Running || c.detail.Paused {
-				return err
-			}
-			thaw = true
-			return f.freeze(id, true)
+			_, err := f.find(id)
+			return err
 		})
 		if err != nil {
 			return err
@@ -56,9 +52,6 @@ func (f *Fake) CommitContainer(ctx context.Context, id string, labels map[string
 					return err
 				}
 				made <- f.committed(c, labels)
-				if thaw && c.detail.Running {
-					return f.freeze(id, false)
-				}
 				return nil
 			})
 		})

@@ -39,7 +39,7 @@ var errorReasons = []code{
 	{"SNAPSHOT_ID_ALREADY_EXISTS", "another sandbox's snapshot has this ID"},
 	{"SNAPSHOT_NOT_FOUND", "there is no such snapshot"},
 	{"SNAPSHOT_IN_USE", "a sandbox has the snapshot's image in its spec, or a container or an image was made from it"},
-	{"SANDBOX_BUSY", "another snapshot of the sandbox is being made; try again"},
+	{"SANDBOX_BUSY", "another snapshot of the sandbox is being made, or it did not rest while its files were copied; try again"},
 	{"GATEWAY_KEY_NOT_FOUND", "no gateway has the key"},
 	{"GATEWAY_KEYS_FULL", "there are 1,000 gateway keys; revoke one"},
 	{"EXEC_NOT_FOUND", "no exec has the ID"},
