@@ -222,12 +222,13 @@ func TestADetachLeavesAgentsAtTheirWork(t *testing.T) {
 			c := newCrew(newDaemon(t, "", "[drain]\non_sigterm = \"detach\"\n"))
 			c.hireAll()
 			for _, f := range formats {
-				c.tell(f.id, "work", "sleep 3\necho worked")
+				c.tell(f.id, "work", untilReleased+"echo worked")
 				c.awaitAgent(f.id, agentBusy)
 			}
 			end(c)
 			c.awaitEnd()
 			c.start()
+			c.release(c.box)
 			for _, f := range formats {
 				c.result(f.id, "work")
 				if got := c.moves(f.id); got != "SPAWN/COLD CONNECTED"+aTurn {

@@ -117,6 +117,12 @@ func (c *crew) tell(id, promptID, text string) uint64 {
 	return must(c.agents().PromptAgent(c.ctx(), req))(c).GetLastEventSequence()
 }
 
+// untilReleased starts the text of a turn that is busy until release, and then runs the shell's command behind it.
+const untilReleased = "run until test -e /tmp/released; do sleep 0.05; done; "
+
+// release ends the turns that wait in a sandbox.
+func (c *crew) release(box string) { c.Helper(); c.sh(box, "touch /tmp/released") }
+
 // result waits for the end of a prompt's turn.
 func (c *crew) result(id, promptID string) *agboxv1.AgentResult {
 	c.Helper()

@@ -134,7 +134,7 @@ func TestAgentsMoveBetweenSandboxesIdleAndBusy(t *testing.T) {
 	for _, f := range formats {
 		c.arrives(f.id, lab)
 		c.wantPlum(f.id, "in-the-lab")
-		c.tell(f.id, "busy", "sleep 3\nrun cat /tmp/mark")
+		c.tell(f.id, "busy", untilReleased+"cat /tmp/mark")
 		c.awaitAgent(f.id, agentBusy)
 		c.send(f.id, c.box)
 		c.tell(f.id, "busy-1", "run cat /tmp/mark")
@@ -143,6 +143,7 @@ func TestAgentsMoveBetweenSandboxesIdleAndBusy(t *testing.T) {
 			t.Errorf("on its way it says %v", a)
 		}
 	}
+	c.release(lab)
 	for _, f := range formats {
 		c.result(f.id, "busy-2")
 		c.arrives(f.id, c.box)

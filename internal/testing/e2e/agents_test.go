@@ -111,7 +111,7 @@ func TestABusyAgentStaysBusyWhenTheDaemonIsKilled(t *testing.T) {
 	c := patient(t)
 	c.hireAll()
 	for _, f := range formats {
-		c.tell(f.id, "work", "sleep 3\necho worked")
+		c.tell(f.id, "work", untilReleased+"echo worked")
 		c.awaitAgent(f.id, agentBusy)
 	}
 	c.restart()
@@ -120,6 +120,7 @@ func TestABusyAgentStaysBusyWhenTheDaemonIsKilled(t *testing.T) {
 			t.Errorf("%s is %s with %q", f.id, a.GetState(), a.GetPromptId())
 		}
 	}
+	c.release(c.box)
 	for _, f := range formats {
 		c.result(f.id, "work")
 		turns := c.turns(f.id)
