@@ -375,7 +375,8 @@ func failedAs(id string, err error) error {
 	return err
 }
 
-// setTimeout sets the deadline; 0 ends the sandbox now, by its own action.
+// setTimeout sets the deadline; 0 ends the sandbox now, by its own action. Clients see a stopped sandbox as a paused one: it has no deadline before
+// the connect or the traffic that starts it again sets one.
 func (g *Gateway) setTimeout(w http.ResponseWriter, r *http.Request, owner string) error {
 	var body struct {
 		Timeout *int64 `json:"timeout"`
@@ -395,6 +396,7 @@ func (g *Gateway) setTimeout(w http.ResponseWriter, r *http.Request, owner strin
 		return err
 	}
 	switch state := stateOf(sb); {
+	case timeout > 0 && (state == stopping || state == stopped):
 	case timeout > 0:
 		_, _, err = g.api.SetSandboxTimeout(r.Context(), sb.GetSandboxId(), client.Timeout{After: timeout})
 	case sb.GetSpec().GetOnTimeout() != onTimeoutPause:

@@ -262,7 +262,10 @@ func TestOneSandbox(t *testing.T) {
 		t.Errorf("without its memory it is %s", state)
 	}
 	f.want(http.StatusConflict, "", "POST", "/sandboxes/"+id+"/pause", nil)
-	f.want(http.StatusConflict, "is not running", "POST", "/sandboxes/"+id+"/timeout", map[string]any{"timeout": 33})
+	f.want(http.StatusNoContent, "", "POST", "/sandboxes/"+id+"/timeout", map[string]any{"timeout": 33})
+	if state := f.info(id).State; state != "paused" {
+		t.Errorf("after a timeout was set it is %s", state)
+	}
 	f.want(http.StatusCreated, id, "POST", "/sandboxes/"+id+"/resume", map[string]any{"timeout": 45})
 	f.deadline(id, 45*time.Second)
 	f.want(http.StatusNoContent, "", "POST", "/sandboxes/"+id+"/pause", nil)
