@@ -98,7 +98,7 @@ test-agents: test-tools engine image build dev-image ## Run Claude Code, Gemini 
 	agents=$$(hack/agents.sh) && go test -race -count=1 -timeout 20m -tags docker -run TestRealAgents ./internal/testing/e2e -agents $$agents
 
 .PHONY: test-e2b
-test-e2b: test-tools engine image build dev-image ## Run releases of E2B's SDK from npm against a daemon that is killed in the middle of its calls (root).
+test-e2b: test-tools engine image build dev-image ## Run releases of E2B's SDK from npm, and the examples, against a daemon that is killed in the middle of its calls (root).
 	sdks=$$(hack/e2b.sh) && go test -race -count=1 -timeout 20m -tags docker -run 'TestE2B' ./internal/testing/e2e -e2b $$sdks
 
 .PHONY: test-prometheus

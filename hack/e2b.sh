@@ -9,6 +9,6 @@ command -v npm >/dev/null || { echo "e2b: npm is missing: install Node.js 20 or 
 cache=${E2B_CACHE:-$here/../bin/e2b}
 mkdir -p "$cache"
 cache=$(cd "$cache" && pwd)
-cp "$here/e2b/package.json" "$here"/e2b/*.mjs "$cache/"
+cp -R "$here/e2b/." "$cache/"
 npm install --prefix "$cache" --no-package-lock --no-audit --no-fund --loglevel=error >&2
 echo "$cache"

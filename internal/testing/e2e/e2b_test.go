@@ -37,16 +37,26 @@ func e2bPackages(t *testing.T) (names []string) {
 	return names
 }
 
+// e2bDaemon starts a daemon for clients of E2B. node returns a command with the settings for it.
+func e2bDaemon(t *testing.T) (d *daemon, node func(args ...string) *exec.Cmd) {
+	t.Helper()
+	address := freeAddress(t)
+	d = newDaemon(t, "", fmt.Sprintf("\n[e2b]\nlisten = %q\n[e2b.templates]\nbase = %q\ntiny = \"agbox-base:dev\"\n", address, *devImage))
+	made := must(agboxv1.NewGatewayServiceClient(d.conn).CreateGatewayKey(d.ctx(), &agboxv1.CreateGatewayKeyRequest{}))(t)
+	url := "http://" + address
+	return d, func(args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), "node", args...)
+		cmd.Env = append(os.Environ(), "E2B_API_URL="+url, "E2B_SANDBOX_URL="+url, "E2B_API_KEY=e2b_"+made.GetKey())
+		cmd.Stderr = os.Stderr
+		return cmd
+	}
+}
+
 // runSDK runs a suite of hack/e2b with a release of the SDK against a new daemon, which it kills whenever the suite asks for it.
 func runSDK(t *testing.T, suite, release string) *daemon {
 	t.Helper()
-	address := freeAddress(t)
-	d := newDaemon(t, "", fmt.Sprintf("\n[e2b]\nlisten = %q\n[e2b.templates]\nbase = %q\ntiny = \"agbox-base:dev\"\n", address, *devImage))
-	made := must(agboxv1.NewGatewayServiceClient(d.conn).CreateGatewayKey(d.ctx(), &agboxv1.CreateGatewayKeyRequest{}))(t)
-	node := exec.CommandContext(t.Context(), "node", filepath.Join(*e2bSDKs, suite), release)
-	url := "http://" + address
-	node.Env = append(os.Environ(), "E2B_API_URL="+url, "E2B_SANDBOX_URL="+url, "E2B_API_KEY=e2b_"+made.GetKey())
-	node.Stderr = os.Stderr
+	d, command := e2bDaemon(t)
+	node := command(filepath.Join(*e2bSDKs, suite), release)
 	in, out := must(node.StdinPipe())(t), must(node.StdoutPipe())(t)
 	if err := node.Start(); err != nil {
 		t.Fatal(err)
@@ -104,6 +114,34 @@ func TestE2BCrash(t *testing.T) {
 		left += d.docker("images", "-a", "--filter", "label="+naming.SnapshotInstance+"="+strings.TrimSpace(instance))
 		if n := strings.Count(left, "\n"); n > 3 { // the headings of the tables
 			return fmt.Errorf("left:\n%s", left)
+		}
+		return nil
+	})
+}
+
+// TestE2BExamples: each example prints what its last comment says, and leaves no sandbox.
+func TestE2BExamples(t *testing.T) {
+	t.Parallel()
+	e2bPackages(t)
+	d, node := e2bDaemon(t)
+	files := must(filepath.Glob(filepath.Join(*e2bSDKs, "examples", "*.mjs")))(t)
+	if len(files) == 0 {
+		t.Fatal("there is no example")
+	}
+	for _, file := range files {
+		name := filepath.Base(file)
+		_, comment, ok := strings.Cut(string(must(os.ReadFile(file))(t)), "\n// Prints:\n")
+		if !ok {
+			t.Errorf("%s does not say what it prints", name)
+		}
+		want := strings.ReplaceAll("\n"+comment, "\n// ", "\n")[1:]
+		if got, err := node(file).Output(); err != nil || string(got) != want {
+			t.Errorf("%s printed\n%s, %v; want\n%s", name, got, err, want)
+		}
+	}
+	d.eventually("all sandboxes are gone", func() error {
+		if left := must(d.ListSandboxes(d.ctx(), &agboxv1.ListSandboxesRequest{}))(t).GetSandboxes(); len(left) > 0 {
+			return fmt.Errorf("left: %v", left)
 		}
 		return nil
 	})
