@@ -2,6 +2,7 @@ package controller_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -260,6 +261,25 @@ func TestACommitOfADeadDaemonDisturbsNoOther(t *testing.T) {
 			t.Errorf("%d commits, frozen: %t", got, p.frozen(t))
 		}
 	})
+}
+
+func TestACallerSeesWhyTheEngineMadeNoSnapshot(t *testing.T) {
+	for _, op := range []string{dockerx.OpCommitContainer, dockerx.OpRewriteImage} {
+		withDaemon(t, func(t *testing.T, p *player) {
+			id := p.readyBox(t)
+			p.engine.Fail(op, 1, fmt.Errorf("no space left on device: %w", errdefs.ErrInternal), false)
+			made, err := p.daemon.CreateSnapshot(t.Context(), id, "snap")
+			if !errdefs.IsUnavailable(err) || !strings.HasSuffix(err.Error(), "no space left on device") {
+				t.Errorf("%s: made %v, %v", op, made, err)
+			}
+			if p.frozen(t) || p.parts(t) != 0 {
+				t.Errorf("%s: frozen %t, %d parts", op, p.frozen(t), p.parts(t))
+			}
+			if _, err := p.daemon.CreateSnapshot(t.Context(), id, "snap"); err != nil {
+				t.Errorf("%s, repeated: %v", op, err)
+			}
+		})
+	}
 }
 
 func TestADeleteAmidACommitLeavesNoImage(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/auditlog"
+	"github.com/agbox/agbox/controller/message"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/naming"
@@ -237,7 +238,7 @@ func (k *Keeper) commit(ctx context.Context, id string, sb store.Sandbox) (*agbo
 		naming.SnapshotInstance: instance, naming.SnapshotID: id, naming.SnapshotOf: sb.ID, naming.SnapshotOwner: sb.Spec.GetGateway().GetOwner(),
 	}
 	if _, err := k.o.Engine.RewriteImage(ctx, part, base, naming.SnapshotRef(id), labels); err != nil {
-		return nil, err
+		return nil, toldWhy(sb.ID, err)
 	}
 	all, err := k.list(ctx, map[string]string{naming.SnapshotID: id})
 	if err == nil && len(all) == 0 {
@@ -271,7 +272,7 @@ func (k *Keeper) still(ctx context.Context, sandboxID, primary string, labels ma
 	}
 	part, err = k.o.Engine.CommitContainer(ctx, primary, labels)
 	if err != nil {
-		return "", "", ended(err)
+		return "", "", toldWhy(sandboxID, ended(err))
 	}
 	after, err := k.o.Engine.InspectContainer(ctx, primary)
 	if err != nil {
@@ -289,6 +290,14 @@ func ended(err error) error {
 		return fmt.Errorf("%w: %w", errTouched, err)
 	}
 	return err
+}
+
+// toldWhy shows the caller what the engine could not do, mostly for lack of space on its disk.
+func toldWhy(sandboxID string, err error) error {
+	if !errdefs.IsInternal(err) {
+		return err
+	}
+	return refusal("UNAVAILABLE", errdefs.ErrUnavailable, sandboxID, "the engine could not copy the files of sandbox %s: %s", sandboxID, message.Of(err))
 }
 
 // thaw lets a container run again, unless its sandbox is paused. It also does so at the end of the daemon.

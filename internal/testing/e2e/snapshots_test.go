@@ -5,7 +5,9 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -300,4 +302,100 @@ func TestTheEnginesDeathAmidACommit(t *testing.T) {
 			d.dropSnapshot(made)
 		})
 	}
+}
+
+// TestASnapshotThatFillsTheEnginesDisk is refused, and leaves nothing there.
+func TestASnapshotThatFillsTheEnginesDisk(t *testing.T) {
+	disk := must(os.MkdirTemp("", "agbox-ed-"))(t)
+	mountSmall(t, disk, disk+"/d", onExt4("256m"))
+	home := must(os.MkdirTemp("", "agbox-e2e-"))(t)
+	t.Setenv("TMPDIR", disk+"/d")
+	e := newEngine(t)
+	t.Setenv("TMPDIR", "")
+	d := newDaemonIn(t, home, e.Host(), "")
+	id := d.largeBox()
+	free := func() uint64 {
+		var st syscall.Statfs_t
+		if err := syscall.Statfs(disk+"/d", &st); err != nil {
+			t.Fatal(err)
+		}
+		return st.Bavail * uint64(st.Bsize)
+	}
+	before := free()
+	made, err := d.snapshot(id, "snap-1")
+	if !isCode(err, codes.Unavailable) || !strings.Contains(err.Error(), "no space left on device") {
+		t.Errorf("made %v: %v", made, err)
+	}
+	d.awaitStatus(id, "running")
+	d.await(id, ready)
+	d.awaitImages()
+	if after := free(); after+(8<<20) < before {
+		t.Errorf("%d bytes were free, and are %d", before, after)
+	}
+	d.acceptsAgain(id)
+	d.sh(id, "rm /workspace/large; echo more >>/workspace/mark")
+	d.eventually("there is room", func() (err error) {
+		made, err = d.snapshot(id, "snap-1")
+		return err
+	})
+	if got := d.inherits(made, "cat /workspace/mark"); got != "kept\nmore\n" {
+		t.Errorf("it has %q", got)
+	}
+	d.remove(id)
+	d.dropSnapshot(made)
+}
+
+// TestASnapshotHasTheConfigurationOfTheImage, all of it, and nothing of the container's.
+func TestASnapshotHasTheConfigurationOfTheImage(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, "", "")
+	const more = `
+USER 0
+RUN echo "someone:x:4321:4321::/workspace:/bin/sh" >>/etc/passwd
+ENV A=of-the-image
+ENTRYPOINT ["/bin/sh", "-c", "exec \"$@\"", "-"]
+CMD ["sleep", "1d"]
+VOLUME /declared
+EXPOSE 8080/tcp
+WORKDIR /workspace
+HEALTHCHECK --interval=7s CMD true
+STOPSIGNAL SIGINT
+SHELL ["/bin/sh", "-ec"]
+LABEL own=label
+USER someone
+`
+	image := builtImage(t, "FROM "+baseImage+more, nil)
+	id := d.create(&agboxv1.CreateSpec{Image: image, Envs: map[string]string{"SECRET": "hunter2"}})
+	d.await(id, ready)
+	d.sh(id, "echo kept >/workspace/mark; id -un >/workspace/who")
+	config := func(ref string) string {
+		return d.docker("image", "inspect", "-f", `{{range $k, $v := .Config.Labels}}{{if eq $k "own"}}{{$v}}{{end}}{{end}}`, ref) + strings.Join([]string{
+			d.docker("image", "inspect", "-f", "{{json .Config.Entrypoint}}{{json .Config.Cmd}}{{json .Config.Env}}{{json .Config.User}}", ref),
+			d.docker("image", "inspect", "-f", "{{json .Config.Volumes}}{{json .Config.ExposedPorts}}{{json .Config.WorkingDir}}", ref),
+			d.docker("image", "inspect", "-f", "{{json .Config.Healthcheck}}{{json .Config.StopSignal}}{{json .Config.Shell}}", ref),
+		}, "")
+	}
+	want, last := config(image), (*agboxv1.Snapshot)(nil)
+	for n := range 3 { // a snapshot of a snapshot, and so on
+		made := must(d.snapshot(id, fmt.Sprintf("snap-%d", n)))(t)
+		d.remove(id)
+		if got := config(made.GetImage()); got != want || !strings.Contains(got, "of-the-image") {
+			t.Errorf("snapshot %d has\n%s, want\n%s", n, got, want)
+		}
+		if all := d.docker("image", "inspect", made.GetImage()); strings.Contains(all, "hunter2") || strings.Contains(all, naming.SandboxID) {
+			t.Errorf("snapshot %d has something of the container: %s", n, all)
+		}
+		id = d.create(&agboxv1.CreateSpec{Image: made.GetImage(), Envs: map[string]string{"SECRET": "hunter2"}})
+		d.await(id, ready)
+		if got := d.sh(id, "cat /workspace/mark /workspace/who; id -un"); !strings.HasPrefix(got, "kept\n") || strings.Count(got, "\n") != 3 {
+			t.Errorf("of snapshot %d: %q", n, got)
+		}
+		if last != nil { // the next one does not need it
+			d.dropSnapshot(last)
+		}
+		last = made
+	}
+	d.remove(id)
+	d.dropSnapshot(last)
+	d.awaitImages()
 }
