@@ -458,7 +458,7 @@ func (s *fakeShim) pid1(b *fakeBox) {
 			if b.ending() {
 				continue
 			}
-			s.turn("pid1 " + b.sandbox)
+			s.turn("pid1 " + b.sandbox + " " + b.id[:12]) // an abandoned run of the sandbox may have one, too
 			if !b.thawed() {
 				return
 			}
