@@ -72,9 +72,9 @@ await test('create', async () => {
   return took(outcomes)
 })
 
-// printer writes the lines from 1000 to 100999 within some two seconds, and counts its runs.
+// printer counts its runs, writes the lines from 1000 to 100999 within some two seconds, and then runs more.
 const printed = seq(1000, 100999)
-const printer = (name) => `echo ran >>/tmp/ran-${name}; for i in $(seq 100); do seq "$i"000 "$i"999; sleep 0.02; done; exit 7`
+const printer = (name, more) => `echo ran >>/tmp/ran-${name}; for i in $(seq 100); do seq "$i"000 "$i"999; sleep 0.02; done; ${more}exit 7`
 const printedAll = async (pid) => {
   const handle = await s.commands.connect(pid)
   await assert.rejects(handle.wait(), (e) => {
@@ -88,12 +88,14 @@ await test('run', async () => {
   for (const ms of [...moments(3, 60), 600 + Math.random() * 600]) {
     const name = `run-${Math.round(ms)}`
     let out = ''
-    const got = await cut(ms, () => s.commands.run(printer(name), { onStdout: (d) => void (out += d) }))
+    const released = `until test -e /tmp/release-${name}; do sleep 0.05; done; ` // so that it runs until it is listed
+    const got = await cut(ms, () => s.commands.run(printer(name, released), { onStdout: (d) => void (out += d) }))
     assert.ok(got.error, 'the stream outlived the daemon')
     assert.ok(printed.startsWith(out), 'what came before the kill is not the start of the output')
     const found = (await s.commands.list()).filter((p) => p.args.some((a) => a.includes(name)))
     if (found.length > 0) {
       assert.equal(found.length, 1)
+      await s.commands.run(`touch /tmp/release-${name}`)
       await printedAll(found[0].pid)
     } else {
       assert.equal(out, '')
@@ -107,7 +109,7 @@ await test('run', async () => {
 
 await test('background, connect by pid', async () => {
   const { pid, ...handle } = await (async () => {
-    const h = await s.commands.run(printer('bg'), { background: true })
+    const h = await s.commands.run(printer('bg', ''), { background: true })
     const ended = h.wait()
     ended.catch(() => {})
     return { pid: h.pid, ended }
