@@ -103,7 +103,7 @@ func TestACommitThatADeathCutsOffIsNoSnapshot(t *testing.T) {
 		}
 		pass(10 * time.Second)
 		if p.frozen(t) {
-			t.Error("the container is frozen, although nobody commits it")
+			t.Error("the container is frozen without a commit")
 		}
 		p.engine.Fail(dockerx.OpRemoveImage, 1000, nil, false)
 		pass(2 * time.Minute) // the engine's commit has ended

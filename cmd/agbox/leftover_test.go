@@ -11,7 +11,7 @@ import (
 )
 
 // leftoverCommand is "leftover ID": it creates a container and a network with this daemon's label for a sandbox with that ID. "leftover part ID" creates
-// the part of a snapshot with that ID, and a container of somebody else's from it, because of which no resync removes it.
+// the part of a snapshot with that ID, and a container outside of agbox from it, which keeps every resync from removing it.
 func leftoverCommand(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) != 1 && (len(args) != 2 || args[0] != "part") {
 		ts.Fatalf("usage: leftover ID, leftover part ID")

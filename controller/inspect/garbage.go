@@ -62,7 +62,7 @@ type Lister struct {
 	Containers func(ctx context.Context, labels map[string]string) ([]dockerx.Container, error)
 	// Dirs lists the directories of sandboxes on the host.
 	Dirs func() ([]execjournal.SandboxDir, error)
-	// Parts lists the parts of snapshots that nobody is making.
+	// Parts lists the parts of snapshots that were cut off.
 	Parts func(ctx context.Context) ([]dockerx.LocalImage, error)
 	// Life returns the present life of the engine, or the problem because of which its state is unknown.
 	Life func() (run *storev1.EngineRun, problem string)
@@ -229,7 +229,7 @@ func (l *Lister) garbageObjects(ctx context.Context, sandboxID string) ([]*agbox
 	return garbage, nil
 }
 
-// garbageParts returns the parts of snapshots that nobody is making.
+// garbageParts returns the parts of snapshots that were cut off.
 func (l *Lister) garbageParts(ctx context.Context) ([]*agboxv1.GarbageItem, error) {
 	parts, err := l.Parts(ctx)
 	var items []*agboxv1.GarbageItem

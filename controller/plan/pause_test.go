@@ -152,7 +152,7 @@ func TestDecideAPause(t *testing.T) {
 		{"pause amid a commit that has not frozen it yet", healthy, all(asked, func(s *scene) { s.w.Committing = true }), ""},
 		{"stop amid a commit", healthy, all(committing, stopping), "stop-container:c1"},
 		{"delete amid a commit", healthy, all(committing, deleting), "remove-container:c1 remove-network:n1 remove-files DELETED(delete_requested)"},
-		{"somebody thawed a frozen one amid its commit", healthy, all(frozen, func(s *scene) { s.w.Committing, s.container("c1").Status = true, "running" }), "next:23h0m0s"},
+		{"docker unpause of a frozen one amid its commit", healthy, all(frozen, func(s *scene) { s.w.Committing, s.container("c1").Status = true, "running" }), "next:23h0m0s"},
 		{"commit of a frozen one", healthy, all(frozen, func(s *scene) { s.w.Committing = true }), "next:23h0m0s"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

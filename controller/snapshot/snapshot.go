@@ -81,7 +81,7 @@ type Keeper struct {
 	mu    sync.Mutex
 	calls map[string]*call // by snapshot ID
 	busy  map[string]bool  // by sandbox ID
-	// sweepUntil is the time until which the engine may complete a commit that nobody waits for.
+	// sweepUntil is the time until which the engine may complete an abandoned commit.
 	sweepUntil time.Time
 }
 
@@ -185,7 +185,7 @@ func (k *Keeper) make(ctx context.Context, sandboxID, id string) (*agboxv1.Snaps
 	return nil, refusal("SANDBOX_BUSY", errdefs.ErrAborted, sandboxID, "sandbox %s did not rest while its files were copied; try again", sandboxID)
 }
 
-// try makes a snapshot of what there is of the sandbox now. Errors: errTouched, and those of CreateSnapshot.
+// try makes a snapshot of the sandbox in its present state. Errors: errTouched, and those of CreateSnapshot.
 func (k *Keeper) try(ctx context.Context, sandboxID, id string) (*agboxv1.Snapshot, error) {
 	sb, err := k.o.Store.Sandbox(ctx, sandboxID)
 	if err != nil {
@@ -440,7 +440,7 @@ func named(names []string) string {
 	return "sandbox " + text
 }
 
-// Parts lists the parts of snapshots that nobody is making, newest first: those of an earlier daemon, and of commits that ended after their
+// Parts lists the parts without a running commit, newest first: those of an earlier daemon, and of commits that ended after their
 // deadline. Errors: ErrUnavailable.
 func (k *Keeper) Parts(ctx context.Context) ([]dockerx.LocalImage, error) {
 	parts, err := k.images(ctx, map[string]string{naming.SnapshotPart: ""})
@@ -466,7 +466,7 @@ func (k *Keeper) Sweep(ctx context.Context) error {
 		begun := time.Now()
 		err := k.o.Engine.RemoveImage(ctx, p.ID)
 		k.audit(plan.RemoveSnapshot, plan.BecauseOrphan, "", p.ID, begun, err)
-		if err != nil && !errdefs.IsFailedPrecondition(err) { // somebody uses it: agbox gc says so
+		if err != nil && !errdefs.IsFailedPrecondition(err) { // a container outside of agbox uses it: agbox gc says so
 			return err
 		}
 	}

@@ -71,7 +71,7 @@ func TestASandboxFromASnapshot(t *testing.T) {
 	f.want(http.StatusNotFound, "was not found", "POST", "/sandboxes", map[string]any{"templateID": snap})
 }
 
-// Nobody reaches the files of another owner: not by the snapshot's ID, nor by any name that the engine knows for its image.
+// The files of another owner are out of reach: neither by the snapshot's ID, nor by any name that the engine knows for its image.
 func TestSnapshotsOfOwnersAreApart(t *testing.T) {
 	f := newFixture(t, conformance.Settings{})
 	id := f.create(nil)

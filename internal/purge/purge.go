@@ -352,7 +352,7 @@ func (p *Purge) removeFound(ctx context.Context) error {
 		}
 	}
 	for _, id := range p.found.parts {
-		if err := p.o.Engine.RemoveImage(ctx, id); err != nil && !errdefs.IsFailedPrecondition(err) { // somebody uses it
+		if err := p.o.Engine.RemoveImage(ctx, id); err != nil && !errdefs.IsFailedPrecondition(err) { // a container outside of agbox uses it
 			return err
 		}
 	}

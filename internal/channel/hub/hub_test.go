@@ -320,7 +320,7 @@ func TestMoreRefusalsThanOpensEndTheConnection(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	}
-	_ = channel.Write(control, channel.Frame{Kind: channel.Refuse, Text: "nobody asked"})
+	_ = channel.Write(control, channel.Frame{Kind: channel.Refuse, Text: "unasked"})
 	f.dropped(DropProtocol)
 	f.await(false)
 }
