@@ -46,8 +46,9 @@ func TestPatientCallsOutliveARestart(t *testing.T) {
 	}
 }
 
-// A request whose connection broke may have counted; only a read may be sent again.
-func TestPatientWritesAreSentOnce(t *testing.T) {
+// listening returns a daemon that the test itself plays at the listener.
+func listening(t *testing.T) (*daemon, net.Listener) {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "agbox")
 	if err != nil {
 		t.Fatal(err)
@@ -56,6 +57,12 @@ func TestPatientWritesAreSentOnce(t *testing.T) {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	l, err := net.Listen("unix", d.socket)
 	d.must(err)
+	return d, l
+}
+
+// A request whose connection broke may have counted; only a read may be sent again.
+func TestPatientWritesAreSentOnce(t *testing.T) {
+	d, l := listening(t)
 	t.Cleanup(func() { _ = l.Close() })
 	answered := newFlaky(t, l)
 	c := d.patient(time.Minute, nil)
@@ -109,21 +116,14 @@ func (slowPing) Ping(context.Context, *agboxv1.PingRequest) (*agboxv1.PingRespon
 }
 
 func TestASlowAnswerIsNoAbsence(t *testing.T) {
-	dir, err := os.MkdirTemp("", "agbox")
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := &daemon{t: t, dir: dir, socket: filepath.Join(dir, "s")}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	l, err := net.Listen("unix", d.socket)
-	d.must(err)
+	d, l := listening(t)
 	server := grpc.NewServer()
 	agboxv1.RegisterSandboxServiceServer(server, slowPing{})
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = server.Serve(l) })
 	t.Cleanup(func() { server.Stop(); wg.Wait() })
 	var told atomic.Int32
-	_, err = d.patient(time.Minute, func() { told.Add(1) }).Ping(t.Context())
+	_, err := d.patient(time.Minute, func() { told.Add(1) }).Ping(t.Context())
 	if d.must(err); told.Load() != 0 {
 		t.Error("a daemon that was connected was called away")
 	}
