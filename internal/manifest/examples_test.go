@@ -43,7 +43,7 @@ func TestExamples(t *testing.T) {
 		}
 	}
 	// Few engines support these, few users need them, or a gateway sets them.
-	showsAll(t, shown, "disk_limit", "gpus", "runtime", "pull_policy", "gateway", "keep_stopped", "default_user")
+	showsAll(t, shown, "disk_limit", "gpus", "runtime", "pull_policy", "gateway", "keep_stopped", "default_user", "network")
 	showsAll(t, shownAgent, "ready", "desired_state", "start_timeout")
 }
 

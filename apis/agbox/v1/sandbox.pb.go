@@ -1065,6 +1065,8 @@ type CreateSpec struct {
 	OnTimeout string `protobuf:"bytes,131,opt,name=on_timeout,json=onTimeout,proto3" json:"on_timeout,omitempty"`
 	// An exec on a PAUSED sandbox resumes it instead of being refused.
 	AutoResume bool `protobuf:"varint,132,opt,name=auto_resume,json=autoResume,proto3" json:"auto_resume,omitempty"`
+	// What the sandbox reaches over the network. Absent: what the host reaches.
+	Network *NetworkSpec `protobuf:"bytes,140,opt,name=network,proto3" json:"network,omitempty"`
 	// Named volumes of the primary. Only a sandbox with a name can have volumes.
 	Volumes []*VolumeSpec `protobuf:"bytes,153,rep,name=volumes,proto3" json:"volumes,omitempty"`
 	// Secrets of the primary, readable by its user alone. Once it has one, secrets can be added, changed and removed in place.
@@ -1299,6 +1301,13 @@ func (x *CreateSpec) GetAutoResume() bool {
 	return false
 }
 
+func (x *CreateSpec) GetNetwork() *NetworkSpec {
+	if x != nil {
+		return x.Network
+	}
+	return nil
+}
+
 func (x *CreateSpec) GetVolumes() []*VolumeSpec {
 	if x != nil {
 		return x.Volumes
@@ -1454,6 +1463,74 @@ func (x *SecuritySpec) GetProfile() string {
 	return ""
 }
 
+// NetworkSpec is the network policy of a sandbox, for its primary and its services. Traffic between these always passes, except in the
+// mode none, and so do packets of connections that were let through before.
+type NetworkSpec struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "open": whatever the host reaches. "internet": public addresses and DNS. "internal": only the sandbox's own services. "none": no packet
+	// passes in either direction, not to published ports either; for a sandbox without services.
+	Mode string `protobuf:"bytes,1,opt,name=mode,proto3" json:"mode,omitempty"`
+	// What the modes internet and internal let through besides: an address, a CIDR block, or "host" for the sandbox's host, with an optional
+	// ":port" or ":first-last", which "host" needs, and an optional "/tcp" or "/udp". IPv6 with a port is in brackets. Other sandboxes and,
+	// but for entries with "host", the host itself stay closed. At most 10000 entries with 64 different ports and protocols.
+	Allow []string `protobuf:"bytes,2,rep,name=allow,proto3" json:"allow,omitempty"`
+	// What is dropped all the same, also in the mode open: entries as in allow. It beats allow.
+	Deny          []string `protobuf:"bytes,3,rep,name=deny,proto3" json:"deny,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NetworkSpec) Reset() {
+	*x = NetworkSpec{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NetworkSpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NetworkSpec) ProtoMessage() {}
+
+func (x *NetworkSpec) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NetworkSpec.ProtoReflect.Descriptor instead.
+func (*NetworkSpec) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *NetworkSpec) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
+func (x *NetworkSpec) GetAllow() []string {
+	if x != nil {
+		return x.Allow
+	}
+	return nil
+}
+
+func (x *NetworkSpec) GetDeny() []string {
+	if x != nil {
+		return x.Deny
+	}
+	return nil
+}
+
 type SandboxHandle struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
@@ -1520,7 +1597,7 @@ type SandboxHandle struct {
 
 func (x *SandboxHandle) Reset() {
 	*x = SandboxHandle{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[12]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1532,7 +1609,7 @@ func (x *SandboxHandle) String() string {
 func (*SandboxHandle) ProtoMessage() {}
 
 func (x *SandboxHandle) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[12]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1545,7 +1622,7 @@ func (x *SandboxHandle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxHandle.ProtoReflect.Descriptor instead.
 func (*SandboxHandle) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{12}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SandboxHandle) GetSandboxId() string {
@@ -1768,7 +1845,7 @@ type GetServiceLogRequest struct {
 
 func (x *GetServiceLogRequest) Reset() {
 	*x = GetServiceLogRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[13]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1780,7 +1857,7 @@ func (x *GetServiceLogRequest) String() string {
 func (*GetServiceLogRequest) ProtoMessage() {}
 
 func (x *GetServiceLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[13]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1793,7 +1870,7 @@ func (x *GetServiceLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServiceLogRequest.ProtoReflect.Descriptor instead.
 func (*GetServiceLogRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{13}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetServiceLogRequest) GetSandboxId() string {
@@ -1823,7 +1900,7 @@ type GetServiceLogResponse struct {
 
 func (x *GetServiceLogResponse) Reset() {
 	*x = GetServiceLogResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[14]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1835,7 +1912,7 @@ func (x *GetServiceLogResponse) String() string {
 func (*GetServiceLogResponse) ProtoMessage() {}
 
 func (x *GetServiceLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[14]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1848,7 +1925,7 @@ func (x *GetServiceLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServiceLogResponse.ProtoReflect.Descriptor instead.
 func (*GetServiceLogResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetServiceLogResponse) GetLogPath() string {
@@ -1882,7 +1959,7 @@ type ServiceStatus struct {
 
 func (x *ServiceStatus) Reset() {
 	*x = ServiceStatus{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[15]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1894,7 +1971,7 @@ func (x *ServiceStatus) String() string {
 func (*ServiceStatus) ProtoMessage() {}
 
 func (x *ServiceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[15]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1907,7 +1984,7 @@ func (x *ServiceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceStatus.ProtoReflect.Descriptor instead.
 func (*ServiceStatus) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ServiceStatus) GetName() string {
@@ -1966,7 +2043,7 @@ type PublishedPort struct {
 
 func (x *PublishedPort) Reset() {
 	*x = PublishedPort{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[16]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1978,7 +2055,7 @@ func (x *PublishedPort) String() string {
 func (*PublishedPort) ProtoMessage() {}
 
 func (x *PublishedPort) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[16]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1991,7 +2068,7 @@ func (x *PublishedPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishedPort.ProtoReflect.Descriptor instead.
 func (*PublishedPort) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PublishedPort) GetServiceName() string {
@@ -2040,7 +2117,7 @@ type SandboxPhaseDetails struct {
 
 func (x *SandboxPhaseDetails) Reset() {
 	*x = SandboxPhaseDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[17]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2052,7 +2129,7 @@ func (x *SandboxPhaseDetails) String() string {
 func (*SandboxPhaseDetails) ProtoMessage() {}
 
 func (x *SandboxPhaseDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[17]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2065,7 +2142,7 @@ func (x *SandboxPhaseDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxPhaseDetails.ProtoReflect.Descriptor instead.
 func (*SandboxPhaseDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SandboxPhaseDetails) GetPhase() string {
@@ -2133,7 +2210,7 @@ type ExecEventDetails struct {
 
 func (x *ExecEventDetails) Reset() {
 	*x = ExecEventDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[18]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2145,7 +2222,7 @@ func (x *ExecEventDetails) String() string {
 func (*ExecEventDetails) ProtoMessage() {}
 
 func (x *ExecEventDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[18]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2158,7 +2235,7 @@ func (x *ExecEventDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecEventDetails.ProtoReflect.Descriptor instead.
 func (*ExecEventDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{18}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ExecEventDetails) GetExecId() string {
@@ -2214,7 +2291,7 @@ type ServiceEventDetails struct {
 
 func (x *ServiceEventDetails) Reset() {
 	*x = ServiceEventDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[19]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2226,7 +2303,7 @@ func (x *ServiceEventDetails) String() string {
 func (*ServiceEventDetails) ProtoMessage() {}
 
 func (x *ServiceEventDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[19]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2239,7 +2316,7 @@ func (x *ServiceEventDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceEventDetails.ProtoReflect.Descriptor instead.
 func (*ServiceEventDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{19}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ServiceEventDetails) GetServiceName() string {
@@ -2279,7 +2356,7 @@ type ImagePullDetails struct {
 
 func (x *ImagePullDetails) Reset() {
 	*x = ImagePullDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[20]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2291,7 +2368,7 @@ func (x *ImagePullDetails) String() string {
 func (*ImagePullDetails) ProtoMessage() {}
 
 func (x *ImagePullDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[20]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2304,7 +2381,7 @@ func (x *ImagePullDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImagePullDetails.ProtoReflect.Descriptor instead.
 func (*ImagePullDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{20}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ImagePullDetails) GetImage() string {
@@ -2352,7 +2429,7 @@ type SpecChangeDetails struct {
 
 func (x *SpecChangeDetails) Reset() {
 	*x = SpecChangeDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[21]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2364,7 +2441,7 @@ func (x *SpecChangeDetails) String() string {
 func (*SpecChangeDetails) ProtoMessage() {}
 
 func (x *SpecChangeDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[21]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2377,7 +2454,7 @@ func (x *SpecChangeDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SpecChangeDetails.ProtoReflect.Descriptor instead.
 func (*SpecChangeDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{21}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SpecChangeDetails) GetFields() []string {
@@ -2397,7 +2474,7 @@ type TimeoutDetails struct {
 
 func (x *TimeoutDetails) Reset() {
 	*x = TimeoutDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[22]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2409,7 +2486,7 @@ func (x *TimeoutDetails) String() string {
 func (*TimeoutDetails) ProtoMessage() {}
 
 func (x *TimeoutDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[22]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2422,7 +2499,7 @@ func (x *TimeoutDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimeoutDetails.ProtoReflect.Descriptor instead.
 func (*TimeoutDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{22}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TimeoutDetails) GetDeadlineAt() *timestamppb.Timestamp {
@@ -2454,7 +2531,7 @@ type RehydratedDetails struct {
 
 func (x *RehydratedDetails) Reset() {
 	*x = RehydratedDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[23]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2466,7 +2543,7 @@ func (x *RehydratedDetails) String() string {
 func (*RehydratedDetails) ProtoMessage() {}
 
 func (x *RehydratedDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[23]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2479,7 +2556,7 @@ func (x *RehydratedDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RehydratedDetails.ProtoReflect.Descriptor instead.
 func (*RehydratedDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{23}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RehydratedDetails) GetDefaulted() []string {
@@ -2562,7 +2639,7 @@ type SandboxEvent struct {
 
 func (x *SandboxEvent) Reset() {
 	*x = SandboxEvent{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[24]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2574,7 +2651,7 @@ func (x *SandboxEvent) String() string {
 func (*SandboxEvent) ProtoMessage() {}
 
 func (x *SandboxEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[24]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2587,7 +2664,7 @@ func (x *SandboxEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxEvent.ProtoReflect.Descriptor instead.
 func (*SandboxEvent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{24}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SandboxEvent) GetEventId() string {
@@ -2809,7 +2886,7 @@ type ExecStatus struct {
 
 func (x *ExecStatus) Reset() {
 	*x = ExecStatus{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2821,7 +2898,7 @@ func (x *ExecStatus) String() string {
 func (*ExecStatus) ProtoMessage() {}
 
 func (x *ExecStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2834,7 +2911,7 @@ func (x *ExecStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecStatus.ProtoReflect.Descriptor instead.
 func (*ExecStatus) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{25}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ExecStatus) GetExecId() string {
@@ -3019,7 +3096,7 @@ type StdinSpec struct {
 
 func (x *StdinSpec) Reset() {
 	*x = StdinSpec{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3031,7 +3108,7 @@ func (x *StdinSpec) String() string {
 func (*StdinSpec) ProtoMessage() {}
 
 func (x *StdinSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3044,7 +3121,7 @@ func (x *StdinSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StdinSpec.ProtoReflect.Descriptor instead.
 func (*StdinSpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{26}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StdinSpec) GetWhenGone() string {
@@ -3073,7 +3150,7 @@ type TerminalSpec struct {
 
 func (x *TerminalSpec) Reset() {
 	*x = TerminalSpec{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3085,7 +3162,7 @@ func (x *TerminalSpec) String() string {
 func (*TerminalSpec) ProtoMessage() {}
 
 func (x *TerminalSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3098,7 +3175,7 @@ func (x *TerminalSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TerminalSpec.ProtoReflect.Descriptor instead.
 func (*TerminalSpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{27}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *TerminalSpec) GetColumns() uint32 {
@@ -3135,7 +3212,7 @@ type CreateSandboxRequest struct {
 
 func (x *CreateSandboxRequest) Reset() {
 	*x = CreateSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3147,7 +3224,7 @@ func (x *CreateSandboxRequest) String() string {
 func (*CreateSandboxRequest) ProtoMessage() {}
 
 func (x *CreateSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3160,7 +3237,7 @@ func (x *CreateSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSandboxRequest.ProtoReflect.Descriptor instead.
 func (*CreateSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{28}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CreateSandboxRequest) GetCreateSpec() *CreateSpec {
@@ -3214,7 +3291,7 @@ type CreateSandboxResponse struct {
 
 func (x *CreateSandboxResponse) Reset() {
 	*x = CreateSandboxResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3226,7 +3303,7 @@ func (x *CreateSandboxResponse) String() string {
 func (*CreateSandboxResponse) ProtoMessage() {}
 
 func (x *CreateSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3239,7 +3316,7 @@ func (x *CreateSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSandboxResponse.ProtoReflect.Descriptor instead.
 func (*CreateSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{29}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CreateSandboxResponse) GetSandbox() *SandboxHandle {
@@ -3258,7 +3335,7 @@ type GetSandboxRequest struct {
 
 func (x *GetSandboxRequest) Reset() {
 	*x = GetSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3270,7 +3347,7 @@ func (x *GetSandboxRequest) String() string {
 func (*GetSandboxRequest) ProtoMessage() {}
 
 func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3283,7 +3360,7 @@ func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxRequest.ProtoReflect.Descriptor instead.
 func (*GetSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{30}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GetSandboxRequest) GetSandboxId() string {
@@ -3302,7 +3379,7 @@ type GetSandboxResponse struct {
 
 func (x *GetSandboxResponse) Reset() {
 	*x = GetSandboxResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3314,7 +3391,7 @@ func (x *GetSandboxResponse) String() string {
 func (*GetSandboxResponse) ProtoMessage() {}
 
 func (x *GetSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3327,7 +3404,7 @@ func (x *GetSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxResponse.ProtoReflect.Descriptor instead.
 func (*GetSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{31}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetSandboxResponse) GetSandbox() *SandboxHandle {
@@ -3350,7 +3427,7 @@ type ListSandboxesRequest struct {
 
 func (x *ListSandboxesRequest) Reset() {
 	*x = ListSandboxesRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3362,7 +3439,7 @@ func (x *ListSandboxesRequest) String() string {
 func (*ListSandboxesRequest) ProtoMessage() {}
 
 func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3375,7 +3452,7 @@ func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*ListSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{32}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListSandboxesRequest) GetIncludeDeleted() bool {
@@ -3408,7 +3485,7 @@ type ListSandboxesResponse struct {
 
 func (x *ListSandboxesResponse) Reset() {
 	*x = ListSandboxesResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3420,7 +3497,7 @@ func (x *ListSandboxesResponse) String() string {
 func (*ListSandboxesResponse) ProtoMessage() {}
 
 func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3433,7 +3510,7 @@ func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*ListSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{33}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListSandboxesResponse) GetSandboxes() []*SandboxHandle {
@@ -3458,7 +3535,7 @@ type UpdateSandboxRequest struct {
 
 func (x *UpdateSandboxRequest) Reset() {
 	*x = UpdateSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3470,7 +3547,7 @@ func (x *UpdateSandboxRequest) String() string {
 func (*UpdateSandboxRequest) ProtoMessage() {}
 
 func (x *UpdateSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3483,7 +3560,7 @@ func (x *UpdateSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSandboxRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{34}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *UpdateSandboxRequest) GetSandboxId() string {
@@ -3526,7 +3603,7 @@ type UpdateSandboxResponse struct {
 
 func (x *UpdateSandboxResponse) Reset() {
 	*x = UpdateSandboxResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[35]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3538,7 +3615,7 @@ func (x *UpdateSandboxResponse) String() string {
 func (*UpdateSandboxResponse) ProtoMessage() {}
 
 func (x *UpdateSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[35]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3551,7 +3628,7 @@ func (x *UpdateSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSandboxResponse.ProtoReflect.Descriptor instead.
 func (*UpdateSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{35}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *UpdateSandboxResponse) GetSandbox() *SandboxHandle {
@@ -3580,7 +3657,7 @@ type ResumeSandboxRequest struct {
 
 func (x *ResumeSandboxRequest) Reset() {
 	*x = ResumeSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[36]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3592,7 +3669,7 @@ func (x *ResumeSandboxRequest) String() string {
 func (*ResumeSandboxRequest) ProtoMessage() {}
 
 func (x *ResumeSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[36]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3605,7 +3682,7 @@ func (x *ResumeSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeSandboxRequest.ProtoReflect.Descriptor instead.
 func (*ResumeSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{36}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ResumeSandboxRequest) GetSandboxId() string {
@@ -3631,7 +3708,7 @@ type StopSandboxRequest struct {
 
 func (x *StopSandboxRequest) Reset() {
 	*x = StopSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[37]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3643,7 +3720,7 @@ func (x *StopSandboxRequest) String() string {
 func (*StopSandboxRequest) ProtoMessage() {}
 
 func (x *StopSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[37]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3656,7 +3733,7 @@ func (x *StopSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopSandboxRequest.ProtoReflect.Descriptor instead.
 func (*StopSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{37}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *StopSandboxRequest) GetSandboxId() string {
@@ -3675,7 +3752,7 @@ type PauseSandboxRequest struct {
 
 func (x *PauseSandboxRequest) Reset() {
 	*x = PauseSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[38]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3687,7 +3764,7 @@ func (x *PauseSandboxRequest) String() string {
 func (*PauseSandboxRequest) ProtoMessage() {}
 
 func (x *PauseSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[38]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3700,7 +3777,7 @@ func (x *PauseSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseSandboxRequest.ProtoReflect.Descriptor instead.
 func (*PauseSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{38}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *PauseSandboxRequest) GetSandboxId() string {
@@ -3728,7 +3805,7 @@ type SetSandboxTimeoutRequest struct {
 
 func (x *SetSandboxTimeoutRequest) Reset() {
 	*x = SetSandboxTimeoutRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3740,7 +3817,7 @@ func (x *SetSandboxTimeoutRequest) String() string {
 func (*SetSandboxTimeoutRequest) ProtoMessage() {}
 
 func (x *SetSandboxTimeoutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3753,7 +3830,7 @@ func (x *SetSandboxTimeoutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSandboxTimeoutRequest.ProtoReflect.Descriptor instead.
 func (*SetSandboxTimeoutRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{39}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SetSandboxTimeoutRequest) GetSandboxId() string {
@@ -3825,7 +3902,7 @@ type SetSandboxTimeoutResponse struct {
 
 func (x *SetSandboxTimeoutResponse) Reset() {
 	*x = SetSandboxTimeoutResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3837,7 +3914,7 @@ func (x *SetSandboxTimeoutResponse) String() string {
 func (*SetSandboxTimeoutResponse) ProtoMessage() {}
 
 func (x *SetSandboxTimeoutResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3850,7 +3927,7 @@ func (x *SetSandboxTimeoutResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSandboxTimeoutResponse.ProtoReflect.Descriptor instead.
 func (*SetSandboxTimeoutResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{40}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SetSandboxTimeoutResponse) GetDeadlineAt() *timestamppb.Timestamp {
@@ -3882,7 +3959,7 @@ type DeleteSandboxRequest struct {
 
 func (x *DeleteSandboxRequest) Reset() {
 	*x = DeleteSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3894,7 +3971,7 @@ func (x *DeleteSandboxRequest) String() string {
 func (*DeleteSandboxRequest) ProtoMessage() {}
 
 func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3907,7 +3984,7 @@ func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{41}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *DeleteSandboxRequest) GetSandboxId() string {
@@ -3941,7 +4018,7 @@ type GetStatsRequest struct {
 
 func (x *GetStatsRequest) Reset() {
 	*x = GetStatsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3953,7 +4030,7 @@ func (x *GetStatsRequest) String() string {
 func (*GetStatsRequest) ProtoMessage() {}
 
 func (x *GetStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3966,7 +4043,7 @@ func (x *GetStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsRequest.ProtoReflect.Descriptor instead.
 func (*GetStatsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{42}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GetStatsRequest) GetSandboxIds() []string {
@@ -3988,7 +4065,7 @@ type GetStatsResponse struct {
 
 func (x *GetStatsResponse) Reset() {
 	*x = GetStatsResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4000,7 +4077,7 @@ func (x *GetStatsResponse) String() string {
 func (*GetStatsResponse) ProtoMessage() {}
 
 func (x *GetStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4013,7 +4090,7 @@ func (x *GetStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsResponse.ProtoReflect.Descriptor instead.
 func (*GetStatsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{43}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *GetStatsResponse) GetSandboxes() []*SandboxStats {
@@ -4046,7 +4123,7 @@ type SandboxStats struct {
 
 func (x *SandboxStats) Reset() {
 	*x = SandboxStats{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[44]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4058,7 +4135,7 @@ func (x *SandboxStats) String() string {
 func (*SandboxStats) ProtoMessage() {}
 
 func (x *SandboxStats) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[44]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4071,7 +4148,7 @@ func (x *SandboxStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxStats.ProtoReflect.Descriptor instead.
 func (*SandboxStats) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{44}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SandboxStats) GetSandboxId() string {
@@ -4126,7 +4203,7 @@ type ContainerStats struct {
 
 func (x *ContainerStats) Reset() {
 	*x = ContainerStats{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[45]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4138,7 +4215,7 @@ func (x *ContainerStats) String() string {
 func (*ContainerStats) ProtoMessage() {}
 
 func (x *ContainerStats) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[45]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4151,7 +4228,7 @@ func (x *ContainerStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerStats.ProtoReflect.Descriptor instead.
 func (*ContainerStats) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{45}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ContainerStats) GetServiceName() string {
@@ -4220,7 +4297,7 @@ type ListVolumesRequest struct {
 
 func (x *ListVolumesRequest) Reset() {
 	*x = ListVolumesRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4232,7 +4309,7 @@ func (x *ListVolumesRequest) String() string {
 func (*ListVolumesRequest) ProtoMessage() {}
 
 func (x *ListVolumesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4245,7 +4322,7 @@ func (x *ListVolumesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVolumesRequest.ProtoReflect.Descriptor instead.
 func (*ListVolumesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{46}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ListVolumesRequest) GetSandboxName() string {
@@ -4264,7 +4341,7 @@ type ListVolumesResponse struct {
 
 func (x *ListVolumesResponse) Reset() {
 	*x = ListVolumesResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4276,7 +4353,7 @@ func (x *ListVolumesResponse) String() string {
 func (*ListVolumesResponse) ProtoMessage() {}
 
 func (x *ListVolumesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4289,7 +4366,7 @@ func (x *ListVolumesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVolumesResponse.ProtoReflect.Descriptor instead.
 func (*ListVolumesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{47}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ListVolumesResponse) GetVolumes() []*Volume {
@@ -4317,7 +4394,7 @@ type Volume struct {
 
 func (x *Volume) Reset() {
 	*x = Volume{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4329,7 +4406,7 @@ func (x *Volume) String() string {
 func (*Volume) ProtoMessage() {}
 
 func (x *Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4342,7 +4419,7 @@ func (x *Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volume.ProtoReflect.Descriptor instead.
 func (*Volume) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{48}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Volume) GetName() string {
@@ -4391,7 +4468,7 @@ type RemoveVolumeRequest struct {
 
 func (x *RemoveVolumeRequest) Reset() {
 	*x = RemoveVolumeRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4403,7 +4480,7 @@ func (x *RemoveVolumeRequest) String() string {
 func (*RemoveVolumeRequest) ProtoMessage() {}
 
 func (x *RemoveVolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4416,7 +4493,7 @@ func (x *RemoveVolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveVolumeRequest.ProtoReflect.Descriptor instead.
 func (*RemoveVolumeRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{49}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *RemoveVolumeRequest) GetSandboxName() string {
@@ -4441,7 +4518,7 @@ type RemoveVolumeResponse struct {
 
 func (x *RemoveVolumeResponse) Reset() {
 	*x = RemoveVolumeResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4453,7 +4530,7 @@ func (x *RemoveVolumeResponse) String() string {
 func (*RemoveVolumeResponse) ProtoMessage() {}
 
 func (x *RemoveVolumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4466,7 +4543,7 @@ func (x *RemoveVolumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveVolumeResponse.ProtoReflect.Descriptor instead.
 func (*RemoveVolumeResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{50}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{51}
 }
 
 type CreateSnapshotRequest struct {
@@ -4480,7 +4557,7 @@ type CreateSnapshotRequest struct {
 
 func (x *CreateSnapshotRequest) Reset() {
 	*x = CreateSnapshotRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4492,7 +4569,7 @@ func (x *CreateSnapshotRequest) String() string {
 func (*CreateSnapshotRequest) ProtoMessage() {}
 
 func (x *CreateSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4505,7 +4582,7 @@ func (x *CreateSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*CreateSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{51}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *CreateSnapshotRequest) GetSandboxId() string {
@@ -4531,7 +4608,7 @@ type CreateSnapshotResponse struct {
 
 func (x *CreateSnapshotResponse) Reset() {
 	*x = CreateSnapshotResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4543,7 +4620,7 @@ func (x *CreateSnapshotResponse) String() string {
 func (*CreateSnapshotResponse) ProtoMessage() {}
 
 func (x *CreateSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4556,7 +4633,7 @@ func (x *CreateSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*CreateSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{52}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *CreateSnapshotResponse) GetSnapshot() *Snapshot {
@@ -4578,7 +4655,7 @@ type ListSnapshotsRequest struct {
 
 func (x *ListSnapshotsRequest) Reset() {
 	*x = ListSnapshotsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4590,7 +4667,7 @@ func (x *ListSnapshotsRequest) String() string {
 func (*ListSnapshotsRequest) ProtoMessage() {}
 
 func (x *ListSnapshotsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4603,7 +4680,7 @@ func (x *ListSnapshotsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSnapshotsRequest.ProtoReflect.Descriptor instead.
 func (*ListSnapshotsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{53}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ListSnapshotsRequest) GetSandboxId() string {
@@ -4629,7 +4706,7 @@ type ListSnapshotsResponse struct {
 
 func (x *ListSnapshotsResponse) Reset() {
 	*x = ListSnapshotsResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4641,7 +4718,7 @@ func (x *ListSnapshotsResponse) String() string {
 func (*ListSnapshotsResponse) ProtoMessage() {}
 
 func (x *ListSnapshotsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4654,7 +4731,7 @@ func (x *ListSnapshotsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSnapshotsResponse.ProtoReflect.Descriptor instead.
 func (*ListSnapshotsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{54}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ListSnapshotsResponse) GetSnapshots() []*Snapshot {
@@ -4683,7 +4760,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[55]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4695,7 +4772,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[55]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4708,7 +4785,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{55}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Snapshot) GetSnapshotId() string {
@@ -4762,7 +4839,7 @@ type RemoveSnapshotRequest struct {
 
 func (x *RemoveSnapshotRequest) Reset() {
 	*x = RemoveSnapshotRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[56]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4774,7 +4851,7 @@ func (x *RemoveSnapshotRequest) String() string {
 func (*RemoveSnapshotRequest) ProtoMessage() {}
 
 func (x *RemoveSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[56]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4787,7 +4864,7 @@ func (x *RemoveSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*RemoveSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{56}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *RemoveSnapshotRequest) GetSnapshotId() string {
@@ -4805,7 +4882,7 @@ type RemoveSnapshotResponse struct {
 
 func (x *RemoveSnapshotResponse) Reset() {
 	*x = RemoveSnapshotResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[57]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4817,7 +4894,7 @@ func (x *RemoveSnapshotResponse) String() string {
 func (*RemoveSnapshotResponse) ProtoMessage() {}
 
 func (x *RemoveSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[57]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4830,7 +4907,7 @@ func (x *RemoveSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*RemoveSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{57}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{58}
 }
 
 type DeleteSandboxesRequest struct {
@@ -4843,7 +4920,7 @@ type DeleteSandboxesRequest struct {
 
 func (x *DeleteSandboxesRequest) Reset() {
 	*x = DeleteSandboxesRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[58]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4855,7 +4932,7 @@ func (x *DeleteSandboxesRequest) String() string {
 func (*DeleteSandboxesRequest) ProtoMessage() {}
 
 func (x *DeleteSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[58]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4868,7 +4945,7 @@ func (x *DeleteSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{58}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *DeleteSandboxesRequest) GetLabelSelector() map[string]string {
@@ -4888,7 +4965,7 @@ type DeleteSandboxesResponse struct {
 
 func (x *DeleteSandboxesResponse) Reset() {
 	*x = DeleteSandboxesResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[59]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4900,7 +4977,7 @@ func (x *DeleteSandboxesResponse) String() string {
 func (*DeleteSandboxesResponse) ProtoMessage() {}
 
 func (x *DeleteSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[59]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4913,7 +4990,7 @@ func (x *DeleteSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{59}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *DeleteSandboxesResponse) GetDeletedSandboxIds() []string {
@@ -4939,7 +5016,7 @@ type AcceptedResponse struct {
 
 func (x *AcceptedResponse) Reset() {
 	*x = AcceptedResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[60]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4951,7 +5028,7 @@ func (x *AcceptedResponse) String() string {
 func (*AcceptedResponse) ProtoMessage() {}
 
 func (x *AcceptedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[60]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4964,7 +5041,7 @@ func (x *AcceptedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptedResponse.ProtoReflect.Descriptor instead.
 func (*AcceptedResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{60}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *AcceptedResponse) GetAccepted() bool {
@@ -4987,7 +5064,7 @@ type SubscribeSandboxEventsRequest struct {
 
 func (x *SubscribeSandboxEventsRequest) Reset() {
 	*x = SubscribeSandboxEventsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[61]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4999,7 +5076,7 @@ func (x *SubscribeSandboxEventsRequest) String() string {
 func (*SubscribeSandboxEventsRequest) ProtoMessage() {}
 
 func (x *SubscribeSandboxEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[61]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5012,7 +5089,7 @@ func (x *SubscribeSandboxEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscribeSandboxEventsRequest.ProtoReflect.Descriptor instead.
 func (*SubscribeSandboxEventsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{61}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *SubscribeSandboxEventsRequest) GetSandboxId() string {
@@ -5064,7 +5141,7 @@ type CreateExecRequest struct {
 
 func (x *CreateExecRequest) Reset() {
 	*x = CreateExecRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[62]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5076,7 +5153,7 @@ func (x *CreateExecRequest) String() string {
 func (*CreateExecRequest) ProtoMessage() {}
 
 func (x *CreateExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[62]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5089,7 +5166,7 @@ func (x *CreateExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateExecRequest.ProtoReflect.Descriptor instead.
 func (*CreateExecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{62}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *CreateExecRequest) GetSandboxId() string {
@@ -5174,7 +5251,7 @@ type CreateExecResponse struct {
 
 func (x *CreateExecResponse) Reset() {
 	*x = CreateExecResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[63]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5186,7 +5263,7 @@ func (x *CreateExecResponse) String() string {
 func (*CreateExecResponse) ProtoMessage() {}
 
 func (x *CreateExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[63]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5199,7 +5276,7 @@ func (x *CreateExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateExecResponse.ProtoReflect.Descriptor instead.
 func (*CreateExecResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{63}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *CreateExecResponse) GetExecId() string {
@@ -5232,7 +5309,7 @@ type CancelExecRequest struct {
 
 func (x *CancelExecRequest) Reset() {
 	*x = CancelExecRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[64]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5244,7 +5321,7 @@ func (x *CancelExecRequest) String() string {
 func (*CancelExecRequest) ProtoMessage() {}
 
 func (x *CancelExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[64]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5257,7 +5334,7 @@ func (x *CancelExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelExecRequest.ProtoReflect.Descriptor instead.
 func (*CancelExecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{64}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *CancelExecRequest) GetExecId() string {
@@ -5276,7 +5353,7 @@ type GetExecRequest struct {
 
 func (x *GetExecRequest) Reset() {
 	*x = GetExecRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[65]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5288,7 +5365,7 @@ func (x *GetExecRequest) String() string {
 func (*GetExecRequest) ProtoMessage() {}
 
 func (x *GetExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[65]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5301,7 +5378,7 @@ func (x *GetExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetExecRequest.ProtoReflect.Descriptor instead.
 func (*GetExecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{65}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *GetExecRequest) GetExecId() string {
@@ -5320,7 +5397,7 @@ type GetExecResponse struct {
 
 func (x *GetExecResponse) Reset() {
 	*x = GetExecResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[66]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5332,7 +5409,7 @@ func (x *GetExecResponse) String() string {
 func (*GetExecResponse) ProtoMessage() {}
 
 func (x *GetExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[66]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5345,7 +5422,7 @@ func (x *GetExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetExecResponse.ProtoReflect.Descriptor instead.
 func (*GetExecResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{66}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *GetExecResponse) GetExec() *ExecStatus {
@@ -5365,7 +5442,7 @@ type ListActiveExecsRequest struct {
 
 func (x *ListActiveExecsRequest) Reset() {
 	*x = ListActiveExecsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[67]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5377,7 +5454,7 @@ func (x *ListActiveExecsRequest) String() string {
 func (*ListActiveExecsRequest) ProtoMessage() {}
 
 func (x *ListActiveExecsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[67]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5390,7 +5467,7 @@ func (x *ListActiveExecsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActiveExecsRequest.ProtoReflect.Descriptor instead.
 func (*ListActiveExecsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{67}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *ListActiveExecsRequest) GetSandboxId() string {
@@ -5409,7 +5486,7 @@ type ListActiveExecsResponse struct {
 
 func (x *ListActiveExecsResponse) Reset() {
 	*x = ListActiveExecsResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[68]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5421,7 +5498,7 @@ func (x *ListActiveExecsResponse) String() string {
 func (*ListActiveExecsResponse) ProtoMessage() {}
 
 func (x *ListActiveExecsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[68]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5434,7 +5511,7 @@ func (x *ListActiveExecsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActiveExecsResponse.ProtoReflect.Descriptor instead.
 func (*ListActiveExecsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{68}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *ListActiveExecsResponse) GetExecs() []*ExecStatus {
@@ -5458,7 +5535,7 @@ type ListExecsRequest struct {
 
 func (x *ListExecsRequest) Reset() {
 	*x = ListExecsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[69]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5470,7 +5547,7 @@ func (x *ListExecsRequest) String() string {
 func (*ListExecsRequest) ProtoMessage() {}
 
 func (x *ListExecsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[69]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5483,7 +5560,7 @@ func (x *ListExecsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecsRequest.ProtoReflect.Descriptor instead.
 func (*ListExecsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{69}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ListExecsRequest) GetSandboxId() string {
@@ -5519,7 +5596,7 @@ type ListExecsResponse struct {
 
 func (x *ListExecsResponse) Reset() {
 	*x = ListExecsResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[70]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5531,7 +5608,7 @@ func (x *ListExecsResponse) String() string {
 func (*ListExecsResponse) ProtoMessage() {}
 
 func (x *ListExecsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[70]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5544,7 +5621,7 @@ func (x *ListExecsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecsResponse.ProtoReflect.Descriptor instead.
 func (*ListExecsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{70}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ListExecsResponse) GetExecs() []*ExecStatus {
@@ -5571,7 +5648,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[71]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5583,7 +5660,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[71]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5596,7 +5673,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{71}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *BackupRequest) GetWithLogs() bool {
@@ -5615,7 +5692,7 @@ type BackupChunk struct {
 
 func (x *BackupChunk) Reset() {
 	*x = BackupChunk{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[72]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5627,7 +5704,7 @@ func (x *BackupChunk) String() string {
 func (*BackupChunk) ProtoMessage() {}
 
 func (x *BackupChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[72]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5640,7 +5717,7 @@ func (x *BackupChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupChunk.ProtoReflect.Descriptor instead.
 func (*BackupChunk) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{72}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *BackupChunk) GetData() []byte {
@@ -5661,7 +5738,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[73]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5673,7 +5750,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[73]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5686,7 +5763,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{73}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *ExplainRequest) GetSandboxId() string {
@@ -5738,7 +5815,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[74]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5750,7 +5827,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[74]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5763,7 +5840,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{74}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *ExplainResponse) GetDesired() string {
@@ -5884,7 +5961,7 @@ type ExplainDeadline struct {
 
 func (x *ExplainDeadline) Reset() {
 	*x = ExplainDeadline{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[75]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5896,7 +5973,7 @@ func (x *ExplainDeadline) String() string {
 func (*ExplainDeadline) ProtoMessage() {}
 
 func (x *ExplainDeadline) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[75]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5909,7 +5986,7 @@ func (x *ExplainDeadline) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainDeadline.ProtoReflect.Descriptor instead.
 func (*ExplainDeadline) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{75}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *ExplainDeadline) GetKind() string {
@@ -5946,7 +6023,7 @@ type CollectGarbageRequest struct {
 
 func (x *CollectGarbageRequest) Reset() {
 	*x = CollectGarbageRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[76]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5958,7 +6035,7 @@ func (x *CollectGarbageRequest) String() string {
 func (*CollectGarbageRequest) ProtoMessage() {}
 
 func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[76]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5971,7 +6048,7 @@ func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageRequest.ProtoReflect.Descriptor instead.
 func (*CollectGarbageRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{76}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *CollectGarbageRequest) GetDryRun() bool {
@@ -5997,7 +6074,7 @@ type CollectGarbageResponse struct {
 
 func (x *CollectGarbageResponse) Reset() {
 	*x = CollectGarbageResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[77]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6009,7 +6086,7 @@ func (x *CollectGarbageResponse) String() string {
 func (*CollectGarbageResponse) ProtoMessage() {}
 
 func (x *CollectGarbageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[77]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6022,7 +6099,7 @@ func (x *CollectGarbageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageResponse.ProtoReflect.Descriptor instead.
 func (*CollectGarbageResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{77}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *CollectGarbageResponse) GetItems() []*GarbageItem {
@@ -6054,7 +6131,7 @@ type GarbageItem struct {
 
 func (x *GarbageItem) Reset() {
 	*x = GarbageItem{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[78]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6066,7 +6143,7 @@ func (x *GarbageItem) String() string {
 func (*GarbageItem) ProtoMessage() {}
 
 func (x *GarbageItem) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[78]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6079,7 +6156,7 @@ func (x *GarbageItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GarbageItem.ProtoReflect.Descriptor instead.
 func (*GarbageItem) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{78}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *GarbageItem) GetKind() string {
@@ -6146,7 +6223,7 @@ type ConfirmEngineRequest struct {
 
 func (x *ConfirmEngineRequest) Reset() {
 	*x = ConfirmEngineRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[79]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6158,7 +6235,7 @@ func (x *ConfirmEngineRequest) String() string {
 func (*ConfirmEngineRequest) ProtoMessage() {}
 
 func (x *ConfirmEngineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[79]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6171,7 +6248,7 @@ func (x *ConfirmEngineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmEngineRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmEngineRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{79}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{80}
 }
 
 type ConfirmEngineResponse struct {
@@ -6190,7 +6267,7 @@ type ConfirmEngineResponse struct {
 
 func (x *ConfirmEngineResponse) Reset() {
 	*x = ConfirmEngineResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[80]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6202,7 +6279,7 @@ func (x *ConfirmEngineResponse) String() string {
 func (*ConfirmEngineResponse) ProtoMessage() {}
 
 func (x *ConfirmEngineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[80]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6215,7 +6292,7 @@ func (x *ConfirmEngineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmEngineResponse.ProtoReflect.Descriptor instead.
 func (*ConfirmEngineResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{80}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *ConfirmEngineResponse) GetEngineId() string {
@@ -6305,8 +6382,7 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\bPortSpec\x12%\n" +
 	"\x0econtainer_port\x18\x01 \x01(\rR\rcontainerPort\x12\x1b\n" +
 	"\thost_port\x18\x02 \x01(\rR\bhostPort\x12\x1a\n" +
-	"\bprotocol\x18\x03 \x01(\tR\bprotocol\"\xf7\n" +
-	"\n" +
+	"\bprotocol\x18\x03 \x01(\tR\bprotocol\"\xa9\v\n" +
 	"\n" +
 	"CreateSpec\x12\x14\n" +
 	"\x05image\x18\x01 \x01(\tR\x05image\x12+\n" +
@@ -6344,7 +6420,8 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
 	"on_timeout\x18\x83\x01 \x01(\tR\tonTimeout\x12 \n" +
 	"\vauto_resume\x18\x84\x01 \x01(\bR\n" +
-	"autoResume\x12/\n" +
+	"autoResume\x120\n" +
+	"\anetwork\x18\x8c\x01 \x01(\v2\x15.agbox.v1.NetworkSpecR\anetwork\x12/\n" +
 	"\avolumes\x18\x99\x01 \x03(\v2\x14.agbox.v1.VolumeSpecR\avolumes\x12/\n" +
 	"\asecrets\x18\x9a\x01 \x03(\v2\x14.agbox.v1.SecretSpecR\asecrets\x120\n" +
 	"\agateway\x18\xb4\x01 \x01(\v2\x15.agbox.v1.GatewaySpecR\agateway\x12\"\n" +
@@ -6365,7 +6442,11 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"(\n" +
 	"\fSecuritySpec\x12\x18\n" +
-	"\aprofile\x18\x01 \x01(\tR\aprofile\"\x82\v\n" +
+	"\aprofile\x18\x01 \x01(\tR\aprofile\"K\n" +
+	"\vNetworkSpec\x12\x12\n" +
+	"\x04mode\x18\x01 \x01(\tR\x04mode\x12\x14\n" +
+	"\x05allow\x18\x02 \x03(\tR\x05allow\x12\x12\n" +
+	"\x04deny\x18\x03 \x03(\tR\x04deny\"\x82\v\n" +
 	"\rSandboxHandle\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12,\n" +
@@ -6876,7 +6957,7 @@ func file_agbox_v1_sandbox_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 91)
+var file_agbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 92)
 var file_agbox_v1_sandbox_proto_goTypes = []any{
 	(SandboxState)(0),                     // 0: agbox.v1.SandboxState
 	(ExecState)(0),                        // 1: agbox.v1.ExecState
@@ -6893,101 +6974,102 @@ var file_agbox_v1_sandbox_proto_goTypes = []any{
 	(*CreateSpec)(nil),                    // 12: agbox.v1.CreateSpec
 	(*GatewaySpec)(nil),                   // 13: agbox.v1.GatewaySpec
 	(*SecuritySpec)(nil),                  // 14: agbox.v1.SecuritySpec
-	(*SandboxHandle)(nil),                 // 15: agbox.v1.SandboxHandle
-	(*GetServiceLogRequest)(nil),          // 16: agbox.v1.GetServiceLogRequest
-	(*GetServiceLogResponse)(nil),         // 17: agbox.v1.GetServiceLogResponse
-	(*ServiceStatus)(nil),                 // 18: agbox.v1.ServiceStatus
-	(*PublishedPort)(nil),                 // 19: agbox.v1.PublishedPort
-	(*SandboxPhaseDetails)(nil),           // 20: agbox.v1.SandboxPhaseDetails
-	(*ExecEventDetails)(nil),              // 21: agbox.v1.ExecEventDetails
-	(*ServiceEventDetails)(nil),           // 22: agbox.v1.ServiceEventDetails
-	(*ImagePullDetails)(nil),              // 23: agbox.v1.ImagePullDetails
-	(*SpecChangeDetails)(nil),             // 24: agbox.v1.SpecChangeDetails
-	(*TimeoutDetails)(nil),                // 25: agbox.v1.TimeoutDetails
-	(*RehydratedDetails)(nil),             // 26: agbox.v1.RehydratedDetails
-	(*SandboxEvent)(nil),                  // 27: agbox.v1.SandboxEvent
-	(*ExecStatus)(nil),                    // 28: agbox.v1.ExecStatus
-	(*StdinSpec)(nil),                     // 29: agbox.v1.StdinSpec
-	(*TerminalSpec)(nil),                  // 30: agbox.v1.TerminalSpec
-	(*CreateSandboxRequest)(nil),          // 31: agbox.v1.CreateSandboxRequest
-	(*CreateSandboxResponse)(nil),         // 32: agbox.v1.CreateSandboxResponse
-	(*GetSandboxRequest)(nil),             // 33: agbox.v1.GetSandboxRequest
-	(*GetSandboxResponse)(nil),            // 34: agbox.v1.GetSandboxResponse
-	(*ListSandboxesRequest)(nil),          // 35: agbox.v1.ListSandboxesRequest
-	(*ListSandboxesResponse)(nil),         // 36: agbox.v1.ListSandboxesResponse
-	(*UpdateSandboxRequest)(nil),          // 37: agbox.v1.UpdateSandboxRequest
-	(*UpdateSandboxResponse)(nil),         // 38: agbox.v1.UpdateSandboxResponse
-	(*ResumeSandboxRequest)(nil),          // 39: agbox.v1.ResumeSandboxRequest
-	(*StopSandboxRequest)(nil),            // 40: agbox.v1.StopSandboxRequest
-	(*PauseSandboxRequest)(nil),           // 41: agbox.v1.PauseSandboxRequest
-	(*SetSandboxTimeoutRequest)(nil),      // 42: agbox.v1.SetSandboxTimeoutRequest
-	(*SetSandboxTimeoutResponse)(nil),     // 43: agbox.v1.SetSandboxTimeoutResponse
-	(*DeleteSandboxRequest)(nil),          // 44: agbox.v1.DeleteSandboxRequest
-	(*GetStatsRequest)(nil),               // 45: agbox.v1.GetStatsRequest
-	(*GetStatsResponse)(nil),              // 46: agbox.v1.GetStatsResponse
-	(*SandboxStats)(nil),                  // 47: agbox.v1.SandboxStats
-	(*ContainerStats)(nil),                // 48: agbox.v1.ContainerStats
-	(*ListVolumesRequest)(nil),            // 49: agbox.v1.ListVolumesRequest
-	(*ListVolumesResponse)(nil),           // 50: agbox.v1.ListVolumesResponse
-	(*Volume)(nil),                        // 51: agbox.v1.Volume
-	(*RemoveVolumeRequest)(nil),           // 52: agbox.v1.RemoveVolumeRequest
-	(*RemoveVolumeResponse)(nil),          // 53: agbox.v1.RemoveVolumeResponse
-	(*CreateSnapshotRequest)(nil),         // 54: agbox.v1.CreateSnapshotRequest
-	(*CreateSnapshotResponse)(nil),        // 55: agbox.v1.CreateSnapshotResponse
-	(*ListSnapshotsRequest)(nil),          // 56: agbox.v1.ListSnapshotsRequest
-	(*ListSnapshotsResponse)(nil),         // 57: agbox.v1.ListSnapshotsResponse
-	(*Snapshot)(nil),                      // 58: agbox.v1.Snapshot
-	(*RemoveSnapshotRequest)(nil),         // 59: agbox.v1.RemoveSnapshotRequest
-	(*RemoveSnapshotResponse)(nil),        // 60: agbox.v1.RemoveSnapshotResponse
-	(*DeleteSandboxesRequest)(nil),        // 61: agbox.v1.DeleteSandboxesRequest
-	(*DeleteSandboxesResponse)(nil),       // 62: agbox.v1.DeleteSandboxesResponse
-	(*AcceptedResponse)(nil),              // 63: agbox.v1.AcceptedResponse
-	(*SubscribeSandboxEventsRequest)(nil), // 64: agbox.v1.SubscribeSandboxEventsRequest
-	(*CreateExecRequest)(nil),             // 65: agbox.v1.CreateExecRequest
-	(*CreateExecResponse)(nil),            // 66: agbox.v1.CreateExecResponse
-	(*CancelExecRequest)(nil),             // 67: agbox.v1.CancelExecRequest
-	(*GetExecRequest)(nil),                // 68: agbox.v1.GetExecRequest
-	(*GetExecResponse)(nil),               // 69: agbox.v1.GetExecResponse
-	(*ListActiveExecsRequest)(nil),        // 70: agbox.v1.ListActiveExecsRequest
-	(*ListActiveExecsResponse)(nil),       // 71: agbox.v1.ListActiveExecsResponse
-	(*ListExecsRequest)(nil),              // 72: agbox.v1.ListExecsRequest
-	(*ListExecsResponse)(nil),             // 73: agbox.v1.ListExecsResponse
-	(*BackupRequest)(nil),                 // 74: agbox.v1.BackupRequest
-	(*BackupChunk)(nil),                   // 75: agbox.v1.BackupChunk
-	(*ExplainRequest)(nil),                // 76: agbox.v1.ExplainRequest
-	(*ExplainResponse)(nil),               // 77: agbox.v1.ExplainResponse
-	(*ExplainDeadline)(nil),               // 78: agbox.v1.ExplainDeadline
-	(*CollectGarbageRequest)(nil),         // 79: agbox.v1.CollectGarbageRequest
-	(*CollectGarbageResponse)(nil),        // 80: agbox.v1.CollectGarbageResponse
-	(*GarbageItem)(nil),                   // 81: agbox.v1.GarbageItem
-	(*ConfirmEngineRequest)(nil),          // 82: agbox.v1.ConfirmEngineRequest
-	(*ConfirmEngineResponse)(nil),         // 83: agbox.v1.ConfirmEngineResponse
-	nil,                                   // 84: agbox.v1.PingResponse.GatewaysEntry
-	nil,                                   // 85: agbox.v1.ServiceSpec.EnvsEntry
-	nil,                                   // 86: agbox.v1.CreateSpec.LabelsEntry
-	nil,                                   // 87: agbox.v1.CreateSpec.EnvsEntry
-	nil,                                   // 88: agbox.v1.GatewaySpec.MetadataEntry
-	nil,                                   // 89: agbox.v1.SandboxHandle.LabelsEntry
-	nil,                                   // 90: agbox.v1.ExecStatus.EnvOverridesEntry
-	nil,                                   // 91: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 92: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 93: agbox.v1.CreateExecRequest.EnvOverridesEntry
-	(*durationpb.Duration)(nil),           // 94: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),         // 95: google.protobuf.Timestamp
-	(*DrainRequest)(nil),                  // 96: agbox.v1.DrainRequest
-	(*UndrainRequest)(nil),                // 97: agbox.v1.UndrainRequest
-	(*GetDrainStatusRequest)(nil),         // 98: agbox.v1.GetDrainStatusRequest
-	(*DrainResponse)(nil),                 // 99: agbox.v1.DrainResponse
-	(*UndrainResponse)(nil),               // 100: agbox.v1.UndrainResponse
-	(*GetDrainStatusResponse)(nil),        // 101: agbox.v1.GetDrainStatusResponse
+	(*NetworkSpec)(nil),                   // 15: agbox.v1.NetworkSpec
+	(*SandboxHandle)(nil),                 // 16: agbox.v1.SandboxHandle
+	(*GetServiceLogRequest)(nil),          // 17: agbox.v1.GetServiceLogRequest
+	(*GetServiceLogResponse)(nil),         // 18: agbox.v1.GetServiceLogResponse
+	(*ServiceStatus)(nil),                 // 19: agbox.v1.ServiceStatus
+	(*PublishedPort)(nil),                 // 20: agbox.v1.PublishedPort
+	(*SandboxPhaseDetails)(nil),           // 21: agbox.v1.SandboxPhaseDetails
+	(*ExecEventDetails)(nil),              // 22: agbox.v1.ExecEventDetails
+	(*ServiceEventDetails)(nil),           // 23: agbox.v1.ServiceEventDetails
+	(*ImagePullDetails)(nil),              // 24: agbox.v1.ImagePullDetails
+	(*SpecChangeDetails)(nil),             // 25: agbox.v1.SpecChangeDetails
+	(*TimeoutDetails)(nil),                // 26: agbox.v1.TimeoutDetails
+	(*RehydratedDetails)(nil),             // 27: agbox.v1.RehydratedDetails
+	(*SandboxEvent)(nil),                  // 28: agbox.v1.SandboxEvent
+	(*ExecStatus)(nil),                    // 29: agbox.v1.ExecStatus
+	(*StdinSpec)(nil),                     // 30: agbox.v1.StdinSpec
+	(*TerminalSpec)(nil),                  // 31: agbox.v1.TerminalSpec
+	(*CreateSandboxRequest)(nil),          // 32: agbox.v1.CreateSandboxRequest
+	(*CreateSandboxResponse)(nil),         // 33: agbox.v1.CreateSandboxResponse
+	(*GetSandboxRequest)(nil),             // 34: agbox.v1.GetSandboxRequest
+	(*GetSandboxResponse)(nil),            // 35: agbox.v1.GetSandboxResponse
+	(*ListSandboxesRequest)(nil),          // 36: agbox.v1.ListSandboxesRequest
+	(*ListSandboxesResponse)(nil),         // 37: agbox.v1.ListSandboxesResponse
+	(*UpdateSandboxRequest)(nil),          // 38: agbox.v1.UpdateSandboxRequest
+	(*UpdateSandboxResponse)(nil),         // 39: agbox.v1.UpdateSandboxResponse
+	(*ResumeSandboxRequest)(nil),          // 40: agbox.v1.ResumeSandboxRequest
+	(*StopSandboxRequest)(nil),            // 41: agbox.v1.StopSandboxRequest
+	(*PauseSandboxRequest)(nil),           // 42: agbox.v1.PauseSandboxRequest
+	(*SetSandboxTimeoutRequest)(nil),      // 43: agbox.v1.SetSandboxTimeoutRequest
+	(*SetSandboxTimeoutResponse)(nil),     // 44: agbox.v1.SetSandboxTimeoutResponse
+	(*DeleteSandboxRequest)(nil),          // 45: agbox.v1.DeleteSandboxRequest
+	(*GetStatsRequest)(nil),               // 46: agbox.v1.GetStatsRequest
+	(*GetStatsResponse)(nil),              // 47: agbox.v1.GetStatsResponse
+	(*SandboxStats)(nil),                  // 48: agbox.v1.SandboxStats
+	(*ContainerStats)(nil),                // 49: agbox.v1.ContainerStats
+	(*ListVolumesRequest)(nil),            // 50: agbox.v1.ListVolumesRequest
+	(*ListVolumesResponse)(nil),           // 51: agbox.v1.ListVolumesResponse
+	(*Volume)(nil),                        // 52: agbox.v1.Volume
+	(*RemoveVolumeRequest)(nil),           // 53: agbox.v1.RemoveVolumeRequest
+	(*RemoveVolumeResponse)(nil),          // 54: agbox.v1.RemoveVolumeResponse
+	(*CreateSnapshotRequest)(nil),         // 55: agbox.v1.CreateSnapshotRequest
+	(*CreateSnapshotResponse)(nil),        // 56: agbox.v1.CreateSnapshotResponse
+	(*ListSnapshotsRequest)(nil),          // 57: agbox.v1.ListSnapshotsRequest
+	(*ListSnapshotsResponse)(nil),         // 58: agbox.v1.ListSnapshotsResponse
+	(*Snapshot)(nil),                      // 59: agbox.v1.Snapshot
+	(*RemoveSnapshotRequest)(nil),         // 60: agbox.v1.RemoveSnapshotRequest
+	(*RemoveSnapshotResponse)(nil),        // 61: agbox.v1.RemoveSnapshotResponse
+	(*DeleteSandboxesRequest)(nil),        // 62: agbox.v1.DeleteSandboxesRequest
+	(*DeleteSandboxesResponse)(nil),       // 63: agbox.v1.DeleteSandboxesResponse
+	(*AcceptedResponse)(nil),              // 64: agbox.v1.AcceptedResponse
+	(*SubscribeSandboxEventsRequest)(nil), // 65: agbox.v1.SubscribeSandboxEventsRequest
+	(*CreateExecRequest)(nil),             // 66: agbox.v1.CreateExecRequest
+	(*CreateExecResponse)(nil),            // 67: agbox.v1.CreateExecResponse
+	(*CancelExecRequest)(nil),             // 68: agbox.v1.CancelExecRequest
+	(*GetExecRequest)(nil),                // 69: agbox.v1.GetExecRequest
+	(*GetExecResponse)(nil),               // 70: agbox.v1.GetExecResponse
+	(*ListActiveExecsRequest)(nil),        // 71: agbox.v1.ListActiveExecsRequest
+	(*ListActiveExecsResponse)(nil),       // 72: agbox.v1.ListActiveExecsResponse
+	(*ListExecsRequest)(nil),              // 73: agbox.v1.ListExecsRequest
+	(*ListExecsResponse)(nil),             // 74: agbox.v1.ListExecsResponse
+	(*BackupRequest)(nil),                 // 75: agbox.v1.BackupRequest
+	(*BackupChunk)(nil),                   // 76: agbox.v1.BackupChunk
+	(*ExplainRequest)(nil),                // 77: agbox.v1.ExplainRequest
+	(*ExplainResponse)(nil),               // 78: agbox.v1.ExplainResponse
+	(*ExplainDeadline)(nil),               // 79: agbox.v1.ExplainDeadline
+	(*CollectGarbageRequest)(nil),         // 80: agbox.v1.CollectGarbageRequest
+	(*CollectGarbageResponse)(nil),        // 81: agbox.v1.CollectGarbageResponse
+	(*GarbageItem)(nil),                   // 82: agbox.v1.GarbageItem
+	(*ConfirmEngineRequest)(nil),          // 83: agbox.v1.ConfirmEngineRequest
+	(*ConfirmEngineResponse)(nil),         // 84: agbox.v1.ConfirmEngineResponse
+	nil,                                   // 85: agbox.v1.PingResponse.GatewaysEntry
+	nil,                                   // 86: agbox.v1.ServiceSpec.EnvsEntry
+	nil,                                   // 87: agbox.v1.CreateSpec.LabelsEntry
+	nil,                                   // 88: agbox.v1.CreateSpec.EnvsEntry
+	nil,                                   // 89: agbox.v1.GatewaySpec.MetadataEntry
+	nil,                                   // 90: agbox.v1.SandboxHandle.LabelsEntry
+	nil,                                   // 91: agbox.v1.ExecStatus.EnvOverridesEntry
+	nil,                                   // 92: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 93: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 94: agbox.v1.CreateExecRequest.EnvOverridesEntry
+	(*durationpb.Duration)(nil),           // 95: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),         // 96: google.protobuf.Timestamp
+	(*DrainRequest)(nil),                  // 97: agbox.v1.DrainRequest
+	(*UndrainRequest)(nil),                // 98: agbox.v1.UndrainRequest
+	(*GetDrainStatusRequest)(nil),         // 99: agbox.v1.GetDrainStatusRequest
+	(*DrainResponse)(nil),                 // 100: agbox.v1.DrainResponse
+	(*UndrainResponse)(nil),               // 101: agbox.v1.UndrainResponse
+	(*GetDrainStatusResponse)(nil),        // 102: agbox.v1.GetDrainStatusResponse
 }
 var file_agbox_v1_sandbox_proto_depIdxs = []int32{
-	84,  // 0: agbox.v1.PingResponse.gateways:type_name -> agbox.v1.PingResponse.GatewaysEntry
-	94,  // 1: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
-	94,  // 2: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
-	94,  // 3: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
-	94,  // 4: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
-	85,  // 5: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
+	85,  // 0: agbox.v1.PingResponse.gateways:type_name -> agbox.v1.PingResponse.GatewaysEntry
+	95,  // 1: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
+	95,  // 2: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
+	95,  // 3: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
+	95,  // 4: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
+	86,  // 5: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
 	9,   // 6: agbox.v1.ServiceSpec.healthcheck:type_name -> agbox.v1.HealthcheckConfig
 	11,  // 7: agbox.v1.ServiceSpec.ports:type_name -> agbox.v1.PortSpec
 	7,   // 8: agbox.v1.ServiceSpec.volumes:type_name -> agbox.v1.VolumeSpec
@@ -6996,154 +7078,155 @@ var file_agbox_v1_sandbox_proto_depIdxs = []int32{
 	6,   // 11: agbox.v1.CreateSpec.copies:type_name -> agbox.v1.CopySpec
 	10,  // 12: agbox.v1.CreateSpec.required_services:type_name -> agbox.v1.ServiceSpec
 	10,  // 13: agbox.v1.CreateSpec.optional_services:type_name -> agbox.v1.ServiceSpec
-	86,  // 14: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
-	87,  // 15: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
-	94,  // 16: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
+	87,  // 14: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
+	88,  // 15: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
+	95,  // 16: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
 	11,  // 17: agbox.v1.CreateSpec.ports:type_name -> agbox.v1.PortSpec
 	14,  // 18: agbox.v1.CreateSpec.security:type_name -> agbox.v1.SecuritySpec
-	94,  // 19: agbox.v1.CreateSpec.timeout:type_name -> google.protobuf.Duration
-	7,   // 20: agbox.v1.CreateSpec.volumes:type_name -> agbox.v1.VolumeSpec
-	8,   // 21: agbox.v1.CreateSpec.secrets:type_name -> agbox.v1.SecretSpec
-	13,  // 22: agbox.v1.CreateSpec.gateway:type_name -> agbox.v1.GatewaySpec
-	88,  // 23: agbox.v1.GatewaySpec.metadata:type_name -> agbox.v1.GatewaySpec.MetadataEntry
-	0,   // 24: agbox.v1.SandboxHandle.state:type_name -> agbox.v1.SandboxState
-	10,  // 25: agbox.v1.SandboxHandle.required_services:type_name -> agbox.v1.ServiceSpec
-	10,  // 26: agbox.v1.SandboxHandle.optional_services:type_name -> agbox.v1.ServiceSpec
-	89,  // 27: agbox.v1.SandboxHandle.labels:type_name -> agbox.v1.SandboxHandle.LabelsEntry
-	95,  // 28: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
-	95,  // 29: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
-	12,  // 30: agbox.v1.SandboxHandle.spec:type_name -> agbox.v1.CreateSpec
-	18,  // 31: agbox.v1.SandboxHandle.services:type_name -> agbox.v1.ServiceStatus
-	19,  // 32: agbox.v1.SandboxHandle.ports:type_name -> agbox.v1.PublishedPort
-	95,  // 33: agbox.v1.SandboxHandle.deadline_at:type_name -> google.protobuf.Timestamp
-	94,  // 34: agbox.v1.SandboxHandle.timeout:type_name -> google.protobuf.Duration
-	95,  // 35: agbox.v1.SandboxHandle.demoted_at:type_name -> google.protobuf.Timestamp
-	26,  // 36: agbox.v1.SandboxHandle.rehydrated:type_name -> agbox.v1.RehydratedDetails
-	1,   // 37: agbox.v1.ExecEventDetails.exec_state:type_name -> agbox.v1.ExecState
-	95,  // 38: agbox.v1.TimeoutDetails.deadline_at:type_name -> google.protobuf.Timestamp
-	95,  // 39: agbox.v1.RehydratedDetails.rehydrated_at:type_name -> google.protobuf.Timestamp
-	95,  // 40: agbox.v1.RehydratedDetails.state_changed_at:type_name -> google.protobuf.Timestamp
-	95,  // 41: agbox.v1.RehydratedDetails.idle_since:type_name -> google.protobuf.Timestamp
-	2,   // 42: agbox.v1.SandboxEvent.event_type:type_name -> agbox.v1.EventType
-	95,  // 43: agbox.v1.SandboxEvent.occurred_at:type_name -> google.protobuf.Timestamp
-	0,   // 44: agbox.v1.SandboxEvent.sandbox_state:type_name -> agbox.v1.SandboxState
-	20,  // 45: agbox.v1.SandboxEvent.sandbox_phase:type_name -> agbox.v1.SandboxPhaseDetails
-	21,  // 46: agbox.v1.SandboxEvent.exec:type_name -> agbox.v1.ExecEventDetails
-	22,  // 47: agbox.v1.SandboxEvent.service:type_name -> agbox.v1.ServiceEventDetails
-	23,  // 48: agbox.v1.SandboxEvent.image_pull:type_name -> agbox.v1.ImagePullDetails
-	24,  // 49: agbox.v1.SandboxEvent.spec_change:type_name -> agbox.v1.SpecChangeDetails
-	25,  // 50: agbox.v1.SandboxEvent.timeout_set:type_name -> agbox.v1.TimeoutDetails
-	26,  // 51: agbox.v1.SandboxEvent.rehydrated:type_name -> agbox.v1.RehydratedDetails
-	1,   // 52: agbox.v1.ExecStatus.state:type_name -> agbox.v1.ExecState
-	90,  // 53: agbox.v1.ExecStatus.env_overrides:type_name -> agbox.v1.ExecStatus.EnvOverridesEntry
-	95,  // 54: agbox.v1.ExecStatus.created_at:type_name -> google.protobuf.Timestamp
-	95,  // 55: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
-	95,  // 56: agbox.v1.ExecStatus.ended_at:type_name -> google.protobuf.Timestamp
-	94,  // 57: agbox.v1.ExecStatus.timeout:type_name -> google.protobuf.Duration
-	29,  // 58: agbox.v1.ExecStatus.stdin:type_name -> agbox.v1.StdinSpec
-	95,  // 59: agbox.v1.ExecStatus.stdin_deadline_at:type_name -> google.protobuf.Timestamp
-	94,  // 60: agbox.v1.StdinSpec.grace:type_name -> google.protobuf.Duration
-	12,  // 61: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
-	15,  // 62: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	15,  // 63: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	91,  // 64: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	15,  // 65: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
-	12,  // 66: agbox.v1.UpdateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
-	15,  // 67: agbox.v1.UpdateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	94,  // 68: agbox.v1.SetSandboxTimeoutRequest.timeout:type_name -> google.protobuf.Duration
-	95,  // 69: agbox.v1.SetSandboxTimeoutRequest.deadline_at:type_name -> google.protobuf.Timestamp
-	95,  // 70: agbox.v1.SetSandboxTimeoutResponse.deadline_at:type_name -> google.protobuf.Timestamp
-	47,  // 71: agbox.v1.GetStatsResponse.sandboxes:type_name -> agbox.v1.SandboxStats
-	95,  // 72: agbox.v1.GetStatsResponse.read_at:type_name -> google.protobuf.Timestamp
-	0,   // 73: agbox.v1.SandboxStats.state:type_name -> agbox.v1.SandboxState
-	48,  // 74: agbox.v1.SandboxStats.containers:type_name -> agbox.v1.ContainerStats
-	94,  // 75: agbox.v1.ContainerStats.cpu_time:type_name -> google.protobuf.Duration
-	51,  // 76: agbox.v1.ListVolumesResponse.volumes:type_name -> agbox.v1.Volume
-	95,  // 77: agbox.v1.Volume.created_at:type_name -> google.protobuf.Timestamp
-	58,  // 78: agbox.v1.CreateSnapshotResponse.snapshot:type_name -> agbox.v1.Snapshot
-	58,  // 79: agbox.v1.ListSnapshotsResponse.snapshots:type_name -> agbox.v1.Snapshot
-	95,  // 80: agbox.v1.Snapshot.created_at:type_name -> google.protobuf.Timestamp
-	92,  // 81: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	93,  // 82: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
-	94,  // 83: agbox.v1.CreateExecRequest.timeout:type_name -> google.protobuf.Duration
-	29,  // 84: agbox.v1.CreateExecRequest.stdin:type_name -> agbox.v1.StdinSpec
-	30,  // 85: agbox.v1.CreateExecRequest.terminal:type_name -> agbox.v1.TerminalSpec
-	28,  // 86: agbox.v1.GetExecResponse.exec:type_name -> agbox.v1.ExecStatus
-	28,  // 87: agbox.v1.ListActiveExecsResponse.execs:type_name -> agbox.v1.ExecStatus
-	28,  // 88: agbox.v1.ListExecsResponse.execs:type_name -> agbox.v1.ExecStatus
-	0,   // 89: agbox.v1.ExplainResponse.state:type_name -> agbox.v1.SandboxState
-	95,  // 90: agbox.v1.ExplainResponse.retry_at:type_name -> google.protobuf.Timestamp
-	78,  // 91: agbox.v1.ExplainResponse.deadlines:type_name -> agbox.v1.ExplainDeadline
-	95,  // 92: agbox.v1.ExplainResponse.engine_problem_since:type_name -> google.protobuf.Timestamp
-	95,  // 93: agbox.v1.ExplainDeadline.at:type_name -> google.protobuf.Timestamp
-	81,  // 94: agbox.v1.CollectGarbageResponse.items:type_name -> agbox.v1.GarbageItem
-	3,   // 95: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
-	31,  // 96: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
-	33,  // 97: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
-	35,  // 98: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
-	39,  // 99: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
-	40,  // 100: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
-	41,  // 101: agbox.v1.SandboxService.PauseSandbox:input_type -> agbox.v1.PauseSandboxRequest
-	42,  // 102: agbox.v1.SandboxService.SetSandboxTimeout:input_type -> agbox.v1.SetSandboxTimeoutRequest
-	37,  // 103: agbox.v1.SandboxService.UpdateSandbox:input_type -> agbox.v1.UpdateSandboxRequest
-	44,  // 104: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
-	61,  // 105: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
-	64,  // 106: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
-	65,  // 107: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
-	67,  // 108: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
-	68,  // 109: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
-	70,  // 110: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
-	72,  // 111: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
-	16,  // 112: agbox.v1.SandboxService.GetServiceLog:input_type -> agbox.v1.GetServiceLogRequest
-	49,  // 113: agbox.v1.SandboxService.ListVolumes:input_type -> agbox.v1.ListVolumesRequest
-	45,  // 114: agbox.v1.SandboxService.GetStats:input_type -> agbox.v1.GetStatsRequest
-	52,  // 115: agbox.v1.SandboxService.RemoveVolume:input_type -> agbox.v1.RemoveVolumeRequest
-	54,  // 116: agbox.v1.SandboxService.CreateSnapshot:input_type -> agbox.v1.CreateSnapshotRequest
-	56,  // 117: agbox.v1.SandboxService.ListSnapshots:input_type -> agbox.v1.ListSnapshotsRequest
-	59,  // 118: agbox.v1.SandboxService.RemoveSnapshot:input_type -> agbox.v1.RemoveSnapshotRequest
-	82,  // 119: agbox.v1.AdminService.ConfirmEngine:input_type -> agbox.v1.ConfirmEngineRequest
-	74,  // 120: agbox.v1.AdminService.Backup:input_type -> agbox.v1.BackupRequest
-	76,  // 121: agbox.v1.AdminService.Explain:input_type -> agbox.v1.ExplainRequest
-	79,  // 122: agbox.v1.AdminService.CollectGarbage:input_type -> agbox.v1.CollectGarbageRequest
-	96,  // 123: agbox.v1.AdminService.Drain:input_type -> agbox.v1.DrainRequest
-	97,  // 124: agbox.v1.AdminService.Undrain:input_type -> agbox.v1.UndrainRequest
-	98,  // 125: agbox.v1.AdminService.GetDrainStatus:input_type -> agbox.v1.GetDrainStatusRequest
-	4,   // 126: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
-	32,  // 127: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
-	34,  // 128: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
-	36,  // 129: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
-	63,  // 130: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
-	63,  // 131: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
-	63,  // 132: agbox.v1.SandboxService.PauseSandbox:output_type -> agbox.v1.AcceptedResponse
-	43,  // 133: agbox.v1.SandboxService.SetSandboxTimeout:output_type -> agbox.v1.SetSandboxTimeoutResponse
-	38,  // 134: agbox.v1.SandboxService.UpdateSandbox:output_type -> agbox.v1.UpdateSandboxResponse
-	63,  // 135: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
-	62,  // 136: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
-	27,  // 137: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
-	66,  // 138: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
-	63,  // 139: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
-	69,  // 140: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
-	71,  // 141: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
-	73,  // 142: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
-	17,  // 143: agbox.v1.SandboxService.GetServiceLog:output_type -> agbox.v1.GetServiceLogResponse
-	50,  // 144: agbox.v1.SandboxService.ListVolumes:output_type -> agbox.v1.ListVolumesResponse
-	46,  // 145: agbox.v1.SandboxService.GetStats:output_type -> agbox.v1.GetStatsResponse
-	53,  // 146: agbox.v1.SandboxService.RemoveVolume:output_type -> agbox.v1.RemoveVolumeResponse
-	55,  // 147: agbox.v1.SandboxService.CreateSnapshot:output_type -> agbox.v1.CreateSnapshotResponse
-	57,  // 148: agbox.v1.SandboxService.ListSnapshots:output_type -> agbox.v1.ListSnapshotsResponse
-	60,  // 149: agbox.v1.SandboxService.RemoveSnapshot:output_type -> agbox.v1.RemoveSnapshotResponse
-	83,  // 150: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
-	75,  // 151: agbox.v1.AdminService.Backup:output_type -> agbox.v1.BackupChunk
-	77,  // 152: agbox.v1.AdminService.Explain:output_type -> agbox.v1.ExplainResponse
-	80,  // 153: agbox.v1.AdminService.CollectGarbage:output_type -> agbox.v1.CollectGarbageResponse
-	99,  // 154: agbox.v1.AdminService.Drain:output_type -> agbox.v1.DrainResponse
-	100, // 155: agbox.v1.AdminService.Undrain:output_type -> agbox.v1.UndrainResponse
-	101, // 156: agbox.v1.AdminService.GetDrainStatus:output_type -> agbox.v1.GetDrainStatusResponse
-	126, // [126:157] is the sub-list for method output_type
-	95,  // [95:126] is the sub-list for method input_type
-	95,  // [95:95] is the sub-list for extension type_name
-	95,  // [95:95] is the sub-list for extension extendee
-	0,   // [0:95] is the sub-list for field type_name
+	95,  // 19: agbox.v1.CreateSpec.timeout:type_name -> google.protobuf.Duration
+	15,  // 20: agbox.v1.CreateSpec.network:type_name -> agbox.v1.NetworkSpec
+	7,   // 21: agbox.v1.CreateSpec.volumes:type_name -> agbox.v1.VolumeSpec
+	8,   // 22: agbox.v1.CreateSpec.secrets:type_name -> agbox.v1.SecretSpec
+	13,  // 23: agbox.v1.CreateSpec.gateway:type_name -> agbox.v1.GatewaySpec
+	89,  // 24: agbox.v1.GatewaySpec.metadata:type_name -> agbox.v1.GatewaySpec.MetadataEntry
+	0,   // 25: agbox.v1.SandboxHandle.state:type_name -> agbox.v1.SandboxState
+	10,  // 26: agbox.v1.SandboxHandle.required_services:type_name -> agbox.v1.ServiceSpec
+	10,  // 27: agbox.v1.SandboxHandle.optional_services:type_name -> agbox.v1.ServiceSpec
+	90,  // 28: agbox.v1.SandboxHandle.labels:type_name -> agbox.v1.SandboxHandle.LabelsEntry
+	96,  // 29: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
+	96,  // 30: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
+	12,  // 31: agbox.v1.SandboxHandle.spec:type_name -> agbox.v1.CreateSpec
+	19,  // 32: agbox.v1.SandboxHandle.services:type_name -> agbox.v1.ServiceStatus
+	20,  // 33: agbox.v1.SandboxHandle.ports:type_name -> agbox.v1.PublishedPort
+	96,  // 34: agbox.v1.SandboxHandle.deadline_at:type_name -> google.protobuf.Timestamp
+	95,  // 35: agbox.v1.SandboxHandle.timeout:type_name -> google.protobuf.Duration
+	96,  // 36: agbox.v1.SandboxHandle.demoted_at:type_name -> google.protobuf.Timestamp
+	27,  // 37: agbox.v1.SandboxHandle.rehydrated:type_name -> agbox.v1.RehydratedDetails
+	1,   // 38: agbox.v1.ExecEventDetails.exec_state:type_name -> agbox.v1.ExecState
+	96,  // 39: agbox.v1.TimeoutDetails.deadline_at:type_name -> google.protobuf.Timestamp
+	96,  // 40: agbox.v1.RehydratedDetails.rehydrated_at:type_name -> google.protobuf.Timestamp
+	96,  // 41: agbox.v1.RehydratedDetails.state_changed_at:type_name -> google.protobuf.Timestamp
+	96,  // 42: agbox.v1.RehydratedDetails.idle_since:type_name -> google.protobuf.Timestamp
+	2,   // 43: agbox.v1.SandboxEvent.event_type:type_name -> agbox.v1.EventType
+	96,  // 44: agbox.v1.SandboxEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	0,   // 45: agbox.v1.SandboxEvent.sandbox_state:type_name -> agbox.v1.SandboxState
+	21,  // 46: agbox.v1.SandboxEvent.sandbox_phase:type_name -> agbox.v1.SandboxPhaseDetails
+	22,  // 47: agbox.v1.SandboxEvent.exec:type_name -> agbox.v1.ExecEventDetails
+	23,  // 48: agbox.v1.SandboxEvent.service:type_name -> agbox.v1.ServiceEventDetails
+	24,  // 49: agbox.v1.SandboxEvent.image_pull:type_name -> agbox.v1.ImagePullDetails
+	25,  // 50: agbox.v1.SandboxEvent.spec_change:type_name -> agbox.v1.SpecChangeDetails
+	26,  // 51: agbox.v1.SandboxEvent.timeout_set:type_name -> agbox.v1.TimeoutDetails
+	27,  // 52: agbox.v1.SandboxEvent.rehydrated:type_name -> agbox.v1.RehydratedDetails
+	1,   // 53: agbox.v1.ExecStatus.state:type_name -> agbox.v1.ExecState
+	91,  // 54: agbox.v1.ExecStatus.env_overrides:type_name -> agbox.v1.ExecStatus.EnvOverridesEntry
+	96,  // 55: agbox.v1.ExecStatus.created_at:type_name -> google.protobuf.Timestamp
+	96,  // 56: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
+	96,  // 57: agbox.v1.ExecStatus.ended_at:type_name -> google.protobuf.Timestamp
+	95,  // 58: agbox.v1.ExecStatus.timeout:type_name -> google.protobuf.Duration
+	30,  // 59: agbox.v1.ExecStatus.stdin:type_name -> agbox.v1.StdinSpec
+	96,  // 60: agbox.v1.ExecStatus.stdin_deadline_at:type_name -> google.protobuf.Timestamp
+	95,  // 61: agbox.v1.StdinSpec.grace:type_name -> google.protobuf.Duration
+	12,  // 62: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
+	16,  // 63: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	16,  // 64: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	92,  // 65: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	16,  // 66: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
+	12,  // 67: agbox.v1.UpdateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
+	16,  // 68: agbox.v1.UpdateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	95,  // 69: agbox.v1.SetSandboxTimeoutRequest.timeout:type_name -> google.protobuf.Duration
+	96,  // 70: agbox.v1.SetSandboxTimeoutRequest.deadline_at:type_name -> google.protobuf.Timestamp
+	96,  // 71: agbox.v1.SetSandboxTimeoutResponse.deadline_at:type_name -> google.protobuf.Timestamp
+	48,  // 72: agbox.v1.GetStatsResponse.sandboxes:type_name -> agbox.v1.SandboxStats
+	96,  // 73: agbox.v1.GetStatsResponse.read_at:type_name -> google.protobuf.Timestamp
+	0,   // 74: agbox.v1.SandboxStats.state:type_name -> agbox.v1.SandboxState
+	49,  // 75: agbox.v1.SandboxStats.containers:type_name -> agbox.v1.ContainerStats
+	95,  // 76: agbox.v1.ContainerStats.cpu_time:type_name -> google.protobuf.Duration
+	52,  // 77: agbox.v1.ListVolumesResponse.volumes:type_name -> agbox.v1.Volume
+	96,  // 78: agbox.v1.Volume.created_at:type_name -> google.protobuf.Timestamp
+	59,  // 79: agbox.v1.CreateSnapshotResponse.snapshot:type_name -> agbox.v1.Snapshot
+	59,  // 80: agbox.v1.ListSnapshotsResponse.snapshots:type_name -> agbox.v1.Snapshot
+	96,  // 81: agbox.v1.Snapshot.created_at:type_name -> google.protobuf.Timestamp
+	93,  // 82: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	94,  // 83: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
+	95,  // 84: agbox.v1.CreateExecRequest.timeout:type_name -> google.protobuf.Duration
+	30,  // 85: agbox.v1.CreateExecRequest.stdin:type_name -> agbox.v1.StdinSpec
+	31,  // 86: agbox.v1.CreateExecRequest.terminal:type_name -> agbox.v1.TerminalSpec
+	29,  // 87: agbox.v1.GetExecResponse.exec:type_name -> agbox.v1.ExecStatus
+	29,  // 88: agbox.v1.ListActiveExecsResponse.execs:type_name -> agbox.v1.ExecStatus
+	29,  // 89: agbox.v1.ListExecsResponse.execs:type_name -> agbox.v1.ExecStatus
+	0,   // 90: agbox.v1.ExplainResponse.state:type_name -> agbox.v1.SandboxState
+	96,  // 91: agbox.v1.ExplainResponse.retry_at:type_name -> google.protobuf.Timestamp
+	79,  // 92: agbox.v1.ExplainResponse.deadlines:type_name -> agbox.v1.ExplainDeadline
+	96,  // 93: agbox.v1.ExplainResponse.engine_problem_since:type_name -> google.protobuf.Timestamp
+	96,  // 94: agbox.v1.ExplainDeadline.at:type_name -> google.protobuf.Timestamp
+	82,  // 95: agbox.v1.CollectGarbageResponse.items:type_name -> agbox.v1.GarbageItem
+	3,   // 96: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
+	32,  // 97: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
+	34,  // 98: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
+	36,  // 99: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
+	40,  // 100: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
+	41,  // 101: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
+	42,  // 102: agbox.v1.SandboxService.PauseSandbox:input_type -> agbox.v1.PauseSandboxRequest
+	43,  // 103: agbox.v1.SandboxService.SetSandboxTimeout:input_type -> agbox.v1.SetSandboxTimeoutRequest
+	38,  // 104: agbox.v1.SandboxService.UpdateSandbox:input_type -> agbox.v1.UpdateSandboxRequest
+	45,  // 105: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
+	62,  // 106: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
+	65,  // 107: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
+	66,  // 108: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
+	68,  // 109: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
+	69,  // 110: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
+	71,  // 111: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
+	73,  // 112: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
+	17,  // 113: agbox.v1.SandboxService.GetServiceLog:input_type -> agbox.v1.GetServiceLogRequest
+	50,  // 114: agbox.v1.SandboxService.ListVolumes:input_type -> agbox.v1.ListVolumesRequest
+	46,  // 115: agbox.v1.SandboxService.GetStats:input_type -> agbox.v1.GetStatsRequest
+	53,  // 116: agbox.v1.SandboxService.RemoveVolume:input_type -> agbox.v1.RemoveVolumeRequest
+	55,  // 117: agbox.v1.SandboxService.CreateSnapshot:input_type -> agbox.v1.CreateSnapshotRequest
+	57,  // 118: agbox.v1.SandboxService.ListSnapshots:input_type -> agbox.v1.ListSnapshotsRequest
+	60,  // 119: agbox.v1.SandboxService.RemoveSnapshot:input_type -> agbox.v1.RemoveSnapshotRequest
+	83,  // 120: agbox.v1.AdminService.ConfirmEngine:input_type -> agbox.v1.ConfirmEngineRequest
+	75,  // 121: agbox.v1.AdminService.Backup:input_type -> agbox.v1.BackupRequest
+	77,  // 122: agbox.v1.AdminService.Explain:input_type -> agbox.v1.ExplainRequest
+	80,  // 123: agbox.v1.AdminService.CollectGarbage:input_type -> agbox.v1.CollectGarbageRequest
+	97,  // 124: agbox.v1.AdminService.Drain:input_type -> agbox.v1.DrainRequest
+	98,  // 125: agbox.v1.AdminService.Undrain:input_type -> agbox.v1.UndrainRequest
+	99,  // 126: agbox.v1.AdminService.GetDrainStatus:input_type -> agbox.v1.GetDrainStatusRequest
+	4,   // 127: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
+	33,  // 128: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
+	35,  // 129: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
+	37,  // 130: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
+	64,  // 131: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
+	64,  // 132: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
+	64,  // 133: agbox.v1.SandboxService.PauseSandbox:output_type -> agbox.v1.AcceptedResponse
+	44,  // 134: agbox.v1.SandboxService.SetSandboxTimeout:output_type -> agbox.v1.SetSandboxTimeoutResponse
+	39,  // 135: agbox.v1.SandboxService.UpdateSandbox:output_type -> agbox.v1.UpdateSandboxResponse
+	64,  // 136: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
+	63,  // 137: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
+	28,  // 138: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
+	67,  // 139: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
+	64,  // 140: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
+	70,  // 141: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
+	72,  // 142: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
+	74,  // 143: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
+	18,  // 144: agbox.v1.SandboxService.GetServiceLog:output_type -> agbox.v1.GetServiceLogResponse
+	51,  // 145: agbox.v1.SandboxService.ListVolumes:output_type -> agbox.v1.ListVolumesResponse
+	47,  // 146: agbox.v1.SandboxService.GetStats:output_type -> agbox.v1.GetStatsResponse
+	54,  // 147: agbox.v1.SandboxService.RemoveVolume:output_type -> agbox.v1.RemoveVolumeResponse
+	56,  // 148: agbox.v1.SandboxService.CreateSnapshot:output_type -> agbox.v1.CreateSnapshotResponse
+	58,  // 149: agbox.v1.SandboxService.ListSnapshots:output_type -> agbox.v1.ListSnapshotsResponse
+	61,  // 150: agbox.v1.SandboxService.RemoveSnapshot:output_type -> agbox.v1.RemoveSnapshotResponse
+	84,  // 151: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
+	76,  // 152: agbox.v1.AdminService.Backup:output_type -> agbox.v1.BackupChunk
+	78,  // 153: agbox.v1.AdminService.Explain:output_type -> agbox.v1.ExplainResponse
+	81,  // 154: agbox.v1.AdminService.CollectGarbage:output_type -> agbox.v1.CollectGarbageResponse
+	100, // 155: agbox.v1.AdminService.Drain:output_type -> agbox.v1.DrainResponse
+	101, // 156: agbox.v1.AdminService.Undrain:output_type -> agbox.v1.UndrainResponse
+	102, // 157: agbox.v1.AdminService.GetDrainStatus:output_type -> agbox.v1.GetDrainStatusResponse
+	127, // [127:158] is the sub-list for method output_type
+	96,  // [96:127] is the sub-list for method input_type
+	96,  // [96:96] is the sub-list for extension type_name
+	96,  // [96:96] is the sub-list for extension extendee
+	0,   // [0:96] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_sandbox_proto_init() }
@@ -7152,7 +7235,7 @@ func file_agbox_v1_sandbox_proto_init() {
 		return
 	}
 	file_agbox_v1_drain_proto_init()
-	file_agbox_v1_sandbox_proto_msgTypes[24].OneofWrappers = []any{
+	file_agbox_v1_sandbox_proto_msgTypes[25].OneofWrappers = []any{
 		(*SandboxEvent_SandboxPhase)(nil),
 		(*SandboxEvent_Exec)(nil),
 		(*SandboxEvent_Service)(nil),
@@ -7161,18 +7244,18 @@ func file_agbox_v1_sandbox_proto_init() {
 		(*SandboxEvent_TimeoutSet)(nil),
 		(*SandboxEvent_Rehydrated)(nil),
 	}
-	file_agbox_v1_sandbox_proto_msgTypes[39].OneofWrappers = []any{
+	file_agbox_v1_sandbox_proto_msgTypes[40].OneofWrappers = []any{
 		(*SetSandboxTimeoutRequest_Timeout)(nil),
 		(*SetSandboxTimeoutRequest_DeadlineAt)(nil),
 	}
-	file_agbox_v1_sandbox_proto_msgTypes[67].OneofWrappers = []any{}
+	file_agbox_v1_sandbox_proto_msgTypes[68].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_sandbox_proto_rawDesc), len(file_agbox_v1_sandbox_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   91,
+			NumMessages:   92,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

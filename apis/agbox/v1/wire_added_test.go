@@ -13,7 +13,7 @@ import (
 const wireAdded = `
 PingResponse: 100 engine_problem string, 101 instance_id string, 180 gateways map<string,string>
 ServiceSpec: 100 command repeated string, 101 user string, 102 working_dir string, 103 ports repeated PortSpec, 104 cpu_limit double, 105 memory_limit string, 107 pids_limit uint32, 110 restart_policy string, 111 pull_policy string, 150 volumes repeated VolumeSpec, 151 secrets repeated SecretSpec
-CreateSpec: 100 command repeated string, 101 user string, 102 working_dir string, 103 ports repeated PortSpec, 104 cpu_limit double, 105 memory_limit string, 106 disk_limit string, 107 pids_limit uint32, 108 gpus string, 109 runtime string, 110 restart_policy string, 111 pull_policy string, 112 on_log_limit string, 113 security SecuritySpec, 114 entrypoint string, 130 timeout Duration, 131 on_timeout string, 132 auto_resume bool, 153 volumes repeated VolumeSpec, 154 secrets repeated SecretSpec, 180 gateway GatewaySpec, 181 keep_stopped bool, 182 default_user string
+CreateSpec: 100 command repeated string, 101 user string, 102 working_dir string, 103 ports repeated PortSpec, 104 cpu_limit double, 105 memory_limit string, 106 disk_limit string, 107 pids_limit uint32, 108 gpus string, 109 runtime string, 110 restart_policy string, 111 pull_policy string, 112 on_log_limit string, 113 security SecuritySpec, 114 entrypoint string, 130 timeout Duration, 131 on_timeout string, 132 auto_resume bool, 140 network NetworkSpec, 153 volumes repeated VolumeSpec, 154 secrets repeated SecretSpec, 180 gateway GatewaySpec, 181 keep_stopped bool, 182 default_user string
 SandboxHandle: 100 name string, 101 status_message string, 102 spec CreateSpec, 103 desired_state string, 104 active_execs uint32, 105 services repeated ServiceStatus, 106 ports repeated PublishedPort, 107 restarts uint32, 108 stdout_log_path string, 109 stderr_log_path string, 110 deadline_at Timestamp, 111 timeout Duration, 112 on_timeout string, 113 demoted_at Timestamp, 114 rehydrated RehydratedDetails, 115 warnings repeated string, 116 default_memory_bytes int64, 129 security_profile string, 158 channel string
 SandboxPhaseDetails: 150 exit_code int32, 151 oom_killed bool, 152 end_message string
 ExecEventDetails: 100 command repeated string
@@ -28,6 +28,7 @@ DeleteSandboxRequest: 100 keep_agents bool, 153 volumes bool
 
 const wireOwn = `
 SecuritySpec: 1 profile string
+NetworkSpec: 1 mode string, 2 allow repeated string, 3 deny repeated string
 GatewaySpec: 1 owner string, 2 template string, 3 metadata map<string,string>, 180 private_traffic bool
 SpecChangeDetails: 1 fields repeated string
 StdinSpec: 1 when_gone string, 2 grace Duration

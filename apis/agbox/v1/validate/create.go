@@ -37,6 +37,7 @@ func Create(spec *agboxv1.CreateSpec) (errs Errors) {
 	checkTimeout(&errs, "timeout", spec.GetTimeout())
 	checkWord(&errs, "on_timeout", spec.GetOnTimeout(), "stop", "pause", "delete")
 	checkHostPorts(&errs, spec)
+	checkNetwork(&errs, spec)
 	return errs
 }
 
@@ -64,7 +65,7 @@ func LabelSelector(selector map[string]string) (errs Errors) {
 func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
 
 // Normalize returns a copy of spec in the one form that is stored and compared: paths without double or final slashes
-// and without "." parts, the protocol of each port written out, and no security that says nothing. Nothing else is filled in. ".." parts stay, for
+// and without "." parts, the protocol of each port written out, and no security or network that says nothing. Nothing else is filled in. ".." parts stay, for
 // Create to refuse: behind a symbolic link they lead elsewhere than they seem to. nil gives nil.
 func Normalize(spec *agboxv1.CreateSpec) *agboxv1.CreateSpec {
 	out := proto.CloneOf(spec)
@@ -80,6 +81,9 @@ func Normalize(spec *agboxv1.CreateSpec) *agboxv1.CreateSpec {
 		tidy(&out.WorkingDir)
 		if proto.Size(out.GetSecurity()) == 0 { // one that says nothing
 			out.Security = nil
+		}
+		if proto.Size(out.GetNetwork()) == 0 {
+			out.Network = nil
 		}
 	}
 	writeProtocols(out.GetPorts())

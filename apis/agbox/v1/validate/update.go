@@ -55,6 +55,7 @@ var inPlace = map[protoreflect.FullName]effect{
 	"agbox.v1.CreateSpec.memory_limit":   limit,
 	"agbox.v1.CreateSpec.pids_limit":     limit,
 	"agbox.v1.CreateSpec.secrets":        delivered,
+	"agbox.v1.CreateSpec.network":        recorded,
 
 	"agbox.v1.ServiceSpec.restart_policy": recorded,
 	"agbox.v1.ServiceSpec.pull_policy":    recorded,

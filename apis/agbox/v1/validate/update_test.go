@@ -27,6 +27,7 @@ func full() *agboxv1.CreateSpec {
 		Security: &agboxv1.SecuritySpec{Profile: "standard"}, Volumes: []*agboxv1.VolumeSpec{{Name: "data", Target: "/v"}},
 		Secrets: []*agboxv1.SecretSpec{{Name: "token", File: "/etc/token", Target: "/run/secrets/token"}},
 		Gateway: &agboxv1.GatewaySpec{Owner: "me", Template: "base"}, KeepStopped: true, DefaultUser: "user",
+		Network: &agboxv1.NetworkSpec{Mode: "internet", Allow: []string{"10.0.0.5:5432/tcp"}, Deny: []string{"1.1.1.1"}},
 	}
 }
 
@@ -58,6 +59,8 @@ func TestUpdate(t *testing.T) {
 		{"policies of services", func(s *agboxv1.CreateSpec) {
 			s.RequiredServices[1].RestartPolicy, s.RequiredServices[1].PullPolicy = "always", "always"
 		}, "required_services[mq].pull_policy,required_services[mq].restart_policy", false},
+		{"the network policy", func(s *agboxv1.CreateSpec) { s.Network.Mode, s.Network.Allow = "internal", nil }, "network", false},
+		{"no network policy any more", func(s *agboxv1.CreateSpec) { s.Network = &agboxv1.NetworkSpec{} }, "network", false},
 		{"secrets of a sandbox that has some", func(s *agboxv1.CreateSpec) { s.Secrets = append(s.Secrets, &agboxv1.SecretSpec{Name: "b", File: "/b"}) }, "secrets", false},
 		{"no secrets any more", func(s *agboxv1.CreateSpec) { s.Secrets = nil }, "secrets", false},
 		{"all that is fixed", func(s *agboxv1.CreateSpec) {

@@ -1,0 +1,43 @@
+package validate
+
+import (
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/netentry"
+)
+
+// Bounds of a network policy. Each combination of ports and protocol is a rule of its own, which every new connection meets.
+const (
+	maxNetworkEntries      = 10000
+	maxNetworkCombinations = 64
+)
+
+func checkNetwork(errs *Errors, spec *agboxv1.CreateSpec) {
+	n := spec.GetNetwork()
+	if n == nil {
+		return
+	}
+	checkWord(errs, "network.mode", n.GetMode(), "open", "internet", "internal", "none")
+	errs.addIf(n.GetMode() == "", "network.mode", `is required in a network policy: write "internet", "internal", "none" or "open"`)
+	services := len(spec.GetRequiredServices()) + len(spec.GetOptionalServices())
+	errs.addIf(n.GetMode() == "none" && services > 0, "network.mode", `"none" cuts the sandbox off from its services: write "internal"`)
+	errs.addIf(n.GetMode() == "none" && len(n.GetAllow()) > 0, "network.allow", `has no effect in the mode "none": write "internal"`)
+	errs.addIf(n.GetMode() == "none" && len(n.GetDeny()) > 0, "network.deny", `has no effect in the mode "none", which drops everything: leave it out`)
+	errs.addIf(n.GetMode() == "open" && len(n.GetAllow()) > 0, "network.allow", `has no effect in the mode "open": write "internet" or "internal"`)
+	checkEntries(errs, "network.allow", n.GetAllow())
+	checkEntries(errs, "network.deny", n.GetDeny())
+}
+
+func checkEntries(errs *Errors, field string, entries []string) {
+	type combination struct {
+		ports    netentry.Ports
+		protocol string
+	}
+	seen := map[combination]bool{}
+	checkEach(errs, field, entries, maxNetworkEntries, func(at, text string) {
+		e, err := netentry.Parse(text)
+		errs.addIf(err != nil, at, "%s %v", short(text), err)
+		seen[combination{e.Ports, e.Protocol}] = true
+	})
+	errs.addIf(len(seen) > maxNetworkCombinations, field, "has %d different combinations of ports and protocol; the limit is %d: use ranges of ports",
+		len(seen), maxNetworkCombinations)
+}

@@ -1,0 +1,61 @@
+package validate_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
+)
+
+func TestNetwork(t *testing.T) {
+	ports := func(n int) (list []string) {
+		for i := range n {
+			list = append(list, fmt.Sprintf("10.0.0.1:%d/tcp", i+1))
+		}
+		return list
+	}
+	for _, tc := range []struct {
+		name     string
+		network  *agboxv1.NetworkSpec
+		services bool
+		want     string
+	}{
+		{"absent", nil, true, ""},
+		{"one that says nothing is absent", &agboxv1.NetworkSpec{}, true, ""},
+		{"open", &agboxv1.NetworkSpec{Mode: "open", Deny: []string{"169.254.0.0/16", "host:2375/tcp"}}, true, ""},
+		{"internet", &agboxv1.NetworkSpec{Mode: "internet", Allow: []string{"10.0.0.0/8", "[fd00::1]:80-90/udp", "host:8080"}, Deny: []string{"1.1.1.1"}}, true, ""},
+		{"internal", &agboxv1.NetworkSpec{Mode: "internal", Allow: []string{"10.0.0.5:5432/tcp"}}, true, ""},
+		{"none", &agboxv1.NetworkSpec{Mode: "none"}, false, ""},
+		{"no mode", &agboxv1.NetworkSpec{Allow: []string{"10.0.0.1"}}, false, `network.mode is required in a network policy: write "internet", "internal", "none" or "open"`},
+		{"another mode", &agboxv1.NetworkSpec{Mode: "off"}, false, `network.mode "off" is not known: write "open", "internet", "internal", "none"`},
+		{"none with services", &agboxv1.NetworkSpec{Mode: "none"}, true, `network.mode "none" cuts the sandbox off from its services: write "internal"`},
+		{"none with entries", &agboxv1.NetworkSpec{Mode: "none", Allow: []string{"10.0.0.1"}, Deny: []string{"10.0.0.1"}}, false,
+			`network.allow has no effect in the mode "none": write "internal"; network.deny has no effect in the mode "none", which drops everything: leave it out`},
+		{"open with allow", &agboxv1.NetworkSpec{Mode: "open", Allow: []string{"10.0.0.1"}}, false, `network.allow has no effect in the mode "open": write "internet" or "internal"`},
+		{"a domain", &agboxv1.NetworkSpec{Mode: "internal", Allow: []string{"10.0.0.1", "*.github.com:443"}}, false,
+			`network.allow[1] "*.github.com:443" is a domain name, and policies cannot name domains yet: write addresses or CIDR blocks`},
+		{"the host without a port", &agboxv1.NetworkSpec{Mode: "internet", Deny: []string{"host"}}, false, `network.deny[0] "host" needs a port: write host:8080`},
+		{"64 combinations", &agboxv1.NetworkSpec{Mode: "internet", Allow: ports(64)}, false, ""},
+		{"65 combinations", &agboxv1.NetworkSpec{Mode: "internet", Allow: ports(65)}, false,
+			"network.allow has 65 different combinations of ports and protocol; the limit is 64: use ranges of ports"},
+		{"10000 entries", &agboxv1.NetworkSpec{Mode: "internet", Deny: slices.Repeat([]string{"10.0.0.1"}, 10000)}, false, ""},
+		{"10001 entries", &agboxv1.NetworkSpec{Mode: "internet", Deny: slices.Repeat([]string{"x"}, 10001)}, false, "network.deny has 10001 entries; the limit is 10000"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			spec := &agboxv1.CreateSpec{Image: "a", Network: tc.network}
+			if tc.services {
+				spec.OptionalServices = []*agboxv1.ServiceSpec{healthy("db")}
+			}
+			if got := validate.Create(spec).Error(); got != tc.want {
+				t.Errorf("got %s\nwant %s", got, tc.want)
+			}
+		})
+	}
+	long := &agboxv1.CreateSpec{Image: "a", Network: &agboxv1.NetworkSpec{Mode: "internet", Allow: []string{strings.Repeat("\n", 5000)}}}
+	if got := validate.Create(long).Error(); len(got) > 300 {
+		t.Errorf("an error of %d bytes", len(got))
+	}
+}

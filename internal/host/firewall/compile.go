@@ -1,0 +1,178 @@
+package firewall
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/netrules"
+)
+
+// rule is one rule of a chain, in the form in which the kernel also shows it.
+type rule []expr.Any
+
+// addresses are the ranges of one family in a set.
+type addresses []netrules.Range
+
+// program is the form that the table gives to the rules of a bridge.
+type program struct {
+	bridge string
+	lists  map[string][]rule    // by the name of the hook's list
+	sets   map[string]addresses // by nameOf
+}
+
+func compile(r netrules.Rules) program {
+	p := program{bridge: r.Bridge, lists: map[string][]rule{}, sets: map[string]addresses{}}
+	for _, h := range hooks {
+		for _, one := range h.rules(r) {
+			p.lists[h.list] = append(p.lists[h.list], p.rules(h, one)...)
+		}
+	}
+	return p
+}
+
+// rules returns a rule, twice if it has addresses of both families.
+func (p program) rules(h hook, r netrules.Rule) (list []rule) {
+	if r.To == nil && r.From == nil {
+		return []rule{p.rule(h, r, nil)}
+	}
+	for _, v4 := range []bool{true, false} {
+		to, from := family(r.To, v4), family(r.From, v4)
+		if (r.To != nil && len(to) == 0) || (r.From != nil && len(from) == 0) {
+			continue
+		}
+		var match rule
+		if v4 {
+			match = append(match, &expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1}, equal(unix.NFPROTO_IPV4))
+			match = append(match, p.inSet(from, 12, 4)...)
+			match = append(match, p.inSet(to, 16, 4)...)
+		} else {
+			match = append(match, &expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1}, equal(unix.NFPROTO_IPV6))
+			match = append(match, p.inSet(from, 8, 16)...)
+			match = append(match, p.inSet(to, 24, 16)...)
+		}
+		list = append(list, p.rule(h, r, match))
+	}
+	return list
+}
+
+func family(ranges []netrules.Range, v4 bool) (some addresses) {
+	for _, r := range ranges {
+		if r.First.Is4() == v4 {
+			some = append(some, r)
+		}
+	}
+	return some
+}
+
+// inSet compares an address of the network header with ranges.
+func (p program) inSet(ranges addresses, offset, length uint32) rule {
+	if len(ranges) == 0 {
+		return nil
+	}
+	name := nameOf(p.bridge, ranges.elements())
+	p.sets[name] = ranges
+	return rule{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: length},
+		&expr.Lookup{SourceRegister: 1, SetName: name},
+	}
+}
+
+// The bits of the connection tracker's states, and the types of ICMPv6 that ask for neighbours and answer.
+const (
+	establishedOrRelated   = 1<<1 | 1<<2
+	neighbourSolicitation  = 135
+	neighbourAdvertisement = 136
+)
+
+func (p program) rule(h hook, r netrules.Rule, match rule) rule {
+	var list rule
+	if r.OwnBridge {
+		list = append(list, &expr.Meta{Key: h.other, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: ifname(p.bridge)})
+	}
+	if r.Established {
+		list = append(list, &expr.Ct{Key: expr.CtKeySTATE, Register: 1},
+			&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(establishedOrRelated), Xor: make([]byte, 4)},
+			&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)})
+	}
+	if r.Neighbour {
+		list = append(list, &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equal(unix.IPPROTO_ICMPV6),
+			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Len: 1},
+			&expr.Cmp{Op: expr.CmpOpGte, Register: 1, Data: []byte{neighbourSolicitation}},
+			&expr.Cmp{Op: expr.CmpOpLte, Register: 1, Data: []byte{neighbourAdvertisement}})
+	}
+	list = append(list, match...)
+	if r.Protocol != "" {
+		list = append(list, &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equal(protocols[r.Protocol]))
+	}
+	if r.Ports.First > 0 {
+		list = append(list, &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2})
+		if r.Ports.First == r.Ports.Last {
+			list = append(list, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: byteOrder.PutUint16(r.Ports.First)})
+		} else {
+			list = append(list, &expr.Cmp{Op: expr.CmpOpGte, Register: 1, Data: byteOrder.PutUint16(r.Ports.First)},
+				&expr.Cmp{Op: expr.CmpOpLte, Register: 1, Data: byteOrder.PutUint16(r.Ports.Last)})
+		}
+	}
+	if r.Drop {
+		return append(list, &expr.Verdict{Kind: expr.VerdictDrop})
+	}
+	return append(list, &expr.Verdict{Kind: expr.VerdictReturn}) // not accept, which would skip the list of the packet's other bridge
+}
+
+var protocols = map[string]byte{"tcp": unix.IPPROTO_TCP, "udp": unix.IPPROTO_UDP}
+
+func equal(b byte) *expr.Cmp { return &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{b}} }
+
+// nameOf returns the name of a set, a function of its elements in any order: a set with that name and other elements was changed by others.
+func nameOf(bridge string, elements []nftables.SetElement) string {
+	keys := make([]string, len(elements))
+	for i, e := range elements {
+		keys[i] = fmt.Sprintf("%x %v\n", e.Key, e.IntervalEnd)
+	}
+	slices.Sort(keys)
+	sum := sha256.Sum256([]byte(strings.Join(keys, "")))
+	return bridge + "." + hex.EncodeToString(sum[:8])
+}
+
+// renamed gives the sets in a rule other names; a set that names lacks keeps its own.
+func (r rule) renamed(names map[string]string) rule {
+	list := slices.Clone(r)
+	for i, e := range list {
+		if l, ok := e.(*expr.Lookup); ok {
+			same := *l
+			same.SetID, same.SetName = 0, cmp.Or(names[l.SetName], l.SetName) // the ID is of one change only
+			list[i] = &same
+		}
+	}
+	return list
+}
+
+func (a addresses) set(name string) *nftables.Set {
+	key := nftables.TypeIP6Addr
+	if a[0].First.Is4() {
+		key = nftables.TypeIPAddr
+	}
+	return &nftables.Set{Table: table, Name: name, Interval: true, KeyType: key}
+}
+
+// elements returns the first address of each range and, marked as an end, the one behind its last. A range that ends with the last address
+// of all has no end.
+func (a addresses) elements() (list []nftables.SetElement) {
+	for _, r := range a {
+		list = append(list, nftables.SetElement{Key: r.First.AsSlice()})
+		if next := r.Last.Next(); next != (netip.Addr{}) {
+			list = append(list, nftables.SetElement{Key: next.AsSlice(), IntervalEnd: true})
+		}
+	}
+	return list
+}

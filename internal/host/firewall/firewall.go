@@ -1,0 +1,391 @@
+// Package firewall owns the nftables table "inet agbox", which holds the rules of sandboxes, keyed by the bridges of their networks. It reads
+// and changes nothing else. The table only drops: what passes it still has to pass the rules of others. The kernel keeps it while no process
+// of ours runs; a reboot of the host removes it.
+//
+// For each hook there is a chain of all sandboxes, which looks the bridge of a packet up in a map and jumps to the chain of that bridge:
+//
+//	table inet agbox {
+//		map from { type ifname : verdict; elements = { "br-0123456789ab" : jump from-br-0123456789ab } }
+//		set br-0123456789ab.9f86d081884c7d65 { type ipv4_addr; flags interval; elements = { ... } }
+//		chain forward { type filter hook forward priority -5; iifname vmap @from; oifname vmap @to }
+//		chain input   { type filter hook input priority -5; iifname vmap @input }
+//		chain output  { type filter hook output priority -5; oifname vmap @output }
+//		chain from-br-0123456789ab { oifname "br-0123456789ab" return; ct state established,related return; ...; drop }
+//	}
+//
+// Bridges are matched by name, so the rules can be there before the bridge, and the engine may make it again.
+package firewall
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/netrules"
+)
+
+// TableName is the name of the table, in the family inet.
+const TableName = "agbox"
+
+// priority puts the table before the filters of others, so that these do not see what it drops.
+const priority = -5
+
+// maxBridge is the length of the longest name of an interface: IFNAMSIZ without the final zero.
+const maxBridge = 15
+
+// Firewall changes the table in one network namespace. Its methods may be called concurrently, also by several processes: a change that
+// meets one of another process fails as a whole, and succeeds when it is repeated.
+type Firewall struct {
+	netns int
+	mu    sync.Mutex
+}
+
+// New returns the firewall of the network namespace of which netns is an open file, or for 0 of the calling process.
+func New(netns int) *Firewall { return &Firewall{netns: netns} }
+
+// Check creates the table if it is missing, and repairs what all bridges share. The error says why rules cannot be enforced: no privilege, or
+// a kernel without nftables.
+func (f *Firewall) Check() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c, err := f.open()
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	s, err := c.observe("", false)
+	if err != nil {
+		return err
+	}
+	b := batch{conn: c, state: s}
+	b.base()
+	return b.send("create the table")
+}
+
+// Enforce replaces the rules of one bridge, in one step: each packet meets the former rules or the new ones. Empty rules remove all that the
+// table has of the bridge. It also repairs what all bridges share.
+//
+// The kernel replaces rules in one step, but not the elements of sets: for a moment new rules may find a new set empty, and former rules a
+// set empty that is being removed. So new sets are complete before a rule names them, and former ones go after no packet can be at a rule
+// that names them. What a kill leaves between these three changes is a set too many, which the next Enforce removes.
+func (f *Firewall) Enforce(r netrules.Rules) error {
+	if r.Bridge == "" || len(r.Bridge) > maxBridge {
+		return fmt.Errorf("%q is not the name of a bridge", r.Bridge)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c, err := f.open()
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	s, err := c.observe(r.Bridge, false)
+	if err == nil && s.exists && (r.Empty() || !s.fresh()) {
+		s, err = c.observe(r.Bridge, true)
+	}
+	if err != nil {
+		return err
+	}
+	want := compile(r)
+	if !s.exists && r.Empty() {
+		return nil
+	}
+	b := batch{conn: c, state: s}
+	if !r.Empty() {
+		b.base()
+	}
+	if err := b.addSets(want); err != nil {
+		return err
+	}
+	if err := b.send("add the sets of " + r.Bridge); err != nil {
+		return err
+	}
+	if err := b.replace(want); err != nil {
+		return err
+	}
+	if err := b.send("replace the rules of " + r.Bridge); err != nil {
+		return err
+	}
+	if b.removeSets() {
+		awaitPackets()
+	}
+	return b.send("remove former sets of " + r.Bridge)
+}
+
+// awaitPackets returns when every packet that was being filtered is through. A kernel that cannot wait for that lets a packet meet a former
+// rule whose set is gone.
+func awaitPackets() { _, _, _ = unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0) }
+
+// membarrierGlobal is MEMBARRIER_CMD_GLOBAL, which waits for a grace period of RCU.
+const membarrierGlobal = 1
+
+// Remove removes all that the table has of a bridge; none is a success.
+func (f *Firewall) Remove(bridge string) error { return f.Enforce(netrules.Rules{Bridge: bridge}) }
+
+// Holds reports whether the table has exactly these rules for their bridge, and all that leads to them. Sets that no rule names do not count.
+func (f *Firewall) Holds(r netrules.Rules) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c, err := f.open()
+	if err != nil {
+		return false, err
+	}
+	defer c.close()
+	s, err := c.observe(r.Bridge, false)
+	if err != nil {
+		return false, err
+	}
+	return s.holds(compile(r)), nil
+}
+
+// Bridges returns the names of the bridges of which the table has rules, sorted.
+func (f *Firewall) Bridges() ([]string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c, err := f.open()
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	chains, err := c.chains()
+	if err != nil {
+		return nil, err
+	}
+	var bridges []string
+	for name := range chains {
+		for _, h := range hooks {
+			if bridge, ok := strings.CutPrefix(name, h.list+"-"); ok {
+				bridges = append(bridges, bridge)
+			}
+		}
+	}
+	slices.Sort(bridges)
+	return slices.Compact(bridges), nil
+}
+
+// Drop removes the whole table.
+func (f *Firewall) Drop() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c, err := f.open()
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	exists, err := c.exists()
+	if err != nil || !exists {
+		return err
+	}
+	c.DelTable(table)
+	return flush(c, "remove the table")
+}
+
+var table = &nftables.Table{Name: TableName, Family: nftables.TableFamilyINet}
+
+// hook is one list of rules: the map of that name, the base chain that looks packets up in it, and the interface that it looks up.
+type hook struct {
+	list  string
+	chain string
+	key   expr.MetaKey
+	other expr.MetaKey // the other interface of forwarded packets
+	rules func(netrules.Rules) []netrules.Rule
+}
+
+var hooks = []hook{
+	{"from", "forward", expr.MetaKeyIIFNAME, expr.MetaKeyOIFNAME, func(r netrules.Rules) []netrules.Rule { return r.From }},
+	{"to", "forward", expr.MetaKeyOIFNAME, expr.MetaKeyIIFNAME, func(r netrules.Rules) []netrules.Rule { return r.To }},
+	{"input", "input", expr.MetaKeyIIFNAME, 0, func(r netrules.Rules) []netrules.Rule { return r.Input }},
+	{"output", "output", expr.MetaKeyOIFNAME, 0, func(r netrules.Rules) []netrules.Rule { return r.Output }},
+}
+
+// baseChains are the chains that the kernel calls.
+var baseChains = []struct {
+	name string
+	hook *nftables.ChainHook
+}{{"forward", nftables.ChainHookForward}, {"input", nftables.ChainHookInput}, {"output", nftables.ChainHookOutput}}
+
+func (h hook) verdicts() *nftables.Set {
+	return &nftables.Set{Table: table, Name: h.list, IsMap: true, KeyType: nftables.TypeIFName, DataType: nftables.TypeVerdict}
+}
+
+func (h hook) chainOf(bridge string) string { return h.list + "-" + bridge }
+
+// lookups are the rules of a base chain.
+func lookups(chain string) (rules []rule) {
+	for _, h := range hooks {
+		if h.chain == chain {
+			rules = append(rules, rule{&expr.Meta{Key: h.key, Register: 1}, &expr.Lookup{SourceRegister: 1, IsDestRegSet: true, SetName: h.list}})
+		}
+	}
+	return rules
+}
+
+func ifname(name string) []byte {
+	b := make([]byte, maxBridge+1)
+	copy(b, name)
+	return b
+}
+
+// conn is a connection to the kernel with the buffers that a large policy needs.
+type conn struct{ *nftables.Conn }
+
+// bufferBytes holds a change of 10000 entries, all of them ranges of IPv6. It is allocated as it is used.
+const bufferBytes = 8 << 20
+
+func (f *Firewall) open() (conn, error) {
+	c, err := nftables.New(nftables.AsLasting(), nftables.WithNetNSFd(f.netns), nftables.WithSockOptions(func(c *netlink.Conn) error {
+		return errors.Join(c.SetWriteBuffer(bufferBytes), c.SetReadBuffer(bufferBytes))
+	}))
+	if err != nil {
+		return conn{}, fmt.Errorf("connect to nftables: %w", err)
+	}
+	return conn{c}, nil
+}
+
+func (c conn) close() { _ = c.CloseLasting() }
+
+// flush sends a change. It succeeds or fails as a whole.
+func flush(c conn, what string) error {
+	if err := c.Flush(); err != nil {
+		return fmt.Errorf("nftables: %s: %w", what, err)
+	}
+	return nil
+}
+
+// batch is a change under construction.
+type batch struct {
+	conn
+	state state
+	ids   uint32
+	// names are the names of the bridge's sets, by what their content would be called.
+	names map[string]string
+}
+
+func (b *batch) send(what string) error { return flush(b.conn, what) }
+
+// base creates what all bridges share, and repairs it.
+func (b *batch) base() {
+	b.AddTable(table)
+	for _, h := range hooks {
+		_ = b.addSet(h.verdicts(), nil) // without elements it does not fail
+	}
+	accept := nftables.ChainPolicyAccept
+	for _, base := range baseChains {
+		c := b.AddChain(&nftables.Chain{
+			Name: base.name, Table: table, Type: nftables.ChainTypeFilter, Hooknum: base.hook, Priority: nftables.ChainPriorityRef(priority), Policy: &accept,
+		})
+		if want := lookups(base.name); !b.state.equalRules(b.state.chains[base.name], want) {
+			b.FlushChain(c)
+			b.add(c, want)
+		}
+	}
+}
+
+// add appends rules to a chain.
+func (b *batch) add(c *nftables.Chain, rules []rule) {
+	for _, r := range rules {
+		b.AddRule(&nftables.Rule{Table: table, Chain: c, Exprs: r.renamed(b.names)})
+	}
+}
+
+// elementsPerMessage keeps a message far below the 64 KiB that the length of a netlink attribute can say.
+const elementsPerMessage = 500
+
+// addSet adds a set. Its ID is not the library's, whose counter is not safe for concurrent use.
+func (b *batch) addSet(s *nftables.Set, elements []nftables.SetElement) error {
+	b.ids++
+	s.ID = b.ids
+	if err := b.AddSet(s, nil); err != nil {
+		return err
+	}
+	for some := range slices.Chunk(elements, elementsPerMessage) {
+		if err := b.SetAddElements(s, some); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addSets adds the sets that are missing. A set that others have changed keeps its name until it goes, so its successor has another one.
+func (b *batch) addSets(want program) error {
+	b.names = map[string]string{}
+	for name, have := range b.state.sets {
+		if content := nameOf(want.bridge, have); want.sets[content] != nil {
+			b.names[content] = name
+		}
+	}
+	for content, set := range want.sets {
+		if b.names[content] != "" {
+			continue
+		}
+		name := content
+		for n := 2; b.state.has(name); n++ {
+			name = fmt.Sprintf("%s.%d", content, n)
+		}
+		b.names[content] = name
+		if err := b.addSet(set.set(name), set.elements()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeSets removes the sets that no rule names any more, and reports whether there are any.
+func (b *batch) removeSets() (some bool) {
+	used := slices.Collect(maps.Values(b.names))
+	for name := range b.state.sets {
+		if !slices.Contains(used, name) {
+			b.DelSet(&nftables.Set{Table: table, Name: name})
+			some = true
+		}
+	}
+	return some
+}
+
+// replace makes the rules of a bridge as wanted. The order is what the kernel demands: what is referred to goes after what refers to it.
+func (b *batch) replace(want program) error {
+	s := b.state
+	for _, h := range hooks {
+		name := h.chainOf(want.bridge)
+		if jump, ok := s.jumps[h.list]; ok && (jump != name || len(want.lists[h.list]) == 0) {
+			if err := b.SetDeleteElements(h.verdicts(), []nftables.SetElement{{Key: ifname(want.bridge)}}); err != nil {
+				return err
+			}
+		}
+		if _, ok := s.chains[name]; ok {
+			b.FlushChain(&nftables.Chain{Name: name, Table: table})
+		}
+	}
+	for _, h := range hooks {
+		chain := &nftables.Chain{Name: h.chainOf(want.bridge), Table: table}
+		_, exists := s.chains[chain.Name]
+		rules := want.lists[h.list]
+		if len(rules) == 0 {
+			if exists {
+				b.DelChain(chain)
+			}
+			continue
+		}
+		b.AddChain(chain)
+		b.add(chain, rules)
+		if s.jumps[h.list] == chain.Name {
+			continue
+		}
+		jump := nftables.SetElement{Key: ifname(want.bridge), VerdictData: &expr.Verdict{Kind: expr.VerdictJump, Chain: chain.Name}}
+		if err := b.SetAddElements(h.verdicts(), []nftables.SetElement{jump}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var byteOrder = binaryutil.BigEndian

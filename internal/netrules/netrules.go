@@ -1,0 +1,205 @@
+// Package netrules turns the network policy of a sandbox and facts of its network into packet filter rules. It is pure.
+package netrules
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/netentry"
+)
+
+// The modes of a policy.
+const (
+	Open     = "open"     // no rules but those of deny
+	Internet = "internet" // public addresses, and what allow names
+	Internal = "internal" // the sandbox's own network, and what allow names
+	None     = "none"     // nothing, in either direction
+)
+
+// Facts are what rules depend on beside the policy.
+type Facts struct {
+	// Bridge is the name of the network's interface on the host: the key of the rules. It exists before them or after.
+	Bridge string
+	// Pool are the blocks from which the networks of all sandboxes are taken.
+	Pool []netip.Prefix
+	// Resolvers are the addresses that the engine's DNS server asks from within the sandbox's network namespace.
+	Resolvers []netip.Addr
+}
+
+// Rules are the rules of one bridge, in four lists: the first rule of a list that matches a packet decides, and a packet that none matches
+// passes. Equal compares them.
+type Rules struct {
+	Bridge string
+	// From is for forwarded packets that enter through the bridge, To for those that leave through it.
+	From, To []Rule
+	// Input is for packets from the bridge to the host itself, Output for packets of the host to the bridge.
+	Input, Output []Rule
+}
+
+// Empty reports whether the rules let everything pass.
+func (r Rules) Empty() bool { return len(r.From)+len(r.To)+len(r.Input)+len(r.Output) == 0 }
+
+// Rule matches packets that meet all of its conditions; the zero conditions match every packet.
+type Rule struct {
+	// Drop: matching packets are dropped; otherwise they pass.
+	Drop bool
+	// OwnBridge: the packet's other interface is the bridge too, as br_netfilter shows frames between containers of one bridge.
+	OwnBridge bool
+	// Established: the packet belongs to a connection that was let through, or is an error message about one.
+	Established bool
+	// Neighbour: the packet is of IPv6's neighbour discovery, without which no IPv6 address can be reached.
+	Neighbour bool
+	// To and From are sorted disjoint ranges with the destination and the source address; nil is any address.
+	To, From []Range
+	// Protocol is "tcp" or "udp", or empty for any; Ports are destination ports, and need a protocol.
+	Protocol string
+	Ports    netentry.Ports
+}
+
+// Equal reports whether two rules are the same.
+func (r Rule) Equal(o Rule) bool {
+	return r.Drop == o.Drop && r.OwnBridge == o.OwnBridge && r.Established == o.Established && r.Neighbour == o.Neighbour &&
+		slices.Equal(r.To, o.To) && slices.Equal(r.From, o.From) && r.Protocol == o.Protocol && r.Ports == o.Ports
+}
+
+// Equal reports whether two sets of rules are the same.
+func (r Rules) Equal(o Rules) bool {
+	return r.Bridge == o.Bridge && slices.EqualFunc(r.From, o.From, Rule.Equal) && slices.EqualFunc(r.To, o.To, Rule.Equal) &&
+		slices.EqualFunc(r.Input, o.Input, Rule.Equal) && slices.EqualFunc(r.Output, o.Output, Rule.Equal)
+}
+
+// passes are the rules in front of all others, except in the mode none.
+var (
+	passOwn         = Rule{OwnBridge: true}
+	passEstablished = Rule{Established: true}
+	passNeighbour   = Rule{Neighbour: true}
+	dropAll         = Rule{Drop: true}
+)
+
+// Make returns the rules of a policy that validate accepts, in a mode that is not empty. policy may be nil. deny beats allow. Errors: an
+// entry does not parse, or the mode is none of ours: nothing may run then.
+func Make(mode string, policy *agboxv1.NetworkSpec, f Facts) (Rules, error) {
+	allow, err := parse(policy.GetAllow())
+	if err != nil {
+		return Rules{}, err
+	}
+	deny, err := parse(policy.GetDeny())
+	if err != nil {
+		return Rules{}, err
+	}
+	r := Rules{Bridge: f.Bridge}
+	switch mode {
+	case Open:
+		if len(deny) > 0 {
+			r.From = slices.Concat([]Rule{passOwn, passEstablished}, destinations(deny, false, true))
+			r.Input = slices.Concat([]Rule{passEstablished, passNeighbour}, destinations(deny, true, true), destinations(deny, false, true))
+		}
+	case None:
+		r.From, r.To, r.Input, r.Output = []Rule{dropAll}, []Rule{dropAll}, []Rule{dropAll}, []Rule{dropAll}
+	case Internet:
+		dns := resolvers(f.Resolvers)
+		r.From = slices.Concat([]Rule{passOwn, passEstablished}, dns, destinations(deny, false, true), others(f.Pool), destinations(allow, false, false),
+			[]Rule{{Drop: true, To: notPublic()}})
+		r.To, r.Input = inward(f.Pool), input(dns, allow, deny)
+	case Internal:
+		r.From = slices.Concat([]Rule{passOwn, passEstablished}, destinations(deny, false, true), others(f.Pool), destinations(allow, false, false), []Rule{dropAll})
+		r.To, r.Input = inward(f.Pool), input(nil, allow, deny)
+	default:
+		return Rules{}, fmt.Errorf("unknown network mode %q", mode)
+	}
+	return r, nil
+}
+
+func parse(texts []string) ([]netentry.Entry, error) {
+	list := make([]netentry.Entry, len(texts))
+	for i, text := range texts {
+		e, err := netentry.Parse(text)
+		if err != nil {
+			return nil, fmt.Errorf("%q %w", text, err)
+		}
+		list[i] = e
+	}
+	return list, nil
+}
+
+// input are the rules for the host's own services. An address that allow names opens none of them, even if the host has that address: only
+// the word host does.
+func input(dns []Rule, allow, deny []netentry.Entry) []Rule {
+	return slices.Concat([]Rule{passEstablished, passNeighbour}, dns, destinations(deny, true, true), destinations(deny, false, true),
+		destinations(allow, true, false), []Rule{dropAll})
+}
+
+// inward are the rules for packets to the sandbox: other sandboxes reach it neither, whatever their own policies are.
+func inward(pool []netip.Prefix) []Rule {
+	if len(pool) == 0 {
+		return nil
+	}
+	return []Rule{passOwn, passEstablished, {Drop: true, From: Ranges(pool)}}
+}
+
+// others drops packets to other sandboxes. No entry of a policy opens them.
+func others(pool []netip.Prefix) []Rule {
+	if len(pool) == 0 {
+		return nil
+	}
+	return []Rule{{Drop: true, To: Ranges(pool)}}
+}
+
+func resolvers(addrs []netip.Addr) []Rule {
+	var blocks []netip.Prefix
+	for _, a := range addrs {
+		if a = a.Unmap().WithZone(""); !a.IsLoopback() { // the engine asks its host's loopback addresses from the host
+			blocks = append(blocks, netip.PrefixFrom(a, a.BitLen()))
+		}
+	}
+	if len(blocks) == 0 {
+		return nil
+	}
+	to, dns := Ranges(blocks), netentry.Ports{First: 53, Last: 53}
+	return []Rule{{To: to, Protocol: "udp", Ports: dns}, {To: to, Protocol: "tcp", Ports: dns}}
+}
+
+// destinations returns the rules of the entries for the host, or of all others. Entries with the same ports share a rule: there is one for
+// each combination of protocol and ports, in sorted order.
+func destinations(entries []netentry.Entry, host, drop bool) (rules []Rule) {
+	type key struct {
+		protocol string
+		ports    netentry.Ports
+	}
+	groups := map[key][]netip.Prefix{}
+	for _, e := range entries {
+		if e.Host != host {
+			continue
+		}
+		protocols := []string{e.Protocol}
+		if e.Protocol == "" && e.Ports.First > 0 {
+			protocols = []string{"tcp", "udp"}
+		}
+		for _, p := range protocols {
+			k := key{p, e.Ports}
+			groups[k] = append(groups[k], e.Prefix)
+		}
+	}
+	for k, blocks := range groups {
+		r := Rule{Drop: drop, Protocol: k.protocol, Ports: k.ports}
+		if !host {
+			r.To = Ranges(blocks)
+		}
+		rules = append(rules, r)
+	}
+	slices.SortFunc(rules, func(a, b Rule) int {
+		return slices.Compare(
+			[]int{len(a.Protocol), int(byteOf(a.Protocol)), int(a.Ports.First), int(a.Ports.Last)},
+			[]int{len(b.Protocol), int(byteOf(b.Protocol)), int(b.Ports.First), int(b.Ports.Last)})
+	})
+	return rules
+}
+
+func byteOf(protocol string) byte {
+	if protocol == "" {
+		return 0
+	}
+	return protocol[0]
+}
