@@ -36,6 +36,7 @@ type Client struct {
 	streams   agboxv1.StreamServiceClient
 	files     agboxv1.FileServiceClient
 	gateways  agboxv1.GatewayServiceClient
+	templates agboxv1.TemplateServiceClient
 	close     func() error
 	conn      *grpc.ClientConn // nil when the connection is the caller's
 	patience  time.Duration
@@ -107,6 +108,7 @@ func New(conn grpc.ClientConnInterface) *Client {
 		streams:   agboxv1.NewStreamServiceClient(conn),
 		files:     agboxv1.NewFileServiceClient(conn),
 		gateways:  agboxv1.NewGatewayServiceClient(conn),
+		templates: agboxv1.NewTemplateServiceClient(conn),
 		close:     func() error { return nil },
 	}
 }

@@ -26,9 +26,11 @@ import (
 	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/controller/secret"
 	"github.com/agbox/agbox/controller/snapshot"
+	"github.com/agbox/agbox/controller/template"
 	"github.com/agbox/agbox/controller/usage"
 	"github.com/agbox/agbox/controller/volume"
 	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/host/buildfiles"
 	"github.com/agbox/agbox/internal/host/clockjump"
 	"github.com/agbox/agbox/internal/metrics"
 	"github.com/agbox/agbox/store"
@@ -61,6 +63,8 @@ type Config struct {
 	// start of an exec it is called only while RoomNow returns "". It must not block for long. Nil: there is none to free.
 	MakeRoom func() bool
 
+	// Builds are the files of template builds. Nil: there can be none.
+	Builds *buildfiles.Dir
 	// Sessions keeps copies of the sessions of agents' programs. Nil: there are none.
 	Sessions agent.Sessions
 
@@ -112,6 +116,7 @@ type Controller struct {
 	quotas      *quota.Watcher
 	secrets     *secret.Keeper
 	snapshots   *snapshot.Keeper
+	templates   *template.Keeper
 	objects     owned.Objects
 	reader      *sandbox.Reader
 	resyncNow   chan struct{}
@@ -169,6 +174,7 @@ func New(cfg Config) *Controller {
 		Confirmations: cfg.Store, ReadSame: c.link.Checker.CheckSame, Enqueue: c.sandboxLoop.Add, DoubtEnded: c.agents.EnqueueOf,
 	})
 	c.snapshots = c.newSnapshots()
+	c.templates = c.newTemplates()
 	c.sandboxes = c.newSandboxes()
 	c.reader = c.sandboxes.Reader()
 	c.execs = c.newExecs()
@@ -204,6 +210,7 @@ func (c *Controller) Run(ctx context.Context) {
 	wg.Go(func() { c.agentLoop.Run(ctx, c.agents.Reconcile) })
 	wg.Wait()
 	c.snapshots.Close()
+	c.templates.Close()
 	c.sandboxes.Wait()
 	c.agents.Wait()
 }

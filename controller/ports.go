@@ -15,6 +15,7 @@ import (
 	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/controller/secret"
 	"github.com/agbox/agbox/controller/snapshot"
+	"github.com/agbox/agbox/controller/template"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/clockjump"
 	"github.com/agbox/agbox/internal/host/execjournal"
@@ -29,6 +30,7 @@ type Store interface {
 	sandbox.RecordStore
 	enginelink.Store
 	absence.Confirmations
+	template.Store
 	OnCommit(func(store.Change))
 	List(ctx context.Context, f store.Filter) ([]store.Sandbox, error)
 	CountByState() map[agboxv1.SandboxState]int
@@ -48,6 +50,7 @@ type Engine interface {
 	enginelink.Engine
 	owned.Engine
 	snapshot.Engine
+	template.Engine
 	Usage(containerIDs []string) map[string]dockerx.Usage
 	InspectNetwork(ctx context.Context, id string) (dockerx.Network, error)
 }

@@ -84,7 +84,7 @@ func (c *Controller) resyncLoop(ctx context.Context) {
 // resyncRetry is the delay before an interrupted resync is retried: passes that found no engine rely on it.
 const resyncRetry = 2 * time.Second
 
-// resync observes everything with two engine calls (and a third as long as a snapshot may have been cut off) and enqueues what is not as wanted. It catches every lost event, and at the start it is
+// resync observes everything with two engine calls (and a third as long as a snapshot may have been cut off; a few more once an hour if there were template builds) and enqueues what is not as wanted. It catches every lost event, and at the start it is
 // the recovery.
 func (c *Controller) resync(ctx context.Context) error {
 	run, problem := c.link.Life()
@@ -128,8 +128,10 @@ func (c *Controller) resync(ctx context.Context) error {
 		}
 	}
 	c.cfg.Metrics.Resynced(l.Now, unknown)
-	if err := c.snapshots.Sweep(ctx); err != nil && ctx.Err() == nil { // the next resync tries again: nothing waits for it
-		c.log.Warn("parts of snapshots are not removed yet", "err", err)
+	for what, sweep := range map[string]func(context.Context) error{"parts of snapshots": c.snapshots.Sweep, "what template builds left": c.templates.Sweep} {
+		if err := sweep(ctx); err != nil && ctx.Err() == nil { // the next resync tries again: nothing waits for it
+			c.log.Warn("a resync does not remove all garbage yet", "what", what, "err", err)
+		}
 	}
 	return nil
 }

@@ -19,8 +19,10 @@ import (
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/controller/snapshot"
+	"github.com/agbox/agbox/controller/template"
 	"github.com/agbox/agbox/controller/volume"
 	"github.com/agbox/agbox/internal/execid"
+	"github.com/agbox/agbox/internal/host/buildfiles"
 	"github.com/agbox/agbox/internal/host/naming"
 	"github.com/agbox/agbox/store"
 )
@@ -149,8 +151,8 @@ func (c *Controller) newCollector() *inspect.Collector {
 	return inspect.NewCollector(inspect.CollectOptions{
 		Lister: inspect.Lister{
 			Records: c.cfg.Store, Sandboxes: c.reader, Objects: c.objects, Containers: c.cfg.Engine.ListContainers, Dirs: c.cfg.Execs.Dirs,
-			Parts: c.snapshots.Parts,
-			Life:  c.link.Life, CheckMarker: c.link.Checker.CheckMarker, Clock: c.clock.Read,
+			Parts: c.snapshots.Parts, Builds: c.templates.Leftovers,
+			Life: c.link.Life, CheckMarker: c.link.Checker.CheckMarker, Clock: c.clock.Read,
 		},
 		Remover: remover{c.cfg.Engine, c.cfg.Execs}, Logger: c.log, Metrics: c.cfg.Metrics,
 	})
@@ -174,10 +176,42 @@ func (c *Controller) Snapshots(ctx context.Context, sandboxID, owner string) ([]
 	return c.snapshots.Snapshots(ctx, sandboxID, owner)
 }
 
-// RemoveSnapshot calls snapshot.Keeper.RemoveSnapshot.
+// RemoveSnapshot calls snapshot.Keeper.RemoveSnapshot. What template builds keep in their cache is no use of a snapshot.
 func (c *Controller) RemoveSnapshot(ctx context.Context, id string) error {
-	return c.snapshots.RemoveSnapshot(ctx, id)
+	err := c.snapshots.RemoveSnapshot(ctx, id)
+	if !errdefs.IsFailedPrecondition(err) {
+		return err
+	}
+	all, listErr := c.snapshots.Snapshots(ctx, "", "")
+	if listErr != nil {
+		return listErr
+	}
+	for _, s := range all {
+		if s.GetSnapshotId() != id {
+			continue
+		}
+		if dropped, dropErr := c.templates.DropCache(ctx, s.GetImage()); dropErr != nil || !dropped {
+			return errors.Join(dropErr, err)
+		}
+		return c.snapshots.RemoveSnapshot(ctx, id)
+	}
+	return err
 }
+
+// newTemplates connects the keeper of templates with the other packages.
+func (c *Controller) newTemplates() *template.Keeper {
+	files := c.cfg.Builds
+	if files == nil {
+		files = buildfiles.New("")
+	}
+	return template.New(template.Options{
+		Store: c.cfg.Store, Engine: c.cfg.Engine, Files: files, CheckMarker: c.link.Checker.CheckMarker,
+		UID: c.cfg.HostUID, GID: c.cfg.HostGID, Logger: c.log, Metrics: c.cfg.Metrics,
+	})
+}
+
+// Templates returns the keeper of templates.
+func (c *Controller) Templates() *template.Keeper { return c.templates }
 
 // primary returns the ID of the primary of a sandbox. Errors: ErrNotFound, the engine shows none; ErrUnavailable, it shows several.
 func (c *Controller) primary(ctx context.Context, sandboxID string) (string, error) {

@@ -86,6 +86,10 @@ var everyMethod = map[string]func(context.Context, *Engine) error{
 	OpCreateVolume:    func(ctx context.Context, e *Engine) error { return e.CreateVolume(ctx, "x", nil) },
 	OpListVolumes:     func(ctx context.Context, e *Engine) error { _, err := e.ListVolumes(ctx, nil); return err },
 	OpCommitContainer: func(ctx context.Context, e *Engine) error { _, err := e.CommitContainer(ctx, "x", nil); return err },
+	OpBuildImage: func(ctx context.Context, e *Engine) error {
+		_, err := e.BuildImage(ctx, BuildSpec{Context: strings.NewReader(""), Log: func(string) {}})
+		return err
+	},
 	OpRewriteImage: func(ctx context.Context, e *Engine) error {
 		_, err := e.RewriteImage(ctx, "x", "y", "z:1", nil)
 		return err

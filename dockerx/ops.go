@@ -34,6 +34,7 @@ var (
 	OpPullImage        = operation("pull_image", defaultPullTimeout)   // Options.PullTimeout replaces it
 	OpCommitContainer  = operation("commit_container", 10*time.Minute) // copies all that the container has written
 	OpRewriteImage     = operation("rewrite_image", time.Minute)
+	OpBuildImage       = operation("build_image", time.Hour) // unless the caller sets one
 	OpListImages       = operation("list_images", 30*time.Second)
 	OpRemoveImage      = operation("remove_image", 2*time.Minute) // includes the deletion of its layers
 	OpInspectVolume    = operation("inspect_volume", 15*time.Second)
@@ -55,5 +56,5 @@ func operation(name string, deadline time.Duration) string {
 func Ops() []string { return slices.Sorted(maps.Keys(deadlines)) }
 
 // Deadline returns how long the operation named op waits for the engine before it returns ErrUnavailable. A stop waits this
-// long beyond its grace period, a pull for Options.PullTimeout, a WriteTar for its within. It is 0 for an unknown name.
+// long beyond its grace period, a pull for Options.PullTimeout, a WriteTar for its within, a build for its Within. It is 0 for an unknown name.
 func Deadline(op string) time.Duration { return deadlines[op] }

@@ -26,6 +26,8 @@ type LocalImage struct {
 	Created time.Time
 	// Size is that of all its layers in bytes, including those that it shares with other images.
 	Size int64
+	// Parent is the ID of the image that it was built or committed on; empty: it was pulled or loaded.
+	Parent string
 }
 
 // CommitContainer makes an unnamed image of a container's own filesystem, without its mounts and volumes, and returns the image's ID. It neither
@@ -134,16 +136,16 @@ func loaded(body io.Reader) error {
 	}
 }
 
-// ListImages returns all local images that have all the labels, newest first; an empty value matches the key alone. It is one engine call.
+// ListImages returns all local images that have all the labels, also unnamed ones on which others were built, newest first; an empty value matches the key alone. It is one engine call.
 // Errors: ErrUnavailable.
 func (e *Engine) ListImages(ctx context.Context, labels map[string]string) ([]LocalImage, error) {
 	return ask(ctx, e, OpListImages, "list images", func(ctx context.Context, c *client.Client) ([]LocalImage, error) {
-		raw, err := c.ImageList(ctx, image.ListOptions{Filters: labelFilter(labels)})
+		raw, err := c.ImageList(ctx, image.ListOptions{All: true, Filters: labelFilter(labels)})
 		var out []LocalImage
 		for _, i := range raw {
 			refs := slices.DeleteFunc(i.RepoTags, func(ref string) bool { return ref == "<none>:<none>" })
 			slices.Sort(refs)
-			out = append(out, LocalImage{ID: i.ID, Refs: refs, Labels: i.Labels, Created: time.Unix(i.Created, 0).UTC(), Size: i.Size})
+			out = append(out, LocalImage{ID: i.ID, Refs: refs, Labels: i.Labels, Created: time.Unix(i.Created, 0).UTC(), Size: i.Size, Parent: i.ParentID})
 		}
 		return out, err
 	})

@@ -27,6 +27,8 @@ import (
 //	│  └──clock           : <agbox.store.v1.ClockRecord>   - the last recorded host clock; written at an event, and each 10 min
 //	├──gateway-keys
 //	│  └──*key id*        : <agbox.store.v1.GatewayKey>    - until it is revoked
+//	├──template-builds
+//	│  └──*build id*      : <agbox.store.v1.TemplateBuild> - until the template is deleted, or newer ones displace it
 //	├──sandbox-ids
 //	│  └──*sandbox id*    : <int64 unix nanoseconds>       - reserved forever; the time of creation
 //	├──exec-ids
@@ -100,7 +102,8 @@ const (
 	bucketUnproven  = "sandbox-unproven"
 	bucketExecRefs  = "exec-refs"
 
-	bucketGatewayKeys = "gateway-keys"
+	bucketGatewayKeys    = "gateway-keys"
+	bucketTemplateBuilds = "template-builds"
 
 	bucketAgentID       = "agent-ids"
 	bucketAgentConfig   = "agent-config"

@@ -69,7 +69,7 @@ var (
 	checkedBuckets = map[string]proto.Message{
 		bucketSandboxID: nil, bucketExecID: nil, bucketTrimmed: nil, bucketDeletedAt: nil, bucketUnswept: nil, bucketUnproven: nil, bucketAgentID: nil,
 		bucketNames: &storev1.NameRef{}, bucketExecRefs: &storev1.ExecRef{}, bucketGivenUp: &storev1.GivenUp{},
-		bucketGatewayKeys: &storev1.GatewayKey{},
+		bucketGatewayKeys: &storev1.GatewayKey{}, bucketTemplateBuilds: &storev1.TemplateBuild{},
 	}
 	checkedMeta = map[string]proto.Message{
 		keyEngineMarker: nil, keyRebuild: nil, keyLineage: nil, keyEpoch: nil,

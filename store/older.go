@@ -26,6 +26,7 @@ var (
 	// newerBuckets and newerPrefixes are only in files that agboxd wrote.
 	newerBuckets = []string{
 		bucketMeta, bucketDesired, bucketNames, bucketState, bucketProgress, bucketTrimmed, bucketUnswept, bucketGivenUp, bucketUnproven, bucketGatewayKeys,
+		bucketTemplateBuilds,
 		bucketExecRefs, bucketAgentID, bucketAgentConfig, bucketAgentDesired, bucketAgentStatus, bucketAgentPosition,
 	}
 	newerPrefixes = []string{

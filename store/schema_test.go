@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "rewrite testdata/schema.golden")
 var leaves = map[string]proto.Message{
 	"meta/schema": nil, "meta/instance": &storev1.Instance{}, "meta/engine-marker": nil, "meta/rebuild": nil, "meta/lineage": nil, "sandbox-unproven": nil,
 	"meta/engine-identity": &storev1.EngineIdentity{}, "sandbox-unswept": nil, "sandbox-given-up": &storev1.GivenUp{},
-	"meta/gateway-secret": &storev1.GatewaySecret{}, "gateway-keys": &storev1.GatewayKey{},
+	"meta/gateway-secret": &storev1.GatewaySecret{}, "gateway-keys": &storev1.GatewayKey{}, "template-builds": &storev1.TemplateBuild{},
 	"meta/epoch": nil, "meta/clock": &storev1.ClockRecord{}, "meta/drain": &storev1.DrainRecord{},
 	"sandbox-ids": nil, "exec-ids": nil, "sandbox-state": nil, "sandbox-trimmed": nil, "sandbox-deleted-at": nil,
 	"sandbox-config": &agboxv1.CreateSpec{}, "sandbox-desired": &storev1.Desired{}, "sandbox-progress": &storev1.Progress{},
@@ -77,6 +77,7 @@ func oneOfEverything(t *testing.T, s *Store) {
 	_, err = s.GatewaySecret(ctx)
 	must(t, err)
 	must(t, s.CreateGatewayKey(ctx, "key", &storev1.GatewayKey{Owner: "me", Hash: []byte("hash")}))
+	must(t, s.CreateTemplateBuild(ctx, "build", &storev1.TemplateBuild{TemplateId: "template", Owner: "me", Name: "web"}, nil))
 	must(t, s.SetEngineIdentity(ctx, &storev1.EngineIdentity{StorageDriver: "overlay2", DataRoot: "/var/lib/docker"}))
 	must(t, s.update(ctx, func(t *txn) error { t.putInt(bucketUnswept, "lost", 1); return nil }))
 	must(t, s.update(ctx, func(t *txn) error { t.putInt(bucketUnproven, "hidden", 1); return nil }))

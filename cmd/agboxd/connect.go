@@ -17,6 +17,7 @@ import (
 	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/channel/hub"
+	"github.com/agbox/agbox/internal/host/buildfiles"
 	"github.com/agbox/agbox/internal/host/clockjump"
 	"github.com/agbox/agbox/internal/host/hostfiles"
 	"github.com/agbox/agbox/internal/host/mountpolicy"
@@ -99,6 +100,7 @@ func (d *daemon) newController(paths config.Paths, files hub.Files, shimDir stri
 		MakeRoom: d.disk.MakeRoom,
 		Clock:    func() clockjump.Reading { return clockjump.Reading(d.clock.Read()) },
 		Host:     sandbox.Host{CheckMounted: hostfiles.CheckMounted, ShimDir: shimDir, CoverDir: d.coverDir, HostUID: hostID(r.HostUID, os.Getuid()), HostGID: hostID(r.HostGID, os.Getgid())},
+		Builds:   buildfiles.New(filepath.Join(paths.DataDir, "builds")),
 		Sessions: session.New(session.Options{
 			Dir: filepath.Join(paths.DataDir, "sessions"), Open: d.channels.Open, Limit: func() int64 { return int64(d.current.Load().Agents.SessionLimit) },
 		}),
@@ -114,7 +116,7 @@ func (d *daemon) newServer() *server.Server {
 	return server.New(server.Deps{
 		Backup: d.backups.Write, Explain: d.ctl.Explain, ExplainAgent: d.ctl.ExplainAgent, CollectGarbage: d.ctl.CollectGarbage,
 		Stats: d.ctl.Stats, Volumes: d.ctl.Volumes, RemoveVolume: d.ctl.RemoveVolume,
-		CreateSnapshot: d.ctl.CreateSnapshot, Snapshots: d.ctl.Snapshots, RemoveSnapshot: d.ctl.RemoveSnapshot,
+		CreateSnapshot: d.ctl.CreateSnapshot, Snapshots: d.ctl.Snapshots, RemoveSnapshot: d.ctl.RemoveSnapshot, Templates: d.ctl.Templates(),
 		ServiceOutput: d.execs.ServiceLog, Outputs: d.execs, Channels: d.channels, Streams: d.channels, Opened: d.metrics.StreamOpened, Archives: d.ctl.Archive, Writers: &d.writers,
 		Store: d.store, Logs: d.execs.LogPaths, MainLogs: d.execs.MainLogPaths, ServiceLog: d.ctl.ServiceLog, Nameless: d.execs.Nameless, StartWarning: d.execs.StartWarning, Status: d.ctl.Status, Engine: d.ctl.EngineProblem,
 		Drainer: d.ctl, DrainWait: func() time.Duration { return d.current.Load().Drain.Wait }, AgentStatus: d.ctl.AgentStatus, NoRoom: d.disk.NoRoom,

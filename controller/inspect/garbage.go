@@ -64,6 +64,8 @@ type Lister struct {
 	Dirs func() ([]execjournal.SandboxDir, error)
 	// Parts lists the parts of snapshots that were cut off.
 	Parts func(ctx context.Context) ([]dockerx.LocalImage, error)
+	// Builds lists what template builds have left while none runs: containers, and images of steps, in the order of removal.
+	Builds func(ctx context.Context) ([]dockerx.Container, []dockerx.LocalImage, error)
 	// Life returns the present life of the engine, or the problem because of which its state is unknown.
 	Life func() (run *storev1.EngineRun, problem string)
 	// CheckMarker checks that the engine is ours.
@@ -87,7 +89,7 @@ type Collector struct{ o CollectOptions }
 func NewCollector(o CollectOptions) *Collector { return &Collector{o} }
 
 // CollectGarbage lists the leftovers of sandboxes that no longer exist: directories, and containers and networks with our label that are not part
-// of a live sandbox; and the parts of snapshots that were cut off. Unless it is a dry run it removes them; leftovers of sandboxes that this store never knew only if req.Unknown is set.
+// of a live sandbox; the parts of snapshots that were cut off; and what template builds have left. Unless it is a dry run it removes them; leftovers of sandboxes that this store never knew only if req.Unknown is set.
 // An item that could not be removed has an error and is listed again next time. Nothing is judged while the engine's state is unknown, or
 // while records are being rebuilt. Errors: ErrUnavailable.
 func (c *Collector) CollectGarbage(ctx context.Context, req *agboxv1.CollectGarbageRequest) ([]*agboxv1.GarbageItem, error) {
@@ -108,7 +110,11 @@ func (c *Collector) CollectGarbage(ctx context.Context, req *agboxv1.CollectGarb
 	if err != nil {
 		return nil, err
 	}
-	items := slices.Concat(objects, parts, dirs) // in the order of removal: containers use networks and directories
+	builds, err := c.o.garbageBuilds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	items := slices.Concat(objects, builds, parts, dirs) // in the order of removal: containers use networks and directories
 	for _, g := range items {
 		if !req.GetDryRun() && (!g.GetUnknown() || req.GetUnknown()) {
 			c.remove(ctx, g)
@@ -163,8 +169,11 @@ func (l *Lister) stillGarbage(ctx context.Context, g *agboxv1.GarbageItem) error
 	list := func(ctx context.Context) ([]*agboxv1.GarbageItem, error) {
 		return l.garbageObjects(ctx, g.GetSandboxId())
 	}
-	if g.GetKind() == kindImage {
+	switch {
+	case g.GetKind() == kindImage:
 		list = l.garbageParts
+	case g.GetSandboxId() == "" && !g.GetUnknown():
+		list = l.garbageBuilds
 	}
 	now, err := list(ctx)
 	if err != nil {
@@ -229,7 +238,7 @@ func (l *Lister) garbageObjects(ctx context.Context, sandboxID string) ([]*agbox
 	return garbage, nil
 }
 
-// garbageParts returns the parts of snapshots that were cut off.
+// garbageParts returns the parts of snapshots that were cut off, and the cache of template builds.
 func (l *Lister) garbageParts(ctx context.Context) ([]*agboxv1.GarbageItem, error) {
 	parts, err := l.Parts(ctx)
 	var items []*agboxv1.GarbageItem
@@ -237,7 +246,25 @@ func (l *Lister) garbageParts(ctx context.Context) ([]*agboxv1.GarbageItem, erro
 		item := []*agboxv1.GarbageItem{{Kind: kindImage, Id: p.ID}}
 		items = append(items, judged(item, false, "snapshot "+p.Labels[naming.SnapshotPart]+" was cut off while it was made")...)
 	}
-	return items, err
+	if err != nil {
+		return nil, err
+	}
+	_, layers, err := l.Builds(ctx)
+	var cached []*agboxv1.GarbageItem
+	for _, i := range layers {
+		cached = append(cached, &agboxv1.GarbageItem{Kind: kindImage, Id: i.ID})
+	}
+	return append(items, judged(cached, false, "it is a step of template builds, kept as a cache")...), err
+}
+
+// garbageBuilds returns the containers of template builds that do not run any more.
+func (l *Lister) garbageBuilds(ctx context.Context) ([]*agboxv1.GarbageItem, error) {
+	containers, _, err := l.Builds(ctx)
+	var items []*agboxv1.GarbageItem
+	for _, c := range containers {
+		items = append(items, &agboxv1.GarbageItem{Kind: kindContainer, Id: c.ID, Name: c.Name})
+	}
+	return judged(items, false, "it is of a template build that was cut off"), err
 }
 
 var order = map[string]int{kindContainer: 0, kindNetwork: 1}

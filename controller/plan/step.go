@@ -51,6 +51,9 @@ const (
 	// CreateSnapshot makes an image of the sandbox's files, and RemoveSnapshot removes one, or a part of one. No pass plans them: they are calls.
 	CreateSnapshot Kind = "create-snapshot"
 	RemoveSnapshot Kind = "remove-snapshot"
+	// BuildTemplate makes an image from the steps of a gateway's client, and RemoveTemplate removes one, or what a build has left. They are calls, too.
+	BuildTemplate  Kind = "build-template"
+	RemoveTemplate Kind = "remove-template"
 	// StopIdle asks the store to set the idle sandbox's desired state to stop.
 	StopIdle Kind = "stop-idle"
 	// Expire asks the store to apply on_timeout to a sandbox whose timeout has passed.
@@ -72,7 +75,7 @@ func Kinds() []Kind {
 		MakeInputs, EnsureImage, CreateNetwork, ConnectNetwork, CreatePrimary, CreateService, CopyFiles, StartContainer, Release,
 		RunHook, CancelHook, EndHook, CancelExecs, UpdateLimits, StopContainer, PauseContainer, UnpauseContainer,
 		RemoveContainer, RemoveNetwork, RemoveInputs, RemoveFiles, RemoveVolumes,
-		CreateSnapshot, RemoveSnapshot,
+		CreateSnapshot, RemoveSnapshot, BuildTemplate, RemoveTemplate,
 		StopIdle, Expire, Demote, StopDead, PauseCleanup, Cleanup,
 	}
 }
@@ -82,7 +85,7 @@ func (k Kind) in(kinds ...Kind) bool { return slices.Contains(kinds, k) }
 // OnEngine reports whether the step acts on the engine; those are audited.
 func (k Kind) OnEngine() bool {
 	return k.in(EnsureImage, CreateNetwork, ConnectNetwork, CreatePrimary, CreateService, CopyFiles, StartContainer,
-		UpdateLimits, StopContainer, PauseContainer, UnpauseContainer, RemoveContainer, RemoveNetwork, RemoveVolumes, CreateSnapshot, RemoveSnapshot)
+		UpdateLimits, StopContainer, PauseContainer, UnpauseContainer, RemoveContainer, RemoveNetwork, RemoveVolumes, CreateSnapshot, RemoveSnapshot, BuildTemplate, RemoveTemplate)
 }
 
 // InBackground reports whether a background operation runs the step. The operation writes the audit line when it ends; a pass observes only

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -48,6 +49,7 @@ type Subject interface {
 
 	CommitContainer(ctx context.Context, id string, labels map[string]string) (string, error)
 	RewriteImage(ctx context.Context, layersOf, configOf, ref string, labels map[string]string) (dockerx.Image, error)
+	BuildImage(ctx context.Context, spec dockerx.BuildSpec) (string, error)
 	ListImages(ctx context.Context, labels map[string]string) ([]dockerx.LocalImage, error)
 	RemoveImage(ctx context.Context, id string) error
 
@@ -108,6 +110,8 @@ func Conform(t *testing.T, newEngine func(testing.TB) Subject) {
 		{"images are found or not", checkImages},
 		{"a container's files become an image, without its configuration", checkCommit},
 		{"a commit neither freezes nor thaws", checkCommitFreezesNothing},
+		{"an image is built in steps, which are a cache", checkBuild},
+		{"a build that fails or is cancelled leaves no container and no named image", checkBuildEnds},
 		{"volumes exist until they are removed", checkVolumes},
 		{"a container creates its volumes and keeps them from removal", checkVolumeMounts},
 		{"events report changes of the objects with the labels", checkEvents},
@@ -152,10 +156,21 @@ func (w *world) clean() {
 	for _, n := range must(w.e.ListNetworks(w.ctx, w.labels))(w) {
 		w.ok(w.e.RemoveNetwork(w.ctx, n.ID))
 	}
-	for _, i := range must(w.e.ListImages(w.ctx, w.labels))(w) {
-		w.ok(w.e.RemoveImage(w.ctx, i.ID))
-	}
+	w.removeImages()
 	w.e.RemoveVolumeOutside(w.name)
+}
+
+// removeImages removes all images with our label, those first on which no other was built.
+func (w *world) removeImages() {
+	w.Helper()
+	all := must(w.e.ListImages(w.ctx, w.labels))(w)
+	for len(all) > 0 {
+		i := slices.IndexFunc(all, func(i dockerx.LocalImage) bool {
+			return !slices.ContainsFunc(all, func(child dockerx.LocalImage) bool { return child.Parent == i.ID })
+		})
+		w.ok(w.e.RemoveImage(w.ctx, all[i].ID))
+		all = slices.Delete(all, i, i+1)
+	}
 }
 
 // must returns the answer of a call that must succeed.

@@ -30,6 +30,8 @@ type Fake struct {
 	HealthBehavior func(spec dockerx.ContainerSpec) (dockerx.Health, time.Duration)
 	// CommitDelay is how long a commit takes. Set it before use.
 	CommitDelay time.Duration
+	// BuildDelay is how long each RUN step of a build takes. Set it before use.
+	BuildDelay time.Duration
 	// PullDelay is how long a pull takes. Set it before use.
 	PullDelay time.Duration
 	// PullSteps is the progress that a pull reports, spread evenly over PullDelay, the last one at its end. Set it before

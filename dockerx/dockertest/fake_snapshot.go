@@ -20,7 +20,8 @@ import (
 type madeImage struct {
 	files   tree
 	created time.Time
-	base    string // the ID of the image that it was committed on, which it keeps from removal; a rewritten one has none
+	base    string // the ID of the image that it was committed on, or built on, which it keeps from removal; a rewritten one has none
+	step    string // of the Dockerfile that it was built by
 }
 
 // filesOf returns a copy of an image's files. Called with mu held.
@@ -140,7 +141,7 @@ func (f *Fake) ListImages(ctx context.Context, labels map[string]string) ([]dock
 			}
 			seen[img.ID] = true
 			refs := slices.DeleteFunc(f.namesOf(img.ID), func(name string) bool { return name == img.ID })
-			out = append(out, dockerx.LocalImage{ID: img.ID, Refs: refs, Labels: maps.Clone(img.Labels), Created: f.made[img.ID].created, Size: 1 << 20})
+			out = append(out, dockerx.LocalImage{ID: img.ID, Refs: refs, Labels: maps.Clone(img.Labels), Created: f.made[img.ID].created, Size: 1 << 20, Parent: f.made[img.ID].base})
 		}
 		slices.SortFunc(out, func(a, b dockerx.LocalImage) int {
 			return cmp.Or(b.Created.Compare(a.Created), strings.Compare(a.ID, b.ID))

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import http from 'node:http'
 import readline from 'node:readline'
 
-export const { Sandbox } = await import(process.argv[2])
+export const { Sandbox, Template } = await import(process.argv[2])
 
 const lines = readline.createInterface({ input: process.stdin })[Symbol.asyncIterator]()
 export const kill = async () => {

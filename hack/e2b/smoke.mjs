@@ -1,7 +1,10 @@
 // Runs one release of E2B's SDK, the package that is named by the first argument, against a daemon. The other settings are the SDK's own
 // variables.
 import assert from 'node:assert/strict'
-import { Sandbox, all, finish, get, kill, listed, named, pause, test } from './harness.mjs'
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import os from 'node:os'
+import path from 'node:path'
+import { Sandbox, Template, all, finish, get, kill, listed, named, pause, test } from './harness.mjs'
 
 const freeze = (s) => (s.pause ?? s.betaPause).call(s)
 const odd = { a: 'b c&d=e+f%', 'x=y': 'ü' }
@@ -185,7 +188,74 @@ await test('snapshots', async () => {
   await assert.rejects(Sandbox.create(snaps[0]), /not found/)
   assert.deepEqual(await found(), [])
 })
+const context = mkdtempSync(path.join(os.tmpdir(), 'agbox-e2b-'))
+mkdirSync(path.join(context, 'sub'))
+writeFileSync(path.join(context, 'a.txt'), 'copied\n')
+writeFileSync(path.join(context, 'sub', 'run.sh'), '#!/bin/sh\necho ran\n')
+chmodSync(path.join(context, 'sub', 'run.sh'), 0o755)
+symlinkSync('../a.txt', path.join(context, 'sub', 'link'))
+let builds = true
+try {
+  Template({ fileContextPath: context })
+} catch (e) {
+  assert.match(e.message, /Dynamic require/) // the oldest releases cannot build in ES modules
+  builds = false
+}
+const titled = (name, options) => (process.argv[2].match(/2\.(16|19)/) ? [{ alias: name, ...options }] : [name, options])
+const buildTemplate = (t, name, options = {}) => Template.build(t, ...titled(name, options))
+const exists = (name) => (Template.exists ?? Template.aliasExists).call(Template, name)
+const removeTemplate = (id) => fetch(`${process.env.E2B_API_URL}/templates/${id}`, { method: 'DELETE', headers: { 'X-API-KEY': process.env.E2B_API_KEY } })
+if (builds) {
+  await test('templates', async () => {
+    const t = Template({ fileContextPath: context })
+      .fromTemplate('tiny')
+      .setEnvs({ A: `1 $B "x" 'y' \\` })
+      .runCmd('echo building; id -un; pwd')
+      .setUser('root')
+      .runCmd(['echo root > /root/file', 'mkdir /opt'])
+      .copy('a.txt', '/opt/')
+      .copy('sub', '/opt/sub', { mode: 0o755, user: 'user' })
+      .setUser('user')
+      .setWorkdir('/work dir')
+      .runCmd('echo "$A" > here')
+      .setStartCmd('echo started by $(id -un) in $(pwd) > /tmp/started', 'test -s /tmp/started')
+    assert.equal(await exists('mine'), false)
+    const logs = []
+    const made = await buildTemplate(t, 'mine', { cpuCount: 1, memoryMB: 512, onBuildLogs: (l) => logs.push(l.message) })
+    assert.deepEqual(logs.filter((l) => ['building', 'user', '/home/user'].includes(l)), ['building', 'user', '/home/user'], logs.join('\n'))
+    assert.equal(await exists('mine'), true)
+    const box = await Sandbox.create('mine')
+    const out = await box.commands.run('pwd; cat here; echo "$A"; cat /tmp/started /opt/a.txt; /opt/sub/run.sh; stat -c "%U %a" /opt/a.txt /opt/sub/run.sh; readlink /opt/sub/link')
+    const a = `1 $B "x" 'y' \\\n`
+    assert.equal(out.stdout, `/work dir\n${a}${a}started by user in /work dir\ncopied\nran\nroot 644\nuser 755\n../a.txt\n`)
+    const info = await box.getInfo()
+    assert.deepEqual([info.templateId, info.cpuCount, info.memoryMB], ['mine', 1, 512])
+    assert.equal((await removeTemplate(made.templateId)).status, 409)
+    await box.kill()
+
+    logs.length = 0
+    const again = await buildTemplate(t, 'mine', { onBuildLogs: (l) => logs.push(l.message) })
+    assert.equal(again.templateId, made.templateId)
+    assert.ok(again.buildId !== made.buildId && !logs.includes('building'), logs.join('\n'))
+    await assert.rejects(buildTemplate(Template().fromTemplate('mine').runCmd('echo fails; exit 7'), 'broken'), /exit code 7/)
+    await assert.rejects(Sandbox.create('broken'), /none of its builds is ready/)
+    await assert.rejects(buildTemplate(Template().fromImage('agbox-template:' + made.buildId), 'thief'), /image of this host/)
+    for (const name of ['mine', 'broken', 'thief']) {
+      let deleted
+      for (let i = 0; i < 100 && deleted?.status !== 204; i++) {
+        deleted = await removeTemplate(name)
+        if (deleted.status !== 204) await pause(100) // the sandbox is still being removed
+      }
+      assert.equal(deleted.status, 204)
+    }
+    assert.equal(await exists('mine'), false)
+    await assert.rejects(Sandbox.create('mine'), /not found/)
+  })
+}
 await test('kill -9 of the daemon', async () => {
+  const cutOff = builds && (await Template.buildInBackground(Template().fromTemplate('tiny').runCmd('echo begun; sleep 600'), ...titled('cut', {})))
+  const buildStatus = () => Template.getBuildStatus(cutOff, { logsOffset: 0 })
+  for (let i = 0; cutOff && i < 200 && !(await buildStatus()).logEntries.some((l) => l.message === 'begun'); i++) await pause(50)
   const frozen = await Sandbox.create({ timeoutMs: 1000000 })
   await freeze(frozen)
   await s.setTimeout(600000)
@@ -196,6 +266,15 @@ await test('kill -9 of the daemon', async () => {
   const creating = Sandbox.create({ metadata: { cut: 'off' } }).then((x) => x.kill(), () => {})
   await kill()
   await Promise.all([cut, creating])
+  if (cutOff) {
+    const now = await buildStatus()
+    assert.deepEqual([now.status, now.logEntries.some((l) => l.message === 'begun')], ['error', true], JSON.stringify(now))
+    assert.match(now.reason.message, /interrupted/)
+    await buildTemplate(Template().fromTemplate('tiny').runCmd('echo again'), 'cut')
+    await (await Sandbox.create('cut')).kill()
+    for (let i = 0; i < 100 && (await removeTemplate('cut')).status !== 204; i++) await pause(100) // the sandbox is still being removed
+    assert.equal(await exists('cut'), false)
+  }
   assert.equal(await reading, 'failed')
   assert.equal(await s.isRunning(), true)
   const is = [await s.getInfo(), await Sandbox.getInfo?.(frozen.sandboxId)]
@@ -211,4 +290,5 @@ await test('kill', async () => {
   assert.equal(await s.isRunning(), false)
   await assert.rejects(Sandbox.connect(s.sandboxId), named(/NotFound/))
 })
+rmSync(context, { recursive: true })
 finish()

@@ -219,6 +219,7 @@ var readers = map[string]readFunc{
 	"sandbox-trimmed":    number("trimmed events of sandbox", func(r *records, id string, n uint64) { r.sandbox(id).trimmed = n }),
 	"sandbox-deleted-at": number("deletion of sandbox", func(r *records, id string, n uint64) { r.sandbox(id).deletedAt = max(1, int64(n)) }),
 	"sandbox-unswept":    number("mark of unswept sandbox", func(r *records, id string, _ uint64) { r.unswept[id] = true }),
+	"template-builds":    message("template build", func(*records, string, string, *storev1.TemplateBuild) {}),
 	"gateway-keys":       message("key of a gateway", func(*records, string, string, *storev1.GatewayKey) {}),
 	"sandbox-unproven":   func(r *records, _, id string, _ []byte) { r.hidden[id] = true },
 	"events:": numbered("event of sandbox", func(r *records, id string, n uint64, m *agboxv1.SandboxEvent) {

@@ -34,32 +34,40 @@ const (
 // routes registers the control plane.
 func (g *Gateway) routes() {
 	for pattern, handle := range map[string]func(w http.ResponseWriter, r *http.Request, owner string) error{
-		"POST /sandboxes":                       g.create,
-		"POST /v2/sandboxes":                    g.create,
-		"GET /sandboxes":                        g.listRunning,
-		"GET /v2/sandboxes":                     g.list,
-		"GET /sandboxes/metrics":                g.allMetrics,
-		"GET /sandboxes/{id}":                   g.info,
-		"DELETE /sandboxes/{id}":                g.kill,
-		"POST /sandboxes/{id}/connect":          g.connect,
-		"POST /v2/sandboxes/{id}/connect":       g.connect,
-		"POST /sandboxes/{id}/resume":           g.connect,
-		"POST /sandboxes/{id}/timeout":          g.setTimeout,
-		"POST /sandboxes/{id}/refreshes":        g.refresh,
-		"POST /sandboxes/{id}/pause":            g.pause,
-		"GET /sandboxes/{id}/metrics":           g.metrics,
-		"GET /sandboxes/{id}/logs":              g.logs,
-		"GET /v2/sandboxes/{id}/logs":           g.logsV2,
-		"POST /sandboxes/{id}/snapshots":        g.createSnapshot,
-		"POST /sandboxes/{id}/fork":             refuse("a fork"),
-		"GET /snapshots":                        g.listSnapshots,
-		"POST /v3/templates":                    refuse("a template build"),
-		"POST /v2/templates":                    refuse("a template build"),
-		"POST /templates":                       refuse("a template build"),
-		"POST /v2/templates/{id}/builds/{name}": refuse("a template build"),
-		"DELETE /templates/{id}":                g.removeTemplate,
-		"GET /templates":                        refuse("a list of templates"),
-		"GET /templates/aliases/{name}":         refuse("a template alias"),
+		"POST /sandboxes":                           g.create,
+		"POST /v2/sandboxes":                        g.create,
+		"GET /sandboxes":                            g.listRunning,
+		"GET /v2/sandboxes":                         g.list,
+		"GET /sandboxes/metrics":                    g.allMetrics,
+		"GET /sandboxes/{id}":                       g.info,
+		"DELETE /sandboxes/{id}":                    g.kill,
+		"POST /sandboxes/{id}/connect":              g.connect,
+		"POST /v2/sandboxes/{id}/connect":           g.connect,
+		"POST /sandboxes/{id}/resume":               g.connect,
+		"POST /sandboxes/{id}/timeout":              g.setTimeout,
+		"POST /sandboxes/{id}/refreshes":            g.refresh,
+		"POST /sandboxes/{id}/pause":                g.pause,
+		"GET /sandboxes/{id}/metrics":               g.metrics,
+		"GET /sandboxes/{id}/logs":                  g.logs,
+		"GET /v2/sandboxes/{id}/logs":               g.logsV2,
+		"POST /sandboxes/{id}/snapshots":            g.createSnapshot,
+		"POST /sandboxes/{id}/fork":                 refuse("a fork"),
+		"GET /snapshots":                            g.listSnapshots,
+		"POST /v3/templates":                        g.createTemplate,
+		"POST /v2/templates":                        refuse("a template build of this version"),
+		"POST /templates":                           refuse("a template build of this version"),
+		"GET /templates/{id}/files/{hash}":          g.fileUpload,
+		"POST /v2/templates/{id}/builds/{build}":    g.startBuild,
+		"GET /templates/{id}/builds/{build}/status": g.buildStatus,
+		"GET /templates/{id}/builds/{build}/logs":   g.buildLogs,
+		"DELETE /templates/{id}":                    g.removeTemplate,
+		"PATCH /templates/{id}":                     refuse("a public template"),
+		"PATCH /v2/templates/{id}":                  refuse("a public template"),
+		"GET /templates":                            g.listTemplates,
+		"GET /v2/templates":                         g.listTemplates,
+		"GET /templates/{id}/{name}":                g.aliasOrTags,
+		"POST /templates/tags":                      refuse("a template tag"),
+		"DELETE /templates/tags":                    refuse("a template tag"),
 	} {
 		g.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			owner, err := g.owner(r)
@@ -71,6 +79,11 @@ func (g *Gateway) routes() {
 			}
 		})
 	}
+	g.mux.HandleFunc("PUT /templates/{id}/files/{hash}", func(w http.ResponseWriter, r *http.Request) {
+		if err := g.upload(w, r); err != nil {
+			fail(w, err)
+		}
+	})
 	g.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		fail(w, failf(http.StatusNotFound, "there is no route %s %s", r.Method, r.URL.Path))
 	})
@@ -195,15 +208,20 @@ func (g *Gateway) create(w http.ResponseWriter, r *http.Request, owner string) e
 	if err != nil {
 		return err
 	}
-	if spec.Image, err = g.imageOf(r.Context(), owner, spec.GetGateway().GetTemplate()); err != nil {
+	from, err := g.baseOf(r.Context(), owner, spec.GetGateway().GetTemplate())
+	if err != nil {
 		return err
 	}
+	from.apply(spec)
 	id := strings.ToLower(rand.Text())
 	// A call that ends with its client could be carried out after undo.
 	_, err = g.api.CreateSandbox(context.WithoutCancel(r.Context()), &agboxv1.CreateSandboxRequest{SandboxId: id, CreateSpec: spec})
 	var sb *agboxv1.SandboxHandle
 	if err == nil {
 		sb, err = g.api.WaitSandbox(r.Context(), id, client.Ready)
+	}
+	if err == nil {
+		err = g.awaitReady(r.Context(), id, from.settings.GetReadyCommand())
 	}
 	var resp *connection
 	if err == nil {

@@ -16,7 +16,7 @@ import (
 // fileUser returns the user of a request for files: that of the query, else that of the request.
 func fileUser(r *http.Request) string {
 	if name := r.URL.Query().Get("username"); name != "" {
-		return userOf(name)
+		return userOf(name, targetOf(r.Context()).own)
 	}
 	return targetOf(r.Context()).user
 }

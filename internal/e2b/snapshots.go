@@ -93,49 +93,45 @@ func (g *Gateway) snapshot(ctx context.Context, owner, id string) (*agboxv1.Snap
 	return nil, failf(http.StatusNotFound, "snapshot %q was not found", id)
 }
 
-// removeTemplate removes a snapshot. Templates of the configuration are not removed here, so they are not found. Errors: 404; 409 while it is in use.
-func (g *Gateway) removeTemplate(w http.ResponseWriter, r *http.Request, owner string) error {
-	s, err := g.snapshot(r.Context(), owner, r.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	if err := g.api.RemoveSnapshot(r.Context(), s.GetSnapshotId()); err != nil {
-		return err
-	}
-	answer(w, http.StatusNoContent, nil)
-	return nil
-}
-
-// imageOf returns the image of a template: of the configuration, a reference, or a snapshot of the owner, in this order. An image that
+// baseOf returns what a template stands for: an image of the configuration, a reference, or a template or snapshot of the owner, in this order. An image that
 // belongs to no registry is only reached as a snapshot, because its ID and its name in the engine tell nothing of its owner. Errors: 404.
-func (g *Gateway) imageOf(ctx context.Context, owner, template string) (string, error) {
+func (g *Gateway) baseOf(ctx context.Context, owner, template string) (base, error) {
 	image, known := g.Templates()[template]
 	switch {
 	case known:
-		return image, nil
+		return base{image: image}, nil
 	case isOfThisEngine(template):
-		return "", failf(http.StatusNotFound, "template %q was not found: it names an image of this host; write a name with a tag, such as debian:13, or the ID of a snapshot", template)
+		return base{}, failf(http.StatusNotFound, "template %q was not found: it names an image of this host; write a name with a tag, such as debian:13, or the ID of a snapshot", template)
 	case strings.ContainsAny(template, "/:@"):
-		return template, nil
+		return base{image: template}, nil
 	case template == DefaultTemplate:
-		return defaultImage, nil
+		return base{image: defaultImage}, nil
+	}
+	switch t, err := g.template(ctx, owner, template); {
+	case err == nil && t.GetImage() == "":
+		return base{}, failf(http.StatusNotFound, "template %q was not found: none of its builds is ready", template)
+	case err == nil:
+		return base{t.GetImage(), t.GetSettings()}, nil
+	case failureOf(err).Code != http.StatusNotFound:
+		return base{}, err
 	}
 	switch s, err := g.snapshot(ctx, owner, template); {
 	case err == nil:
-		return s.GetImage(), nil
+		return base{image: s.GetImage()}, nil
 	case failureOf(err).Code != http.StatusNotFound:
-		return "", err
+		return base{}, err
 	}
-	return "", failf(http.StatusNotFound,
-		"template %q was not found: add it to e2b.templates in the configuration of agboxd, or write an image reference with a tag, such as debian:13, or the ID of a snapshot",
+	return base{}, failf(http.StatusNotFound,
+		"template %q was not found: build it, add it to e2b.templates in the configuration of agboxd, or write an image reference with a tag, such as debian:13, or the ID of a snapshot",
 		template)
 }
 
-// isOfThisEngine reports whether a template is an image ID, which the engine also finds by a part of it, or the name of a snapshot's image.
+// isOfThisEngine reports whether a template is an image ID, which the engine also finds by a part of it, or the name of the image of a
+// snapshot or a build.
 func isOfThisEngine(template string) bool {
 	if strings.HasPrefix(template, "sha256:") {
 		return true
 	}
 	named, err := reference.ParseNormalizedNamed(template)
-	return err == nil && reference.FamiliarName(named) == snapshotRepository
+	return err == nil && slices.Contains([]string{snapshotRepository, templateRepository}, reference.FamiliarName(named))
 }

@@ -57,8 +57,8 @@ func addressOf(r *http.Request) (a address, ok bool, err error) {
 // target is the sandbox of a request and the user that it runs as.
 type target struct {
 	id string
-	// user is empty for the default user.
-	user string
+	// user is empty for the sandbox's own user, which own names unless it is the default one.
+	user, own string
 }
 
 type targetKey struct{}
@@ -107,7 +107,8 @@ func (g *Gateway) traffic(w http.ResponseWriter, r *http.Request, a address) {
 		return
 	}
 	name, _, _ := r.BasicAuth()
-	ctx := context.WithValue(r.Context(), targetKey{}, target{id: a.id, user: userOf(name)})
+	own := sb.GetSpec().GetUser()
+	ctx := context.WithValue(r.Context(), targetKey{}, target{id: a.id, user: userOf(name, own), own: own})
 	if r.ProtoMajor == 1 && r.URL.Path != "/files" {
 		defer fullDuplex(w, r)()
 	}
@@ -128,9 +129,9 @@ func fullDuplex(w http.ResponseWriter, r *http.Request) (done func()) {
 	}
 }
 
-// userOf returns a user of the daemon's API; empty for the default one.
-func userOf(name string) string {
-	if name == user {
+// userOf returns a user of the daemon's API; empty for the sandbox's own, which own is unless it is the default one.
+func userOf(name, own string) string {
+	if name == user && own == "" {
 		return ""
 	}
 	return name

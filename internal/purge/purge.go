@@ -91,6 +91,8 @@ type engineObjects struct {
 	volumes, marker []string
 	// snapshots are their IDs. parts are the IDs of images from which one was being made.
 	snapshots, parts []string
+	// templates are the IDs of finished builds.
+	templates []string
 }
 
 // addImages adds an instance's images.
@@ -105,7 +107,18 @@ func (o *engineObjects) addImages(ctx context.Context, e Engine, instance string
 			o.snapshots = append(o.snapshots, id)
 		}
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	if images, err = e.ListImages(ctx, map[string]string{naming.BuildInstance: instance}); err != nil {
+		return err
+	}
+	for _, i := range images {
+		if id := i.Labels[naming.BuildID]; id != "" && slices.Contains(i.Refs, naming.BuildRef(id)) {
+			o.templates = append(o.templates, id)
+		}
+	}
+	return nil
 }
 
 func (o engineObjects) empty(volumes bool) bool {
@@ -241,6 +254,9 @@ func (p *Purge) staying() (lines []string) {
 	}
 	for _, id := range p.found.snapshots {
 		lines = append(lines, fmt.Sprintf("stays: snapshot %s, image %s", id, naming.SnapshotRef(id)))
+	}
+	for _, id := range p.found.templates {
+		lines = append(lines, fmt.Sprintf("stays: template build %s, image %s", id, naming.BuildRef(id)))
 	}
 	for _, path := range []string{p.o.Backups, p.o.Paths.ConfigFile} {
 		if exists(path) && !inside(p.o.Paths.DataDir, path) {

@@ -117,6 +117,8 @@ type Deps struct {
 	Snapshots func(ctx context.Context, sandboxID, owner string) ([]*agboxv1.Snapshot, error)
 	// RemoveSnapshot removes one.
 	RemoveSnapshot func(ctx context.Context, id string) error
+	// Templates builds images for gateways.
+	Templates Templates
 	// Backup writes a backup to w.
 	Backup func(ctx context.Context, w io.Writer, withLogs bool) error
 	// Gateways returns the addresses of the gateways that the daemon serves, by name. It must not block.

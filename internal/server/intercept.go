@@ -70,11 +70,14 @@ func recovered(run func() error) (err error) {
 // growing are the calls that create something and so need disk space. Calls that end or remove something are always allowed. Those that
 // are true reserve an ID forever, so they need to know that it is free.
 var growing = map[string]bool{
-	agboxv1.SandboxService_CreateSandbox_FullMethodName:  true,
-	agboxv1.SandboxService_CreateExec_FullMethodName:     true,
-	agboxv1.SandboxService_CreateSnapshot_FullMethodName: true,
-	agboxv1.AgentService_CreateAgent_FullMethodName:      true,
-	agboxv1.AgentService_PromptAgent_FullMethodName:      false,
+	agboxv1.SandboxService_CreateSandbox_FullMethodName:        true,
+	agboxv1.SandboxService_CreateExec_FullMethodName:           true,
+	agboxv1.SandboxService_CreateSnapshot_FullMethodName:       true,
+	agboxv1.TemplateService_CreateTemplateBuild_FullMethodName: false,
+	agboxv1.TemplateService_UploadTemplateFiles_FullMethodName: false,
+	agboxv1.TemplateService_StartTemplateBuild_FullMethodName:  false,
+	agboxv1.AgentService_CreateAgent_FullMethodName:            true,
+	agboxv1.AgentService_PromptAgent_FullMethodName:            false,
 }
 
 // reasonDiskFull is the reason of a call that was refused because the disk is full. Its code is UNAVAILABLE, as for other errors of the

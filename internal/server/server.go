@@ -125,6 +125,7 @@ func New(d Deps) *Server {
 	}))
 	register(agboxv1.FileService_ServiceDesc, agboxv1.FileServiceServer(&files{lifecycle: s.lifecycle, workers: w, archives: countedArchives(d.Archives, d.Opened)}))
 	register(agboxv1.GatewayService_ServiceDesc, agboxv1.GatewayServiceServer(gatewayService{gateways: &gateways{store: d.Store}}))
+	register(agboxv1.TemplateService_ServiceDesc, agboxv1.TemplateServiceServer(&templates{lifecycle: s.lifecycle, keeper: d.Templates}))
 	register(agboxv1.AdminService_ServiceDesc, agboxv1.AdminServiceServer(adminService{admin: &admin{
 		lifecycle: s.lifecycle, agents: d.Store, confirmEngine: d.ConfirmEngine, collectGarbage: d.CollectGarbage, explain: d.Explain,
 		explainAgent: d.ExplainAgent, drainer: d.Drainer, drainWait: d.DrainWait, backup: d.Backup,

@@ -47,6 +47,21 @@ const (
 	SnapshotOwner = prefix + ".snapshot-owner"
 	// SnapshotPart is set, with the ID, on an image from which a snapshot is being made.
 	SnapshotPart = prefix + ".snapshot-part"
+	// BuildLayer is set on the images of the steps of a build and on their containers: the UUID of the store whose daemon made them. It is empty
+	// on finished builds and what is made from them.
+	BuildLayer = prefix + ".build-layer"
+	// BuildFresh is set, with an ID that no other build has, on the steps that a build does not take from the cache.
+	BuildFresh = prefix + ".build-fresh"
+	// BuildInstance, as SnapshotInstance, BuildID, BuildTemplate, BuildOwner, BuildName, BuildAt and BuildSettings are set on finished builds: the UUID
+	// of the store, the IDs of the build and its template, the gateway's owner, the template's name, the time in Unix nanoseconds, and the
+	// TemplateSettings as JSON.
+	BuildInstance = prefix + ".build-instance"
+	BuildID       = prefix + ".build-id"
+	BuildTemplate = prefix + ".build-template"
+	BuildOwner    = prefix + ".build-owner"
+	BuildName     = prefix + ".build-name"
+	BuildAt       = prefix + ".build-at"
+	BuildSettings = prefix + ".build-settings"
 	// Marker is set on the volume that identifies this engine.
 	Marker = prefix + ".marker"
 )
@@ -88,6 +103,9 @@ func SnapshotRef(snapshotID string) string {
 	sum := sha256.Sum256([]byte(snapshotID))
 	return "agbox-snapshot:" + hex.EncodeToString(sum[:])[:32]
 }
+
+// BuildRef returns the name of the image of a finished build. An image without it is no finished build, whatever its labels say.
+func BuildRef(buildID string) string { return "agbox-template:" + buildID }
 
 // ParseVolume is the inverse of VolumeOf, without the instance, whose length is that of a UUID.
 func ParseVolume(name string) (sandboxName, volume string, ok bool) {

@@ -46,6 +46,9 @@ func TestKilledAtEveryFailpoint(t *testing.T) {
 	m.rehearse("recovers", []string{"RequestRecover", "engine.inspect_network", "engine.connect_network"}, m.recovers)
 	m.rehearse("streams", []string{"AttachStdin", "DetachStdin"}, m.leavesStdin)
 	m.rehearse("gateways", []string{"CreateGatewayKey", "RevokeGatewayKey", "GatewaySecret"}, m.gateways)
+	m.rehearse("templates", []string{
+		"CreateTemplateBuild", "StartTemplateBuild", "EndTemplateBuild", "RemoveTemplateBuilds", "engine.build_image",
+	}, m.builds)
 	m.rehearse("vanish", []string{"GiveUp", "ForgetGivenUp"}, m.vanishes)
 	m.rehearse("agents", []string{
 		"CreateAgent", "QueuePrompt", "ClaimPrompt", "TransitionAgent", "Ingest", "RequestInterrupt", "RequestAgentStop", "RequestAgentRun",
@@ -283,6 +286,46 @@ func (m *mortal) gateways(round string) {
 	}
 	if again := must(c.GetGatewaySecret(m.ctx(), &agboxv1.GetGatewaySecretRequest{}))(m).GetSecret(); len(secret) != 32 || !bytes.Equal(again, secret) {
 		m.Error("the secret has changed")
+	}
+}
+
+// builds builds a template until a build is not interrupted, and deletes it.
+func (m *mortal) builds(round string) {
+	c := agboxv1.NewTemplateServiceClient(m.conn)
+	tries := 0
+	m.eventually("a build is ready", func() error {
+		b := must(c.CreateTemplateBuild(m.ctx(), &agboxv1.CreateTemplateBuildRequest{GatewayOwner: "me", Name: strings.ToLower(round)}))(m).GetBuild()
+		_, err := c.StartTemplateBuild(m.ctx(), &agboxv1.StartTemplateBuildRequest{
+			GatewayOwner: "me", BuildId: b.GetBuildId(), FromImage: baseImage, Steps: []*agboxv1.TemplateStep{{Type: "RUN", Args: []string{"echo " + round}}},
+		})
+		if err != nil && !isCode(err, codes.FailedPrecondition) { // the answer of the first try was lost
+			m.Fatal(err)
+		}
+		tries++
+		var now *agboxv1.TemplateBuild
+		m.eventually("the build has ended", func() error {
+			now = must(c.GetTemplateBuild(m.ctx(), &agboxv1.GetTemplateBuildRequest{GatewayOwner: "me", BuildId: b.GetBuildId()}))(m).GetBuild()
+			if now.GetState() == agboxv1.TemplateBuildState_TEMPLATE_BUILD_STATE_BUILDING {
+				return fmt.Errorf("it is %v", now)
+			}
+			return nil
+		})
+		if now.GetState() != agboxv1.TemplateBuildState_TEMPLATE_BUILD_STATE_READY {
+			return fmt.Errorf("it is %v", now)
+		}
+		return nil
+	})
+	for _, t := range must(c.ListTemplates(m.ctx(), &agboxv1.ListTemplatesRequest{GatewayOwner: "me"}))(m).GetTemplates() {
+		if t.GetImage() == "" {
+			m.Errorf("%s: no image after %d builds: %v", round, tries, t)
+		}
+		_, err := c.RemoveTemplate(m.ctx(), &agboxv1.RemoveTemplateRequest{GatewayOwner: "me", TemplateId: t.GetTemplateId()})
+		if err != nil && !isCode(err, codes.NotFound) { // the answer of the first try was lost
+			m.Error(err)
+		}
+	}
+	if left := must(c.ListTemplates(m.ctx(), &agboxv1.ListTemplatesRequest{}))(m).GetTemplates(); len(left) > 0 {
+		m.Errorf("templates are left: %v", left)
 	}
 }
 

@@ -2359,6 +2359,125 @@ func (x *GatewaySecret) GetSecret() []byte {
 	return nil
 }
 
+// TemplateBuild is a build of a template, by its ID. A finished one is an image; this record says what else was asked for.
+type TemplateBuild struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	TemplateId string                 `protobuf:"bytes,1,opt,name=template_id,json=templateId,proto3" json:"template_id,omitempty"`
+	Owner      string                 `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
+	Name       string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Cpus       uint32                 `protobuf:"varint,4,opt,name=cpus,proto3" json:"cpus,omitempty"`
+	MemoryMib  uint32                 `protobuf:"varint,5,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
+	CreatedAt  int64                  `protobuf:"varint,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	// Set before the build starts. With no ended_at and no process that runs it, the build was interrupted.
+	StartedAt int64 `protobuf:"varint,7,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	EndedAt   int64 `protobuf:"varint,8,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
+	// Why it failed, and the index of the step plus 1; 0: none did.
+	Error         string `protobuf:"bytes,9,opt,name=error,proto3" json:"error,omitempty"`
+	ErrorStep     uint32 `protobuf:"varint,10,opt,name=error_step,json=errorStep,proto3" json:"error_step,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TemplateBuild) Reset() {
+	*x = TemplateBuild{}
+	mi := &file_agbox_store_v1_store_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TemplateBuild) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TemplateBuild) ProtoMessage() {}
+
+func (x *TemplateBuild) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_store_v1_store_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TemplateBuild.ProtoReflect.Descriptor instead.
+func (*TemplateBuild) Descriptor() ([]byte, []int) {
+	return file_agbox_store_v1_store_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *TemplateBuild) GetTemplateId() string {
+	if x != nil {
+		return x.TemplateId
+	}
+	return ""
+}
+
+func (x *TemplateBuild) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *TemplateBuild) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *TemplateBuild) GetCpus() uint32 {
+	if x != nil {
+		return x.Cpus
+	}
+	return 0
+}
+
+func (x *TemplateBuild) GetMemoryMib() uint32 {
+	if x != nil {
+		return x.MemoryMib
+	}
+	return 0
+}
+
+func (x *TemplateBuild) GetCreatedAt() int64 {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return 0
+}
+
+func (x *TemplateBuild) GetStartedAt() int64 {
+	if x != nil {
+		return x.StartedAt
+	}
+	return 0
+}
+
+func (x *TemplateBuild) GetEndedAt() int64 {
+	if x != nil {
+		return x.EndedAt
+	}
+	return 0
+}
+
+func (x *TemplateBuild) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *TemplateBuild) GetErrorStep() uint32 {
+	if x != nil {
+		return x.ErrorStep
+	}
+	return 0
+}
+
 var File_agbox_store_v1_store_proto protoreflect.FileDescriptor
 
 const file_agbox_store_v1_store_proto_rawDesc = "" +
@@ -2570,7 +2689,24 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\n" +
 	"created_at\x18\x03 \x01(\x03R\tcreatedAt\"'\n" +
 	"\rGatewaySecret\x12\x16\n" +
-	"\x06secret\x18\x01 \x01(\fR\x06secret*w\n" +
+	"\x06secret\x18\x01 \x01(\fR\x06secret\"\x9b\x02\n" +
+	"\rTemplateBuild\x12\x1f\n" +
+	"\vtemplate_id\x18\x01 \x01(\tR\n" +
+	"templateId\x12\x14\n" +
+	"\x05owner\x18\x02 \x01(\tR\x05owner\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x12\n" +
+	"\x04cpus\x18\x04 \x01(\rR\x04cpus\x12\x1d\n" +
+	"\n" +
+	"memory_mib\x18\x05 \x01(\rR\tmemoryMib\x12\x1d\n" +
+	"\n" +
+	"created_at\x18\x06 \x01(\x03R\tcreatedAt\x12\x1d\n" +
+	"\n" +
+	"started_at\x18\a \x01(\x03R\tstartedAt\x12\x19\n" +
+	"\bended_at\x18\b \x01(\x03R\aendedAt\x12\x14\n" +
+	"\x05error\x18\t \x01(\tR\x05error\x12\x1d\n" +
+	"\n" +
+	"error_step\x18\n" +
+	" \x01(\rR\terrorStep*w\n" +
 	"\bRunState\x12\x19\n" +
 	"\x15RUN_STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rRUN_STATE_RUN\x10\x01\x12\x12\n" +
@@ -2599,7 +2735,7 @@ func file_agbox_store_v1_store_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_store_v1_store_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agbox_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_agbox_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_agbox_store_v1_store_proto_goTypes = []any{
 	(RunState)(0),                // 0: agbox.store.v1.RunState
 	(Attempt)(0),                 // 1: agbox.store.v1.Attempt
@@ -2631,31 +2767,32 @@ var file_agbox_store_v1_store_proto_goTypes = []any{
 	(*ExecRecord)(nil),           // 27: agbox.store.v1.ExecRecord
 	(*GatewayKey)(nil),           // 28: agbox.store.v1.GatewayKey
 	(*GatewaySecret)(nil),        // 29: agbox.store.v1.GatewaySecret
-	nil,                          // 30: agbox.store.v1.Objects.ServiceIdsEntry
-	nil,                          // 31: agbox.store.v1.Progress.ServicesEntry
-	(*v1.RehydratedDetails)(nil), // 32: agbox.v1.RehydratedDetails
-	(v1.SandboxState)(0),         // 33: agbox.v1.SandboxState
-	(*v1.CreateSpec)(nil),        // 34: agbox.v1.CreateSpec
-	(*v1.CreateExecRequest)(nil), // 35: agbox.v1.CreateExecRequest
+	(*TemplateBuild)(nil),        // 30: agbox.store.v1.TemplateBuild
+	nil,                          // 31: agbox.store.v1.Objects.ServiceIdsEntry
+	nil,                          // 32: agbox.store.v1.Progress.ServicesEntry
+	(*v1.RehydratedDetails)(nil), // 33: agbox.v1.RehydratedDetails
+	(v1.SandboxState)(0),         // 34: agbox.v1.SandboxState
+	(*v1.CreateSpec)(nil),        // 35: agbox.v1.CreateSpec
+	(*v1.CreateExecRequest)(nil), // 36: agbox.v1.CreateExecRequest
 }
 var file_agbox_store_v1_store_proto_depIdxs = []int32{
 	0,  // 0: agbox.store.v1.Desired.run_state:type_name -> agbox.store.v1.RunState
 	1,  // 1: agbox.store.v1.Desired.attempt:type_name -> agbox.store.v1.Attempt
 	17, // 2: agbox.store.v1.Desired.engine_run:type_name -> agbox.store.v1.EngineRun
 	12, // 3: agbox.store.v1.Desired.tool_mounts:type_name -> agbox.store.v1.ToolMount
-	32, // 4: agbox.store.v1.Desired.rehydrated:type_name -> agbox.v1.RehydratedDetails
+	33, // 4: agbox.store.v1.Desired.rehydrated:type_name -> agbox.v1.RehydratedDetails
 	6,  // 5: agbox.store.v1.Desired.confinement:type_name -> agbox.store.v1.Confinement
 	9,  // 6: agbox.store.v1.Desired.objects:type_name -> agbox.store.v1.Objects
 	5,  // 7: agbox.store.v1.Desired.adopted:type_name -> agbox.store.v1.Adopted
 	7,  // 8: agbox.store.v1.Confinement.covers:type_name -> agbox.store.v1.Cover
 	8,  // 9: agbox.store.v1.Confinement.pins:type_name -> agbox.store.v1.Pin
-	30, // 10: agbox.store.v1.Objects.service_ids:type_name -> agbox.store.v1.Objects.ServiceIdsEntry
+	31, // 10: agbox.store.v1.Objects.service_ids:type_name -> agbox.store.v1.Objects.ServiceIdsEntry
 	17, // 11: agbox.store.v1.GivenUp.engine_run:type_name -> agbox.store.v1.EngineRun
 	10, // 12: agbox.store.v1.GivenUp.engine:type_name -> agbox.store.v1.EngineIdentity
-	31, // 13: agbox.store.v1.Progress.services:type_name -> agbox.store.v1.Progress.ServicesEntry
+	32, // 13: agbox.store.v1.Progress.services:type_name -> agbox.store.v1.Progress.ServicesEntry
 	16, // 14: agbox.store.v1.Progress.restarts:type_name -> agbox.store.v1.Restarts
 	17, // 15: agbox.store.v1.Progress.restart_run:type_name -> agbox.store.v1.EngineRun
-	33, // 16: agbox.store.v1.Progress.missing_from:type_name -> agbox.v1.SandboxState
+	34, // 16: agbox.store.v1.Progress.missing_from:type_name -> agbox.v1.SandboxState
 	14, // 17: agbox.store.v1.Progress.restart_end:type_name -> agbox.store.v1.ContainerEnd
 	2,  // 18: agbox.store.v1.ServiceProgress.mark:type_name -> agbox.store.v1.ServiceMark
 	16, // 19: agbox.store.v1.ServiceProgress.restarts:type_name -> agbox.store.v1.Restarts
@@ -2663,10 +2800,10 @@ var file_agbox_store_v1_store_proto_depIdxs = []int32{
 	19, // 21: agbox.store.v1.ClockRecord.woke:type_name -> agbox.store.v1.ClockWait
 	21, // 22: agbox.store.v1.ClockRecord.wrong:type_name -> agbox.store.v1.ClockSpan
 	19, // 23: agbox.store.v1.ClockDoubt.wait:type_name -> agbox.store.v1.ClockWait
-	34, // 24: agbox.store.v1.SandboxRecord.spec:type_name -> agbox.v1.CreateSpec
+	35, // 24: agbox.store.v1.SandboxRecord.spec:type_name -> agbox.v1.CreateSpec
 	4,  // 25: agbox.store.v1.SandboxRecord.desired:type_name -> agbox.store.v1.Desired
 	13, // 26: agbox.store.v1.SandboxRecord.progress:type_name -> agbox.store.v1.Progress
-	35, // 27: agbox.store.v1.ExecRecord.request:type_name -> agbox.v1.CreateExecRequest
+	36, // 27: agbox.store.v1.ExecRecord.request:type_name -> agbox.v1.CreateExecRequest
 	24, // 28: agbox.store.v1.ExecRecord.desired:type_name -> agbox.store.v1.ExecDesired
 	25, // 29: agbox.store.v1.ExecRecord.end:type_name -> agbox.store.v1.ExecEnd
 	15, // 30: agbox.store.v1.Progress.ServicesEntry.value:type_name -> agbox.store.v1.ServiceProgress
@@ -2689,7 +2826,7 @@ func file_agbox_store_v1_store_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_store_v1_store_proto_rawDesc), len(file_agbox_store_v1_store_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   29,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

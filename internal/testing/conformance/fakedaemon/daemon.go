@@ -22,6 +22,7 @@ import (
 	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/dockerx/dockertest"
+	"github.com/agbox/agbox/internal/host/buildfiles"
 	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/internal/host/naming"
 	"github.com/agbox/agbox/internal/metrics"
@@ -93,6 +94,7 @@ func (d *Daemon) start() {
 	ctl := controller.New(controller.Config{
 		Store: st, Engine: d.engine, Execs: files, HasWriter: writers.Has, WatchExecs: execs.Watch, WatchAgents: execs.WatchAgents, BootID: bootID,
 		Host:           sandbox.Host{ShimDir: "/shim", HostUID: cmp.Or(os.Getuid(), 1000), HostGID: cmp.Or(os.Getgid(), 1000)},
+		Builds:         buildfiles.New(filepath.Join(d.dir, "builds")),
 		ResyncInterval: resync, Workers: 8,
 		Settings: controller.Settings{
 			StopGrace: 2 * time.Second, CancelGrace: 5 * time.Second, HookTimeout: time.Minute, HealthTimeout: time.Minute,
@@ -107,7 +109,7 @@ func (d *Daemon) start() {
 		Store: st, Logs: execs.LogPaths, Status: ctl.Status, Engine: ctl.EngineProblem, ConfirmEngine: ctl.ConfirmEngine,
 		Ports: ctl.Ports, EngineRefuses: ctl.EngineRefuses, AgentStatus: ctl.AgentStatus, MainLogs: execs.MainLogPaths, Explain: ctl.Explain,
 		Stats: ctl.Stats, Volumes: ctl.Volumes, RemoveVolume: ctl.RemoveVolume,
-		CreateSnapshot: ctl.CreateSnapshot, Snapshots: ctl.Snapshots, RemoveSnapshot: ctl.RemoveSnapshot,
+		CreateSnapshot: ctl.CreateSnapshot, Snapshots: ctl.Snapshots, RemoveSnapshot: ctl.RemoveSnapshot, Templates: ctl.Templates(),
 		Nameless: execs.Nameless, StartWarning: execs.StartWarning, SecretProblems: ctl.SecretProblems, Rules: func() server.Rules { return server.Rules{} }, DefaultTimeout: func() time.Duration { return 0 },
 		Rebuilding: func() string { return "" }, NoRoom: func() string { return "" }, Now: time.Now,
 		Observe:  func(string, codes.Code, time.Duration) {},
