@@ -2,6 +2,8 @@
 // variables.
 import assert from 'node:assert/strict'
 import { chmodSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { once } from 'node:events'
+import { createServer } from 'node:net'
 import os from 'node:os'
 import path from 'node:path'
 import { Sandbox, Template, all, finish, get, kill, listed, named, pause, test } from './harness.mjs'
@@ -27,9 +29,30 @@ await test('sandbox: info, list, timeout', async () => {
 })
 await test('sandbox: errors', async () => {
   await assert.rejects(Sandbox.create('no-such-template'), /e2b.templates/)
-  await assert.rejects(Sandbox.create({ allowInternetAccess: false }), /not supported/)
+  await assert.rejects(Sandbox.create({ network: { allowOut: ['example.com'] } }), /not supported/)
   await assert.rejects(Sandbox.connect('nosuchsandbox'), named(/NotFound/))
   await assert.rejects(Sandbox.create({ apiKey: 'e2b_' + '0'.repeat(56) }), named(/Authentication/))
+})
+await test('network: what a sandbox reaches of its host', async () => {
+  const server = createServer((c) => c.end('host')).listen(0, '0.0.0.0')
+  await once(server, 'listening')
+  const port = server.address().port
+  const ask = `python3 -c "
+import socket, struct
+gateway = [f[2] for f in map(str.split, open('/proc/net/route')) if f[1] == '00000000'][0]
+try:
+    print(socket.create_connection((socket.inet_ntoa(struct.pack('<L', int(gateway, 16))), ${port}), 2).recv(9))
+except TimeoutError:
+    print('closed')"`
+  const closed = await Sandbox.create({ allowInternetAccess: false, timeoutMs: 100000 })
+  for (const sandbox of [s, closed]) assert.equal((await sandbox.commands.run(ask)).stdout, 'closed\n')
+  if (closed.updateNetwork) {
+    await closed.updateNetwork({ denyOut: ['8.8.8.8'] })
+    assert.deepEqual((await closed.getInfo()).network?.denyOut, ['8.8.8.8/32'])
+    assert.equal((await closed.commands.run(ask)).stdout, 'closed\n')
+  }
+  await closed.kill()
+  server.close()
 })
 await test('run: output, exit code, environment, directory, users', async () => {
   const r = await s.commands.run('echo out; echo err >&2; echo $GLOBAL $MORE $USER $HOME; pwd', { envs: { MORE: '1 2' } })

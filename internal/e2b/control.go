@@ -47,6 +47,7 @@ func (g *Gateway) routes() {
 		"POST /sandboxes/{id}/timeout":              g.setTimeout,
 		"POST /sandboxes/{id}/refreshes":            g.refresh,
 		"POST /sandboxes/{id}/pause":                g.pause,
+		"PUT /sandboxes/{id}/network":               g.setNetwork,
 		"GET /sandboxes/{id}/metrics":               g.metrics,
 		"GET /sandboxes/{id}/logs":                  g.logs,
 		"GET /v2/sandboxes/{id}/logs":               g.logsV2,
@@ -103,7 +104,8 @@ type newSandbox struct {
 	AutoResume     *enabled          `json:"autoResume"`
 	Lifecycle      *lifecycle        `json:"lifecycle"`
 	InternetAccess *bool             `json:"allow_internet_access"`
-	Network        map[string]any    `json:"network"`
+
+	Network map[string]json.RawMessage `json:"network"`
 }
 
 // newSandboxFields are the fields of a create that have an effect. "secure" has one: whatever it says, a token is needed.
@@ -139,16 +141,18 @@ func (n newSandbox) spec(owner string) (*agboxv1.CreateSpec, error) {
 	if timeout == 0 {
 		return nil, failf(http.StatusBadRequest, "timeout: 0 ends the sandbox at once; write 1 or more seconds")
 	}
-	if n.InternetAccess != nil && !*n.InternetAccess {
-		return nil, unsupported("allow_internet_access: false")
+	out, public, err := parseNetwork(n.Network)
+	if err != nil {
+		return nil, err
 	}
-	public, err := publicTraffic(n.Network)
+	out.InternetAccess = n.InternetAccess
+	policy, err := out.policy()
 	if err != nil {
 		return nil, err
 	}
 	spec := &agboxv1.CreateSpec{
 		Envs: n.EnvVars, IdleTtl: durationpb.New(0), Timeout: durationpb.New(timeout), OnTimeout: onTimeoutDelete,
-		DefaultUser: user, WorkingDir: home, KeepStopped: true, Entrypoint: "skip",
+		DefaultUser: user, WorkingDir: home, KeepStopped: true, Entrypoint: "skip", Network: policy,
 		Gateway: &agboxv1.GatewaySpec{Owner: owner, Template: cmp.Or(n.TemplateID, DefaultTemplate), Metadata: n.Metadata, PrivateTraffic: !public},
 	}
 	if n.AutoResume != nil {
@@ -169,21 +173,6 @@ func (n newSandbox) spec(owner string) (*agboxv1.CreateSpec, error) {
 		spec.OnTimeout = onTimeoutPause
 	}
 	return spec, nil
-}
-
-// publicTraffic reports whether requests to ports of a new sandbox need no token. Errors: 400, 501.
-func publicTraffic(network map[string]any) (bool, error) {
-	public := true
-	for field, value := range network {
-		if field != publicTrafficField {
-			return false, unsupported("network." + field)
-		}
-		var isBool bool
-		if public, isBool = value.(bool); !isBool {
-			return false, failf(http.StatusBadRequest, "network.%s: write true or false", field)
-		}
-	}
-	return public, nil
 }
 
 // timeoutOf returns a timeout in a body, in seconds. Errors: 400.

@@ -266,9 +266,10 @@ func (g *Gateway) info(w http.ResponseWriter, r *http.Request, owner string) err
 	if sb.GetSpec().GetOnTimeout() == onTimeoutPause {
 		action = "pause"
 	}
+	network, internet := networkOf(sb)
 	answer(w, http.StatusOK, details{
 		item: itemOf(sb), Lifecycle: map[string]any{"onTimeout": action, "autoResume": sb.GetSpec().GetAutoResume()},
-		Network: map[string]any{publicTrafficField: !sb.GetSpec().GetGateway().GetPrivateTraffic()}, Domain: g.Domain, AllowInternetAccess: true, VolumeMounts: []struct{}{}, EnvdAccessToken: token,
+		Network: network, Domain: g.Domain, AllowInternetAccess: internet, VolumeMounts: []struct{}{}, EnvdAccessToken: token,
 	})
 	return nil
 }
