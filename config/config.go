@@ -44,6 +44,11 @@ const (
 	EntrypointRun  = "run"
 	EntrypointSkip = "skip"
 
+	NetworkOpen     = "open" // runtime.network_mode
+	NetworkInternet = "internet"
+	NetworkInternal = "internal"
+	NetworkNone     = "none"
+
 	ProfileStandard = "standard" // security.profile
 	ProfileHardened = "hardened"
 
@@ -119,6 +124,7 @@ type Metrics struct {
 type Docker struct {
 	Host           string        `toml:"host"`
 	SubnetPool     netip.Prefix  `toml:"subnet_pool"`
+	Resolvers      []string      `toml:"resolvers"`
 	PullTimeout    time.Duration `toml:"pull_timeout"`
 	CredentialsDir string        `toml:"credentials_dir"`
 }
@@ -145,6 +151,8 @@ type Runtime struct {
 	Workers           int           `toml:"workers"`
 	OrphanSweep       string        `toml:"orphan_sweep"`
 	Entrypoint        string        `toml:"entrypoint"`
+	NetworkMode       string        `toml:"network_mode"`
+	NetworkRequired   bool          `toml:"network_required"`
 }
 
 // Mounts configures which host paths sandboxes may mount or copy.
@@ -210,7 +218,7 @@ func Default() Config {
 		E2B:     E2B{Templates: map[string]string{}},
 		HTTP:    HTTP{Listen: "127.0.0.1:9478"},
 		Metrics: Metrics{MaxSandboxes: 100},
-		Docker:  Docker{SubnetPool: netip.MustParsePrefix("10.213.0.0/16"), PullTimeout: 10 * time.Minute},
+		Docker:  Docker{SubnetPool: netip.MustParsePrefix("10.213.0.0/16"), Resolvers: []string{}, PullTimeout: 10 * time.Minute},
 		Runtime: Runtime{
 			IdleTTL:           30 * time.Minute,
 			EventRetentionTTL: 168 * time.Hour,
@@ -226,6 +234,7 @@ func Default() Config {
 			Workers:           8,
 			OrphanSweep:       OrphanSweepRemove,
 			Entrypoint:        EntrypointAuto,
+			NetworkMode:       NetworkInternet,
 		},
 		Mounts:    Mounts{Allow: []string{}}, // never nil: Config is compared
 		Security:  Security{Profile: ProfileStandard},

@@ -56,6 +56,8 @@ var table = []Key{
 
 	{"docker.host", false, `The engine. Empty: $DOCKER_HOST, else /var/run/docker.sock.`, engineRule},
 	{"docker.subnet_pool", false, `The IPv4 block of the networks of sandboxes. It must not be in use on this host.`, subnetRule},
+	{"docker.resolvers", false, `The DNS servers that the engine asks for names that it does not know, if its own configuration sets them ("dns" in daemon.json). A network ` +
+		`policy of the mode internet lets these questions through. Empty: those of this host's /etc/resolv.conf, as the engine reads it.`, addresses},
 	{"docker.pull_timeout", false, `How long the pull of one image may take.`, bounded(time.Second, 24*time.Hour, "")},
 	{"docker.credentials_dir", false, `The directory of the config.json with the credentials for pulls, as "docker login" writes it. ` +
 		`Empty: the Docker CLI's own, $DOCKER_CONFIG or ~/.docker of the daemon's user.`, directory},
@@ -88,6 +90,12 @@ var table = []Key{
 	{"runtime.entrypoint", true, `Whether PID 1 runs an image's ENTRYPOINT, in a sandbox whose spec has no entrypoint: "run", "skip", or "auto": where the image ` +
 		`has a label for that, or no user agbox. docs/sandbox.md has the details. A new value applies to sandboxes accepted from then on.`,
 		oneOf(EntrypointAuto, EntrypointRun, EntrypointSkip)},
+
+	{"runtime.network_mode", true, `What a sandbox reaches whose spec has no network policy: "internet": public addresses; "internal": its own services only; "none": nothing; ` +
+		`"open": whatever this host reaches. docs/network.md has the details. A new value applies to sandboxes accepted from then on.`,
+		oneOf(NetworkInternet, NetworkInternal, NetworkNone, NetworkOpen)},
+	{"runtime.network_required", true, `Where no network policy can be enforced, as with an engine on another host: whether a sandbox without a policy is refused. Otherwise it ` +
+		`is accepted with the mode "open", and a warning.`, yesOrNo},
 
 	{"mounts.allow_system", true, `Whether a sandbox may mount or copy the engine's socket, "/" or a system directory: each gives it root on this ` +
 		`host, or nearly so. docs/sandbox.md has the list. agboxd's own directories are refused or covered even so.`, yesOrNo},

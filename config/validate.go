@@ -93,6 +93,7 @@ var (
 	sessionSize  = ruleOf("size", `"64KiB" or more`, leastSession)
 	yesOrNo      = ruleOf("boolean", "true or false", func(bool) error { return nil })
 	directories  = ruleOf("list", `absolute paths, such as ["/srv", "/home"]`, allAbsolute)
+	addresses    = ruleOf("list", `IP addresses, such as ["10.0.0.2"]`, allAddresses)
 	levels       = ruleOf("string", `"debug", "info", "warn" or "error"`, func(l Level) error {
 		return oneOf("debug", "info", "warn", "error").check(string(l))
 	})
@@ -271,6 +272,15 @@ func leastSession(value Size) error {
 	const least = 64 << 10
 	if value < least {
 		return fmt.Errorf(`%q is too small; write "64KiB" or more`, value)
+	}
+	return nil
+}
+
+func allAddresses(value []string) error {
+	for _, text := range value {
+		if a, err := netip.ParseAddr(text); err != nil || a.Zone() != "" {
+			return fmt.Errorf(`%q is not an IP address; write one like "10.0.0.2"`, text)
+		}
 	}
 	return nil
 }

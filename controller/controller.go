@@ -19,6 +19,7 @@ import (
 	"github.com/agbox/agbox/controller/enginelink"
 	"github.com/agbox/agbox/controller/exec"
 	"github.com/agbox/agbox/controller/inspect"
+	"github.com/agbox/agbox/controller/network"
 	"github.com/agbox/agbox/controller/owned"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/controller/queue"
@@ -67,6 +68,9 @@ type Config struct {
 	Builds *buildfiles.Dir
 	// Sessions keeps copies of the sessions of agents' programs. Nil: there are none.
 	Sessions agent.Sessions
+
+	// Network is what network policies are enforced with. Its functions Recorded and Changed, and the logger, are the controller's.
+	Network network.Options
 
 	sandbox.Host
 	// RefusesSecret returns why a sandbox may not have the file at a path without symbolic links, as the rest of a sentence, or "". Nil:
@@ -117,6 +121,7 @@ type Controller struct {
 	secrets     *secret.Keeper
 	snapshots   *snapshot.Keeper
 	templates   *template.Keeper
+	networks    *network.Keeper
 	objects     owned.Objects
 	reader      *sandbox.Reader
 	resyncNow   chan struct{}
@@ -161,7 +166,7 @@ func New(cfg Config) *Controller {
 	c.agents = c.newAgents()
 	c.Drainer = agent.NewDrainer(c.agents, cfg.Store, c.drainLoop, cfg.Drained)
 	c.link = enginelink.New(enginelink.Options{
-		Store: cfg.Store, Engine: cfg.Engine, Objects: c.objects, Dirs: cfg.Execs.Dirs, BootID: cfg.BootID,
+		Store: cfg.Store, Engine: cfg.Engine, Objects: c.objects, Dirs: cfg.Execs.Dirs, BootID: cfg.BootID, Now: c.clock.Now,
 		Event: c.engineEvent, Returned: c.engineReturned, StreamEnded: func() { c.absences.StreamEnded() },
 		Logger: cfg.Logger, Metrics: cfg.Metrics,
 	})
@@ -175,6 +180,7 @@ func New(cfg Config) *Controller {
 	})
 	c.snapshots = c.newSnapshots()
 	c.templates = c.newTemplates()
+	c.networks = c.newNetworks()
 	c.sandboxes = c.newSandboxes()
 	c.reader = c.sandboxes.Reader()
 	c.execs = c.newExecs()
@@ -203,6 +209,7 @@ func (c *Controller) Run(ctx context.Context) {
 	})
 	wg.Go(func() { c.quotas.Run(ctx) })
 	wg.Go(func() { c.secrets.Run(ctx) })
+	wg.Go(func() { c.networks.Run(ctx) })
 	wg.Go(func() { c.sandboxLoop.Run(ctx, c.sandboxes.Reconcile) })
 	wg.Go(func() { c.execLoop.Run(ctx, c.execs.Reconcile) })
 	wg.Go(func() { c.agents.Watch(ctx) })

@@ -41,6 +41,7 @@ var happenings = []string{
 	"hide boxes", "oom box", "kill box", "remove box", "start box", "remove network", "double primary",
 	"kill service", "remove service", "sick service", "update", "update",
 	"pause", "pause", "pause", "wake", "wake", "wake", "timeout", "demote", "thaw outside", "freeze outside", "clock", "stop at once",
+	"policy", "flush rules", "flush rules unseen", "rules fail",
 }
 
 // pauses let a create be at any of its steps when the next event happens. rapid draws small numbers more often.
@@ -315,6 +316,7 @@ func (p *player) do(a act) error {
 		}
 		p.boot++
 		p.watch.boots()
+		p.firewall.reboot()
 		p.engine.RestartEngine(false)
 		p.loseHooks()
 		synctest.Wait() // no process outlives its host
@@ -418,6 +420,18 @@ func (p *player) do(a act) error {
 			}
 			return next, []string{"pids_limit"}, true, nil
 		})
+	case "policy":
+		_, _, _ = p.store.UpdateSpec(ctx, p.box(a.n), 0, func(old *agboxv1.CreateSpec) (*agboxv1.CreateSpec, []string, bool, error) {
+			next := proto.CloneOf(old)
+			next.Network = changedNetwork(old.GetNetwork(), a.n)
+			return next, []string{"network"}, false, nil
+		})
+	case "flush rules":
+		p.firewall.flush(true)
+	case "flush rules unseen":
+		p.firewall.flush(false)
+	case "rules fail":
+		p.firewall.fail(1 + a.n%3)
 	case "double primary":
 		if spec, ok := p.engine.Spec(p.container(a.n)); ok {
 			spec.Name += "-double"
@@ -466,7 +480,7 @@ func (p *player) truth() {
 
 // spec returns one of three kinds: a plain one, one with services, hooks and files, and one with a restart policy and a published port.
 func (p *player) spec(n int) *agboxv1.CreateSpec {
-	spec := &agboxv1.CreateSpec{Image: image, AutoResume: n%2 == 0}
+	spec := &agboxv1.CreateSpec{Image: image, AutoResume: n%2 == 0, Network: networkOf(n)}
 	if n%3 == 1 {
 		spec.OnTimeout = "pause"
 	}
@@ -530,6 +544,7 @@ const settle = 20 * time.Minute
 
 func (p *player) quiet() error {
 	p.engine.Heal()
+	p.firewall.fail(0)
 	p.engine.Down(false)
 	p.truth()
 	if err := p.restart(-1); err != nil {
@@ -557,7 +572,7 @@ func (p *player) quiet() error {
 }
 
 func (p *player) checkAll() error {
-	if err := errors.Join(p.watch.violated(), p.checkVanished()); err != nil {
+	if err := errors.Join(p.watch.violated(), p.checkVanished(), p.checkNoRulesLeft()); err != nil {
 		return err
 	}
 	for _, id := range p.boxes {
@@ -627,7 +642,7 @@ func (p *player) checkBox(id string) error {
 	if err := p.checkObjects(id, sb.State, sb.Desired.GetDemotedAt() != 0); err != nil {
 		return err
 	}
-	if err := p.checkSettings(id, sb); err != nil {
+	if err := errors.Join(p.checkSettings(id, sb), p.checkRules(sb)); err != nil {
 		return err
 	}
 	return p.checkHistory(id, sb.LastSequence)

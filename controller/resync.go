@@ -84,13 +84,14 @@ func (c *Controller) resyncLoop(ctx context.Context) {
 // resyncRetry is the delay before an interrupted resync is retried: passes that found no engine rely on it.
 const resyncRetry = 2 * time.Second
 
-// resync observes everything with two engine calls (and a third as long as a snapshot may have been cut off; a few more once an hour if there were template builds) and enqueues what is not as wanted. It catches every lost event, and at the start it is
-// the recovery.
+// resync observes everything with two engine calls and enqueues what is not as wanted. It catches every lost event, and at the start it is the
+// recovery. It takes a third call as long as a snapshot may have been cut off, and a few more once an hour if there were template builds.
 func (c *Controller) resync(ctx context.Context) error {
 	run, problem := c.link.Life()
 	if problem != "" || c.cfg.Store.RebuildPending() {
 		return nil // the engine's return, or the end of the rebuild, asks for another one
 	}
+	c.networks.Refresh(ctx)
 	began := time.Now()
 	worlds, err := c.objects.Worlds(ctx, "")
 	if err != nil {
@@ -128,9 +129,14 @@ func (c *Controller) resync(ctx context.Context) error {
 		}
 	}
 	c.cfg.Metrics.Resynced(l.Now, unknown)
-	for what, sweep := range map[string]func(context.Context) error{"parts of snapshots": c.snapshots.Sweep, "what template builds left": c.templates.Sweep} {
-		if err := sweep(ctx); err != nil && ctx.Err() == nil { // the next resync tries again: nothing waits for it
-			c.log.Warn("a resync does not remove all garbage yet", "what", what, "err", err)
+	for _, garbage := range []struct {
+		what  string
+		sweep func(context.Context) error
+	}{
+		{"parts of snapshots", c.snapshots.Sweep}, {"what template builds left", c.templates.Sweep}, {"packet filter rules", c.networks.Sweep},
+	} {
+		if err := garbage.sweep(ctx); err != nil && ctx.Err() == nil { // the next resync tries again: nothing waits for it
+			c.log.Warn("a resync does not remove all garbage yet", "what", garbage.what, "err", err)
 		}
 	}
 	return nil

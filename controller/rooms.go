@@ -16,6 +16,7 @@ import (
 	"github.com/agbox/agbox/controller/agent"
 	"github.com/agbox/agbox/controller/exec"
 	"github.com/agbox/agbox/controller/inspect"
+	"github.com/agbox/agbox/controller/network"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/controller/snapshot"
@@ -45,7 +46,7 @@ func (c *Controller) newSandboxes() *sandbox.Reconciler {
 		Store: c.cfg.Store, Engine: c.cfg.Engine, Objects: c.objects, Files: c.cfg.Execs, Link: c.link, Absences: c.absences, Clock: c.clock,
 		Queue: c.sandboxLoop, Settings: c.inForce, Started: c.started, Turns: c.agents.Observer().Turns,
 		EnqueueExecs: func(id string) { c.execs.EnqueueOf(id) }, EnqueueAgents: c.agents.EnqueueOf, Committing: c.snapshots.Committing, NoRoom: c.cfg.NoRoom, RoomNow: c.cfg.RoomNow,
-		MakeRoom: c.makeRoom, Secrets: c.secrets, Host: c.cfg.Host, Logger: c.log, Metrics: c.cfg.Metrics,
+		MakeRoom: c.makeRoom, Secrets: c.secrets, Networks: c.networks, Host: c.cfg.Host, Logger: c.log, Metrics: c.cfg.Metrics,
 	})
 }
 
@@ -235,6 +236,27 @@ func (c *Controller) primary(ctx context.Context, sandboxID string) (string, err
 	}
 	return "", fmt.Errorf("the engine shows %d primary containers of sandbox %s; try again: %w", len(ids), sandboxID, errdefs.ErrUnavailable)
 }
+
+// newNetworks connects the keeper of packet filter rules with the other packages.
+func (c *Controller) newNetworks() *network.Keeper {
+	o := c.cfg.Network
+	o.Changed, o.Logger, o.Recorded = c.askResync, c.log, func() map[string]bool {
+		ids := map[string]bool{}
+		for _, id := range c.cfg.Store.LiveIDs() {
+			if sb, err := c.cfg.Store.Sandbox(context.Background(), id); err == nil {
+				ids[sb.Desired.GetObjects().GetNetworkId()] = true
+			}
+		}
+		return ids
+	}
+	return network.New(o)
+}
+
+// NetworkProblem returns in one sentence why no network policy can be enforced on this host; empty: they can.
+func (c *Controller) NetworkProblem() string { return c.networks.Problem() }
+
+// CheckNetwork finds out anew whether network policies can be enforced. It waits for the engine for some seconds at most.
+func (c *Controller) CheckNetwork(ctx context.Context) { c.networks.Refresh(ctx) }
 
 // newVolumes connects the keeper of volumes with the other packages.
 func (c *Controller) newVolumes() *volume.Keeper {

@@ -139,6 +139,7 @@ func newSim(dir string, seed uint64) *sim {
 		c.Store = &simStore{s.store, port, s.watch, s.reported}
 		c.Engine = &simEngine{s.engine, port, s.watch, s.created}
 		c.Execs = &simExecs{s.journals(), port, s.shim}
+		c.Network.Firewall = &simFirewall{s.firewall, port}
 	}
 	s.built = func(c *controller.Controller) { c.Simulate(s.newQueue) }
 	return s
@@ -292,7 +293,8 @@ func (s *sim) next() error {
 var simHappenings = strings.Fields(strings.Repeat("create exec exec exec cancel stop resume wake wake ", 3) + `
 	agent agent prompt prompt prompt agent_stop agent_start agent_move interrupt delete delete_keeping pause pause demote timeout update update
 	drain undrain detach hurry kill reboot engine_down engine_up engine_up engine_restart engine_restart_live late heal heal
-	clock stop_at_once double_primary empty_lists hide_box hide_boxes disk_full disk_free disk_free disk_free swap_storage truth truth truth rename_box disconnect_box recover`)
+	clock stop_at_once double_primary empty_lists hide_box hide_boxes disk_full disk_free disk_free disk_free swap_storage truth truth truth rename_box disconnect_box recover
+	policy flush_rules flush_rules_unseen rules_fail`)
 
 var strangers = strings.Fields(`kill_box oom_box remove_box start_box remove_network kill_service remove_service sick_service freeze_outside thaw_outside`)
 
@@ -376,6 +378,7 @@ func (s *sim) reboot() error {
 	}
 	s.boot++
 	s.watch.boots()
+	s.firewall.reboot()
 	s.restartEngine()
 	for s.step() { // no process outlives its host
 	}
@@ -407,6 +410,7 @@ func (s *sim) rest() error {
 	s.note(calmNow)
 	s.calm, s.full = true, false
 	s.engine.Heal()
+	s.firewall.fail(0)
 	s.engine.Down(false)
 	s.truth()
 	if err := s.again(); err != nil {

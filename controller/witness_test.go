@@ -201,6 +201,9 @@ func (w *witness) starts(containerID string) {
 	delete(w.stopping, containerID)
 	w.mu.Unlock()
 	c, ok := w.w.engine.Keeps()[containerID]
+	if sb, found := w.record(c.Labels[naming.SandboxID]); ok && found {
+		w.startsConfined(sb, c.Networks)
+	}
 	if !ok || c.Running || c.Labels[naming.Component] != naming.ComponentPrimary {
 		return
 	}

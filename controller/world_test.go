@@ -18,6 +18,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	"github.com/agbox/agbox/controller"
+	"github.com/agbox/agbox/controller/network"
 	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/dockerx/dockertest"
@@ -37,6 +38,7 @@ type world struct {
 	engine   *dockertest.Fake
 	boot     int
 	shim     *fakeShim
+	firewall *fakeFirewall // the kernel's packet filter
 
 	watch *witness // of the daemon's actions; nil: none
 
@@ -88,7 +90,7 @@ func newWorld(dir string) *world {
 	w.engine.AddImage(image, dockerx.Image{})
 	w.engine.ListLag = 30 * time.Millisecond
 	w.engine.Now = w.now
-	w.shim = newFakeShim(w.engine, w.now)
+	w.shim, w.firewall = newFakeShim(w.engine, w.now), newFakeFirewall(w.engine)
 	return w
 }
 
@@ -111,7 +113,7 @@ func (w *world) start(fuse int) error {
 	cfg := controller.Config{
 		Store: &fusedStore{s, f, w.watch}, Engine: &fusedEngine{w.engine, f, w.watch}, Execs: &fusedExecs{w.journals(), f, w.shim},
 		WatchExecs: w.shim.watch, WatchAgents: w.shim.said.watch, Host: sandbox.Host{ShimDir: "/shim"}, BootID: w.bootID(),
-		ResyncInterval: time.Minute, Workers: 4, Clock: w.clocks,
+		ResyncInterval: time.Minute, Workers: 4, Clock: w.clocks, Network: network.Options{Firewall: &fusedFirewall{w.firewall, f}},
 		Settings: controller.Settings{
 			StopGrace: 10 * time.Second, CancelGrace: 10 * time.Second, HookTimeout: time.Minute, HealthTimeout: time.Minute,
 			PidsLimit: 4096,

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -14,14 +15,17 @@ import (
 
 	"github.com/agbox/agbox/config"
 	"github.com/agbox/agbox/controller"
+	"github.com/agbox/agbox/controller/network"
 	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/channel/hub"
 	"github.com/agbox/agbox/internal/host/buildfiles"
 	"github.com/agbox/agbox/internal/host/clockjump"
+	"github.com/agbox/agbox/internal/host/firewall"
 	"github.com/agbox/agbox/internal/host/hostfiles"
 	"github.com/agbox/agbox/internal/host/mountpolicy"
 	"github.com/agbox/agbox/internal/host/naming"
+	"github.com/agbox/agbox/internal/host/resolvers"
 	"github.com/agbox/agbox/internal/host/unixsocket"
 	"github.com/agbox/agbox/internal/manifest"
 	"github.com/agbox/agbox/internal/recovery"
@@ -61,6 +65,7 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	if err := d.rebuild.FromLog(ctx); err != nil {
 		return err
 	}
+	d.ctl.CheckNetwork(ctx) // before the first create is accepted
 	d.backups = d.newMaker(paths)
 	d.api = d.newServer()
 	d.exportMetrics()
@@ -100,6 +105,7 @@ func (d *daemon) newController(paths config.Paths, files hub.Files, shimDir stri
 		MakeRoom: d.disk.MakeRoom,
 		Clock:    func() clockjump.Reading { return clockjump.Reading(d.clock.Read()) },
 		Host:     sandbox.Host{CheckMounted: hostfiles.CheckMounted, ShimDir: shimDir, CoverDir: d.coverDir, HostUID: hostID(r.HostUID, os.Getuid()), HostGID: hostID(r.HostGID, os.Getgid())},
+		Network:  d.network(),
 		Builds:   buildfiles.New(filepath.Join(paths.DataDir, "builds")),
 		Sessions: session.New(session.Options{
 			Dir: filepath.Join(paths.DataDir, "sessions"), Open: d.channels.Open, Limit: func() int64 { return int64(d.current.Load().Agents.SessionLimit) },
@@ -109,6 +115,22 @@ func (d *daemon) newController(paths config.Paths, files hub.Files, shimDir stri
 		BootID:         d.clock.BootID(),
 		ResyncInterval: r.ResyncInterval, Workers: r.Workers, Settings: settings(d.cfg), Logger: d.log, Metrics: d.metrics,
 	})
+}
+
+// network returns what network policies are enforced with.
+func (d *daemon) network() network.Options {
+	return network.Options{
+		Firewall: firewall.New(0), Pool: d.cfg.Docker.SubnetPool, Foreign: d.engine.Foreign, Resolvers: func() []netip.Addr {
+			var own []netip.Addr
+			for _, text := range d.cfg.Docker.Resolvers {
+				own = append(own, netip.MustParseAddr(text)) // it is valid
+			}
+			if len(own) > 0 {
+				return own
+			}
+			return resolvers.Host.Read()
+		},
+	}
 }
 
 // newServer makes the gRPC server with all that it needs of the other parts.
@@ -123,7 +145,7 @@ func (d *daemon) newServer() *server.Server {
 		Rules: d.rulesNow, SecretProblems: d.ctl.SecretProblems,
 		Rebuilding: d.rebuild.Sentence, DefaultTimeout: func() time.Duration { return d.current.Load().Runtime.Timeout },
 		Gateways: d.gateways,
-		Ports:    d.ctl.Ports, EngineRefuses: d.ctl.EngineRefuses, ConfirmEngine: d.ctl.ConfirmEngine, Version: version, Home: manifest.Home(), Logger: d.log, Now: d.clock.Now,
+		Ports:    d.ctl.Ports, EngineRefuses: d.ctl.EngineRefuses, NetworkProblem: d.ctl.NetworkProblem, ConfirmEngine: d.ctl.ConfirmEngine, Version: version, Home: manifest.Home(), Logger: d.log, Now: d.clock.Now,
 		Observe: func(method string, code codes.Code, took time.Duration) { d.metrics.RPC(method, code.String(), took) },
 	})
 }

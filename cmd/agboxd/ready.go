@@ -18,6 +18,7 @@ func (d *daemon) checks() []httpapi.Check {
 		{Name: "clock", Warning: d.ctl.ClockWarning()},
 		{Name: "engine", Problem: d.ctl.EngineProblem(), Warning: d.ctl.EngineWarning()},
 		{Name: "sandboxes", Warning: d.ctl.Vanished()},
+		{Name: "network", Warning: d.ctl.NetworkProblem()},
 	}
 	if d.tls != nil {
 		checks = append(checks, httpapi.Check{Name: "tcp", Warning: d.identity.Load().ExpiryWarning(d.clock.Now())})

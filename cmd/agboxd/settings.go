@@ -47,6 +47,7 @@ func (d *daemon) engineData() string {
 func rules(cfg config.Config) server.Rules {
 	return server.Rules{
 		Profile: cfg.Security.Profile, Entrypoint: cfg.Runtime.Entrypoint, MemoryLimit: int64(cfg.Runtime.MemoryLimit),
+		NetworkMode: cfg.Runtime.NetworkMode, NetworkRequired: cfg.Runtime.NetworkRequired,
 		Mounts: mountpolicy.Policy{AllowSystem: cfg.Mounts.AllowSystem, Allow: cfg.Mounts.Allow},
 	}
 }

@@ -62,10 +62,10 @@ func (s *site) files() (list []string) {
 }
 
 // needEngine lists the answers that depend on the engine. It is unavailable in these tests, and was available when the fixtures were made.
-// The field channel is newer than the fixtures.
+// The fields channel and network_mode are newer than the fixtures.
 var needEngine = []string{
 	"agent helper/agent/unverified", "agents/agents/0/unverified", "sandbox site/sandbox/ports", "sandboxes/sandboxes/*/ports",
-	"sandbox */sandbox/channel", "sandboxes/sandboxes/*/channel",
+	"sandbox */sandbox/channel", "sandboxes/sandboxes/*/channel", "sandbox */sandbox/network_mode",
 }
 
 // wantSame compares this version's answers with those of the earlier version.

@@ -54,6 +54,8 @@ type Options struct {
 
 	// Event is called with each event about one of our objects. It must not block.
 	Event func(dockerx.Event)
+	// Now reads the clock.
+	Now func() time.Time
 	// Returned is called when the engine is usable again, or has another life than before.
 	Returned func()
 	// StreamEnded is called when a stream of events has ended, or continues in another life of the engine.
@@ -81,6 +83,8 @@ type State struct {
 	Problem string
 	// Since is when the first of consecutive problems started. Valid while there is a problem.
 	Since time.Time
+	// Usable is when the last problem ended; zero: before the engine's first answer.
+	Usable time.Time
 	// Info is the engine's last info, also while there is a problem; the zero value before its first answer.
 	Info dockerx.Info
 }
@@ -114,6 +118,9 @@ func (l *Link) Life() (run *storev1.EngineRun, problem string) {
 // Info returns the engine's last info, as State has it.
 func (l *Link) Info() dockerx.Info { return l.State().Info }
 
+// UsableSince returns since when the engine has been usable; zero: it never was.
+func (l *Link) UsableSince() time.Time { return l.State().Usable }
+
 // State returns the present state of the link.
 func (l *Link) State() State {
 	l.mu.RLock()
@@ -123,7 +130,12 @@ func (l *Link) State() State {
 
 // answered records the engine's info: it is usable.
 func (l *Link) answered(info dockerx.Info) {
-	l.set(func(s *State) { s.Problem, s.Info = "", info })
+	l.set(func(s *State) {
+		if s.Problem != "" {
+			s.Usable = l.o.Now()
+		}
+		s.Problem, s.Info = "", info
+	})
 }
 
 // failed records a problem with the engine.

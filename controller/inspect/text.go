@@ -32,7 +32,11 @@ func (e *explanation) observed(seen bool) []string {
 		lines = append(lines, fmt.Sprintf("container %s (%s): %s", ct.Name, part(ct), condition(ct)))
 	}
 	for _, n := range e.world.Networks {
-		lines = append(lines, fmt.Sprintf("network %s (%s): made %s", naming.Network(e.rec.ID), shortID(n.ID), stamp(n.Created)))
+		line := fmt.Sprintf("network %s (%s): made %s", naming.Network(e.rec.ID), shortID(n.ID), stamp(n.Created))
+		if n.Unconfined {
+			line += "; its packet filter rules are not those of the network policy"
+		}
+		lines = append(lines, line)
 	}
 	return lines
 }

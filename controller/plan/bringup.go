@@ -88,10 +88,14 @@ func resume(r Record, w World, pol Policy, now time.Time) Plan {
 // maxClockSkew is the largest tolerated difference between adjacent clock readings; a larger one means that the clock was set back.
 const maxClockSkew = time.Minute
 
-// since returns t, or the last jump of the clock if that was later or if t lies in the future.
+// since returns t, or the last jump of the clock or return of the engine if that was later or if t lies in the future.
 func (b *bringUp) since(t time.Time) time.Time {
-	if b.pol.AwakeSince.After(t) || t.Sub(b.now) > maxClockSkew {
-		return b.pol.AwakeSince
+	late := b.pol.AwakeSince
+	if b.pol.EngineSince.After(late) && !b.pol.EngineSince.After(b.now) {
+		late = b.pol.EngineSince
+	}
+	if late.After(t) || t.Sub(b.now) > maxClockSkew {
+		return late
 	}
 	return t
 }

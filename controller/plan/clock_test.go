@@ -28,3 +28,19 @@ func TestAWaitIsBoundedByAClockThatIsSetBack(t *testing.T) {
 		})
 	}
 }
+
+// While the engine does not answer, nothing can be observed to be healthy, so that time does not count.
+func TestAWaitCountsFromTheReturnOfTheEngine(t *testing.T) {
+	for since, want := range map[time.Duration]string{
+		-time.Minute:     "make-inputs ensure-image(mq) ensure-image next:1m0s",
+		-2 * time.Minute: "SERVICE_FAILED(db:SANDBOX_SERVICE_FAILED) FAILED(SANDBOX_CREATE_FAILED)",
+		time.Hour:        "SERVICE_FAILED(db:SANDBOX_SERVICE_FAILED) FAILED(SANDBOX_CREATE_FAILED)", // the clock was set back since: it says nothing
+	} {
+		s := served()
+		half(&s, "running", "starting")
+		s.container("db").StartedAt, s.p.EngineSince = now.Add(-time.Hour), now.Add(since)
+		if got := render(Decide(s.r, s.w, s.p, now)); got != want {
+			t.Errorf("back for %s: got %s, want %s", -since, got, want)
+		}
+	}
+}

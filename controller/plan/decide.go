@@ -53,7 +53,12 @@ const (
 //	any live one         remove objects outside the spec, audited; apply changed limits
 //	after a jump of the clock, no deadline is acted on for a while
 //	being removed        no verdict, observe again; the same for a container that restarts and should run
+//	whatever is done      the packet filter rules of a live one's networks as its policy says: before anything may run
 func Decide(r Record, w World, p Policy, now time.Time) Plan {
+	return confine(r, w, decide(r, w, p, now))
+}
+
+func decide(r Record, w World, p Policy, now time.Time) Plan {
 	switch r.Standing {
 	case Gone:
 		return sweep(w, p)

@@ -121,6 +121,8 @@ type Wanted struct {
 	// Restart is the primary's restart policy.
 	Restart RestartPolicy
 	Limits  Limits
+	// Confined: the network policy needs packet filter rules.
+	Confined bool
 }
 
 // Service is one service of the spec.
@@ -266,6 +268,8 @@ func (c Container) neverStarted() bool { return c.Status == "created" }
 type Network struct {
 	ID, Name string
 	Created  time.Time
+	// Unconfined: its packet filter rules are not those of the sandbox's policy.
+	Unconfined bool
 }
 
 // Hook is the state of one hook, which is an internal exec.
@@ -340,6 +344,8 @@ type Policy struct {
 	// AwakeSince is when the clock last jumped, as after a sleep of the host, or when the daemon started to watch it. What could not happen
 	// before that time is not late.
 	AwakeSince time.Time
+	// EngineSince is when the engine last became usable. What only it can report is not late before that.
+	EngineSince time.Time
 	// Hold is how long deadlines that stop, demote or delete still wait after a jump of the clock. 0: they act. Shorter waits, which bound
 	// how long a request waits, count from the jump; see Began.
 	Hold time.Duration

@@ -13,6 +13,8 @@ const (
 	EnsureImage Kind = "ensure-image"
 	// CreateNetwork creates the sandbox's network.
 	CreateNetwork Kind = "create-network"
+	// ConfineNetwork sets the packet filter rules of the sandbox's policy for the network Step.ID, or for the one created in this pass.
+	ConfineNetwork Kind = "confine-network"
 	// ConnectNetwork attaches the container Step.ID to the network Step.Network, or to the one created in this pass.
 	ConnectNetwork Kind = "connect-network"
 	// CreatePrimary creates the primary container on the network Step.ID, or on the one created in this pass.
@@ -72,7 +74,7 @@ const (
 // Kinds lists every step.
 func Kinds() []Kind {
 	return []Kind{
-		MakeInputs, EnsureImage, CreateNetwork, ConnectNetwork, CreatePrimary, CreateService, CopyFiles, StartContainer, Release,
+		MakeInputs, EnsureImage, CreateNetwork, ConfineNetwork, ConnectNetwork, CreatePrimary, CreateService, CopyFiles, StartContainer, Release,
 		RunHook, CancelHook, EndHook, CancelExecs, UpdateLimits, StopContainer, PauseContainer, UnpauseContainer,
 		RemoveContainer, RemoveNetwork, RemoveInputs, RemoveFiles, RemoveVolumes,
 		CreateSnapshot, RemoveSnapshot, BuildTemplate, RemoveTemplate,
@@ -82,9 +84,9 @@ func Kinds() []Kind {
 
 func (k Kind) in(kinds ...Kind) bool { return slices.Contains(kinds, k) }
 
-// OnEngine reports whether the step acts on the engine; those are audited.
+// OnEngine reports whether the step acts on the engine, or on what its networks let through; those are audited.
 func (k Kind) OnEngine() bool {
-	return k.in(EnsureImage, CreateNetwork, ConnectNetwork, CreatePrimary, CreateService, CopyFiles, StartContainer,
+	return k.in(EnsureImage, CreateNetwork, ConfineNetwork, ConnectNetwork, CreatePrimary, CreateService, CopyFiles, StartContainer,
 		UpdateLimits, StopContainer, PauseContainer, UnpauseContainer, RemoveContainer, RemoveNetwork, RemoveVolumes, CreateSnapshot, RemoveSnapshot, BuildTemplate, RemoveTemplate)
 }
 
@@ -135,6 +137,7 @@ const (
 	BecauseStoppedOutside Reason = "stopped-from-outside" // its container was stopped from outside
 	BecauseNotInSpec      Reason = "not-in-spec"          // the spec has no such part
 	BecauseDisconnected   Reason = "disconnected"         // the container was disconnected from its network, or the network removed
+	BecausePolicy         Reason = "network-policy"       // the packet filter rules of its network are not those of its policy
 	BecauseOrphan         Reason = "orphan"               // the sandbox is deleted
 	BecauseMountSwapped   Reason = "mount-swapped"        // a mount is not what its source names; nothing has run yet
 	// Reasons of actions without a sandbox:

@@ -98,7 +98,7 @@ func (p *pass) audit(s plan.Step, object string, begun time.Time, err error) {
 
 func (p *pass) objectOf(s plan.Step) string {
 	switch {
-	case s.Kind == plan.CreateNetwork:
+	case s.Kind == plan.CreateNetwork, s.Kind == plan.ConfineNetwork && s.ID == "":
 		return p.networkID
 	case s.Kind == plan.CreatePrimary, s.Kind == plan.CreateService, s.ID == "":
 		return p.made[s.Service]

@@ -60,6 +60,7 @@ func (r *Reader) Observe(ctx context.Context, v View, run *storev1.EngineRun) (w
 			return w, nil, err
 		}
 	}
+	r.observeRules(rec, v.Sandbox, &w)
 	if len(w.Containers) > 0 {
 		ports, err = r.examineContainers(ctx, v, &w)
 	} else if err = r.checkEngine(ctx, run, deleted); err != nil {

@@ -86,6 +86,8 @@ type readerOptions struct {
 	Settings func() Settings
 	Started  time.Time
 
+	// EngineSince returns since when the engine has been usable.
+	EngineSince func() time.Time
 	// Tries returns how many times in a row the key of a sandbox was requeued with backoff.
 	Tries func(sandboxID string) int
 	// Turns returns the number of agents whose turns the end of a sandbox waits for.
@@ -94,6 +96,8 @@ type readerOptions struct {
 	Stopping func(sandboxID string) []string
 	// Committing reports whether an image of the primary of a sandbox is being made.
 	Committing func(sandboxID string) bool
+	// Confined reports whether the packet filter rules of a network are those of the sandbox's policy.
+	Confined func(sb store.Sandbox, networkID string) bool
 	// Killed reports whether a container was killed through the engine.
 	Killed func(containerID string) bool
 	// Hook returns the time since which the hook of a sandbox is waited for; the zero value: no hook is.
@@ -123,6 +127,7 @@ func (r *Reader) Glance(ctx context.Context, id string, w *plan.World, at clock.
 	if err := r.observeFiles(id, w); err != nil {
 		return plan.Plan{}, rec, sb, err
 	}
+	r.observeRules(rec, sb, w)
 	return r.Decide(rec, sb, *w, at), rec, sb, nil
 }
 
@@ -132,6 +137,16 @@ func (r *Reader) observeFiles(id string, w *plan.World) (err error) {
 		w.Begun, err = r.o.Files.Begun(id)
 	}
 	return err
+}
+
+// observeRules completes w with what the packet filter lets through. Of a sandbox that departs nothing is asked.
+func (r *Reader) observeRules(rec plan.Record, sb store.Sandbox, w *plan.World) {
+	if rec.Departs() {
+		return
+	}
+	for i, n := range w.Networks {
+		w.Networks[i].Unconfined = !r.o.Confined(sb, n.ID)
+	}
 }
 
 // Record loads the record of an ID. It returns the store's errors; a damaged record is not an error.
@@ -217,7 +232,7 @@ func (r *Reader) Decide(rec plan.Record, sb store.Sandbox, w plan.World, l clock
 func (r *Reader) Policy(sb store.Sandbox, l clock.Reading) plan.Policy {
 	s := r.o.Settings()
 	s.IdleTTL = IdleTTL(sb, s)
-	return plan.Policy{Settings: s, Started: r.o.Started, AwakeSince: l.Awake, Hold: l.Hold}
+	return plan.Policy{Settings: s, Started: r.o.Started, AwakeSince: l.Awake, EngineSince: r.o.EngineSince(), Hold: l.Hold}
 }
 
 // Timeout returns how long a sandbox may run after it became READY; 0: forever.

@@ -83,12 +83,20 @@ type EngineLink interface {
 	Life() (run *storev1.EngineRun, problem string)
 	Info() dockerx.Info
 	Problem() string
+	UsableSince() time.Time
 }
 
 // AbsenceKeeper is *absence.Keeper.
 type AbsenceKeeper interface {
 	Absences
 	Forget(id string, o *storev1.Objects)
+}
+
+// Networks is *network.Keeper.
+type Networks interface {
+	Holds(sb store.Sandbox, networkID string) bool
+	Enforce(sb store.Sandbox, networkID string) error
+	Release(networkID string)
 }
 
 // Secrets is *secret.Keeper.
@@ -139,6 +147,7 @@ type Options struct {
 	// a rename succeeds. It must not block for long.
 	MakeRoom func(error) error
 	Secrets  Secrets
+	Networks Networks
 
 	Host
 	Logger  *slog.Logger
@@ -172,7 +181,7 @@ func New(o Options) *Reconciler {
 		Killed: r.kills.has, Hook: func(id string) HookWait { return r.scratch.Get(id).hook },
 		Start:      func(id string) HookWait { return r.scratch.Get(id).start },
 		Stopping:   func(id string) []string { return r.ops.Subjects(id, plan.StopContainer) },
-		Committing: o.Committing,
+		Committing: o.Committing, Confined: o.Networks.Holds, EngineSince: o.Link.UsableSince,
 	}}
 	return r
 }

@@ -29,6 +29,7 @@ func (p *pass) run(ctx context.Context, s plan.Step) error {
 		plan.MakeInputs:       func() error { return second(files.Prepare(id)) },
 		plan.EnsureImage:      func() error { return p.ensureImage(ctx, s) },
 		plan.CreateNetwork:    func() error { return p.createNetwork(ctx) },
+		plan.ConfineNetwork:   func() error { return p.o.Networks.Enforce(p.sb, cmp.Or(s.ID, p.networkID)) },
 		plan.ConnectNetwork:   func() error { return p.connect(ctx, s) },
 		plan.CreatePrimary:    func() error { return p.createContainer(ctx, s) },
 		plan.CreateService:    func() error { return p.createContainer(ctx, s) },
@@ -44,7 +45,7 @@ func (p *pass) run(ctx context.Context, s plan.Step) error {
 		plan.PauseContainer:   func() error { return engine.PauseContainer(ctx, s.ID) },
 		plan.UnpauseContainer: func() error { return engine.UnpauseContainer(ctx, s.ID) },
 		plan.RemoveContainer:  func() error { return p.removeContainer(ctx, s) },
-		plan.RemoveNetwork:    func() error { return engine.RemoveNetwork(ctx, s.ID) },
+		plan.RemoveNetwork:    func() error { return p.removeNetwork(ctx, s.ID) },
 		plan.RemoveInputs:     func() error { return p.removeFiles(ctx, s, files.RemoveInputs) },
 		plan.RemoveFiles:      func() error { return p.removeFiles(ctx, s, files.Remove) },
 		plan.RemoveVolumes:    func() error { return p.removeVolumes(ctx, s) },
@@ -82,6 +83,15 @@ func (p *pass) createNetwork(ctx context.Context) error {
 		return nameTaken("network", spec.Name)
 	}
 	p.networkID = n.ID
+	return err
+}
+
+// removeNetwork removes a network, and then its packet filter rules: before that, a container may still be attached.
+func (p *pass) removeNetwork(ctx context.Context, id string) error {
+	err := p.o.Engine.RemoveNetwork(ctx, id)
+	if err == nil {
+		p.o.Networks.Release(id)
+	}
 	return err
 }
 

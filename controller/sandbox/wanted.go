@@ -12,13 +12,15 @@ import (
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/netrules"
 )
 
 // WantedOf returns the part of a spec that decisions depend on, with the defaults of the configuration and of the sandbox's accept.
 func WantedOf(spec *agboxv1.CreateSpec, c *storev1.Confinement, s Settings) plan.Wanted {
 	w := plan.Wanted{
-		Main:   len(spec.GetCommand()) > 0,
-		Copies: len(spec.GetCopies()) > 0, Volumes: validate.HasVolumes(spec), Restart: plan.RestartPolicy(spec.GetRestartPolicy()), Limits: LimitsOf(spec, c, s),
+		Main:     len(spec.GetCommand()) > 0,
+		Confined: netrules.Confines(netrules.ModeOf(spec.GetNetwork(), c.GetNetworkMode()), spec.GetNetwork()),
+		Copies:   len(spec.GetCopies()) > 0, Volumes: validate.HasVolumes(spec), Restart: plan.RestartPolicy(spec.GetRestartPolicy()), Limits: LimitsOf(spec, c, s),
 	}
 	for i, svc := range slices.Concat(spec.GetRequiredServices(), spec.GetOptionalServices()) {
 		w.Services = append(w.Services, plan.Service{
@@ -89,29 +91,20 @@ func ServiceSpec(spec *agboxv1.CreateSpec, name string) *agboxv1.ServiceSpec {
 // Settings is the part of the configuration that may change while the controller runs. Each pass reads it once.
 type Settings = plan.Settings
 
-// EngineRefuses returns the fields of a spec that the last observed engine cannot enforce, or this release: a limit is refused, never
-// dropped. Before the first contact with an engine it refuses nothing that depends on the engine; the create checks again.
+// EngineRefuses returns the fields of a spec that the last observed engine cannot enforce: a limit is refused, never
+// dropped. Before the first contact with an engine it refuses nothing; the create checks again.
 func (r *Reconciler) EngineRefuses(spec *agboxv1.CreateSpec, confinement *storev1.Confinement) validate.Errors {
-	errs := networkRefusal(spec.GetNetwork())
 	info := r.o.Link.Info()
 	if info.Version == "" {
-		return errs
+		return nil
 	}
-	errs = append(errs, refusals(spec, info)...)
+	errs := refusals(spec, info)
 	if confinement.GetMemoryLimitBytes() > 0 && !info.MemoryLimit && spec.GetMemoryLimit() == "" {
 		errs = append(errs, validate.Error{
 			Field: "memory_limit", Message: "memory_limit has a default, runtime.memory_limit, that cannot be honoured: the engine's kernel does not support it",
 		})
 	}
 	return errs
-}
-
-// networkRefusal refuses every network policy that would have to be enforced.
-func networkRefusal(n *agboxv1.NetworkSpec) validate.Errors {
-	if n == nil || n.GetMode() == "open" && len(n.GetDeny()) == 0 {
-		return nil
-	}
-	return validate.Errors{{Field: "network", Message: "network cannot be enforced by this release: leave it out, or write {mode: open} without deny"}}
 }
 
 // refusals compares a spec with the capabilities of an engine.

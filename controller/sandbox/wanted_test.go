@@ -35,17 +35,3 @@ func TestHealthWait(t *testing.T) {
 		}
 	}
 }
-
-// No release enforces a network policy yet, so none may be accepted that has to be.
-func TestNetworkRefusal(t *testing.T) {
-	for _, n := range []*agboxv1.NetworkSpec{nil, {Mode: "open"}} {
-		if errs := networkRefusal(n); len(errs) > 0 {
-			t.Errorf("%v: %v", n, errs)
-		}
-	}
-	for _, n := range []*agboxv1.NetworkSpec{{Mode: "internet"}, {Mode: "internal"}, {Mode: "none"}, {Mode: "open", Deny: []string{"10.0.0.0/8"}}} {
-		if errs := networkRefusal(n); len(errs) != 1 || errs[0].Field != "network" {
-			t.Errorf("%v: %v", n, errs)
-		}
-	}
-}

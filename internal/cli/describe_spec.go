@@ -26,6 +26,7 @@ func (a *app) describeSpec(sb *agboxv1.SandboxHandle) {
 	a.factIf("GPUs", spec.GetGpus())
 	a.factIf("Runtime", spec.GetRuntime())
 	a.factIf("Security", sb.GetSecurityProfile())
+	a.factIf("Network", networkText(sb))
 	a.factIf("Channel", channelText(sb.GetChannel()))
 	a.factIf("Restart", spec.GetRestartPolicy())
 	a.factIf("Log limit", spec.GetOnLogLimit())
@@ -43,6 +44,28 @@ func (a *app) describeSpec(sb *agboxv1.SandboxHandle) {
 	a.lines("Warnings", sb.GetWarnings())
 	a.lines("Ports", portLines(sb))
 	a.describeServices(sb)
+}
+
+// networkText is one line about the network policy.
+func networkText(sb *agboxv1.SandboxHandle) string {
+	text, policy := sb.GetNetworkMode(), sb.GetSpec().GetNetwork()
+	if allow := policy.GetAllow(); len(allow) > 0 {
+		text += "; allows " + some(allow)
+	}
+	if deny := policy.GetDeny(); len(deny) > 0 {
+		text += "; denies " + some(deny)
+	}
+	return oneLine(text)
+}
+
+// someEntries is how many entries of a list are shown in one line.
+const someEntries = 5
+
+func some(entries []string) string {
+	if more := len(entries) - someEntries; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(entries[:someEntries], ", "), more)
+	}
+	return strings.Join(entries, ", ")
 }
 
 func gatewayText(g *agboxv1.GatewaySpec) string {

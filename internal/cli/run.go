@@ -33,11 +33,11 @@ const (
 )
 
 type runOptions struct {
-	name, memory, cpus, user, dir string
-	snapshot                      string
-	envs, mounts, ports, labels   []string
-	remove, detach                bool
-	timeout                       time.Duration
+	name, memory, cpus, user, dir, network string
+	snapshot                               string
+	envs, mounts, ports, labels            []string
+	remove, detach                         bool
+	timeout                                time.Duration
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -88,6 +88,7 @@ killed, the daemon deletes the sandbox within 15 minutes. Named volumes stay.`,
 	cmd.Flags().StringArrayVarP(&o.mounts, "volume", "v", nil, "SOURCE:TARGET[:ro]: a path of the daemon's host, or the name of a volume; repeatable")
 	cmd.Flags().StringArrayVarP(&o.ports, "publish", "p", nil, "[HOST_PORT:]PORT[/udp], on 127.0.0.1; repeatable")
 	cmd.Flags().StringVar(&o.memory, "memory", "", "memory limit, such as 512m")
+	cmd.Flags().StringVar(&o.network, "network", "", "what it reaches: internet, internal, none or open (default: the daemon's runtime.network_mode)")
 	cmd.Flags().StringVar(&o.cpus, "cpus", "", "CPU limit, such as 1.5")
 	cmd.Flags().StringVarP(&o.user, "user", "u", "", "user of commands: name, uid, name:group or uid:gid")
 	cmd.Flags().StringVarP(&o.dir, "workdir", "w", "", "directory of commands (default /workspace)")
@@ -138,6 +139,9 @@ func (o runOptions) request(cmd *cobra.Command, image string, remote bool) (*agb
 	}
 	spec := &agboxv1.CreateSpec{
 		Image: image, Envs: envs, Labels: labels, MemoryLimit: o.memory, User: o.user, WorkingDir: o.dir,
+	}
+	if o.network != "" {
+		spec.Network = &agboxv1.NetworkSpec{Mode: o.network}
 	}
 	if o.cpus != "" {
 		if spec.CpuLimit, err = quantity.CPUs(o.cpus); err != nil {

@@ -14,6 +14,7 @@ const (
 	Log    = "log"    // OPERATION is append, sync, rotate, write_snapshot, name_snapshot or remove_older
 	Disk   = "disk"   // OPERATION is make_ballast, fill_ballast (one piece) or release_ballast
 
+	Rules   = "rules"   // OPERATION is add_sets, replace or remove_sets, of the packet filter rules of a sandbox
 	Session = "session" // OPERATION is save or remove, of the copies of agents' sessions
 )
 

@@ -2,6 +2,7 @@
 package netrules
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -17,6 +18,17 @@ const (
 	Internal = "internal" // the sandbox's own network, and what allow names
 	None     = "none"     // nothing, in either direction
 )
+
+// ModeOf returns the mode of a sandbox: that of its policy, or the one on record for an absent policy. Of a sandbox without either, which is
+// older than policies, it is Open.
+func ModeOf(policy *agboxv1.NetworkSpec, recorded string) string {
+	return cmp.Or(policy.GetMode(), recorded, Open)
+}
+
+// Confines reports whether a policy needs rules.
+func Confines(mode string, policy *agboxv1.NetworkSpec) bool {
+	return mode != Open || len(policy.GetDeny()) > 0
+}
 
 // Facts are what rules depend on beside the policy.
 type Facts struct {

@@ -127,8 +127,11 @@ func (s *specs) checkHost(spec *agboxv1.CreateSpec) (*store.Resolved, validate.E
 	if len(broken) == 0 { // an invalid path has one mistake only
 		broken = slices.Concat(refused, judgeCopies(rules.Mounts, spec.GetCopies()))
 	}
+	mode, refused := s.acceptNetwork(spec)
+	broken = append(broken, refused...)
 	c := &storev1.Confinement{
-		Profile: cmp.Or(spec.GetSecurity().GetProfile(), rules.Profile, "standard"), MemoryLimitBytes: rules.MemoryLimit,
+		NetworkMode: mode,
+		Profile:     cmp.Or(spec.GetSecurity().GetProfile(), rules.Profile, "standard"), MemoryLimitBytes: rules.MemoryLimit,
 		Entrypoint: cmp.Or(spec.GetEntrypoint(), rules.Entrypoint, "auto"), Covers: hidden.covers, Pins: hidden.pins, PrimaryMemoryBytes: proto.Int64(primaryMemory(spec, rules.MemoryLimit)),
 	}
 	if c.Profile == "hardened" && spec.GetEntrypoint() == "run" {

@@ -42,6 +42,10 @@ type Rules struct {
 	MemoryLimit int64
 	// Mounts is the policy for mounts and copies of host paths.
 	Mounts mountpolicy.Policy
+	// NetworkMode is the mode of the network policy of a spec that has none. Empty: open.
+	NetworkMode string
+	// NetworkRequired: a spec without a policy is refused where none can be enforced.
+	NetworkRequired bool
 }
 
 // Deps are the dependencies of a Server, all of them required.
@@ -83,6 +87,8 @@ type Deps struct {
 	SecretProblems func(sandboxID string) []string
 	// Ports are the published ports of a sandbox as they are now. It must not block.
 	Ports func(sandboxID string) []*agboxv1.PublishedPort
+	// NetworkProblem returns in one sentence why no network policy can be enforced, or "". It must not block.
+	NetworkProblem func() string
 	// EngineRefuses returns the fields of a valid spec and its resolved confinement that the engine cannot honour. It must not block: the
 	// answer may be older.
 	EngineRefuses func(*agboxv1.CreateSpec, *storev1.Confinement) validate.Errors

@@ -21,6 +21,7 @@ type handles struct {
 	nameless       func(sandboxID string) bool
 	secretProblems func(sandboxID string) []string
 	startWarning   func(sandboxID string) string
+	networkProblem func() string
 	connected      func(sandboxID string) bool
 	mainLogs       func(sandboxID string) (stdout, stderr string)
 	rules          func() Rules
@@ -47,11 +48,12 @@ func (s *handles) handle(sb store.Sandbox, withSpec bool) *agboxv1.SandboxHandle
 	if withSpec {
 		accepted := sb.Desired.GetConfinement()
 		h.Spec, h.SecurityProfile, h.DefaultMemoryBytes = sb.Spec, accepted.GetProfile(), accepted.GetMemoryLimitBytes()
+		h.NetworkMode = networkMode(sb)
 		if stdout, stderr := s.mainLogs(sb.ID); h.StdoutLogPath == "" && exists(stdout) { // the image's ENTRYPOINT wrote it
 			h.StdoutLogPath, h.StderrLogPath = stdout, stderr
 		}
 		if sb.State != agboxv1.SandboxState_SANDBOX_STATE_DELETED {
-			h.Warnings = slices.Concat(s.warnings(sb), s.runtimeWarnings(sb), s.secretWarnings(sb))
+			h.Warnings = slices.Concat(s.warnings(sb), s.networkWarnings(sb), s.runtimeWarnings(sb), s.secretWarnings(sb))
 		}
 	}
 	return h

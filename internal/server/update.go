@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -57,13 +56,13 @@ type update struct {
 	changed []string // by the last comparison
 }
 
-// compare is a store.SpecChange. The engine is asked about limits and the network only: the rest is in its containers already.
+// compare is a store.SpecChange. The engine is asked about limits only: the rest is in its containers already.
 func (u *update) compare(old *agboxv1.CreateSpec) (next *agboxv1.CreateSpec, changed []string, limits bool, err error) {
 	changed, limits, fixed := validate.Update(old, u.next)
 	if len(fixed) > 0 {
 		return nil, nil, false, immutable(u.id, fixed)
 	}
-	if limits || slices.Contains(changed, "network") {
+	if limits {
 		err = u.engineRefuses(u.next, nil).Err()
 	}
 	if err == nil && u.dryRun {
@@ -122,6 +121,9 @@ func (u *update) fits(ctx context.Context) error {
 		return err
 	}
 	if err := u.checkSecrets(sb.Spec, u.next).Err(); err != nil {
+		return err
+	}
+	if err := u.fitsNetwork(sb); err != nil {
 		return err
 	}
 	c := sb.Desired.GetConfinement()

@@ -98,9 +98,6 @@ func TestUpdateRefusals(t *testing.T) {
 			if spec.GetCpuLimit() > 100 {
 				broken = append(broken, validate.Error{Field: "cpu_limit", Message: "cpu_limit is too much for this engine"})
 			}
-			if spec.GetNetwork() != nil {
-				broken = append(broken, validate.Error{Field: "network", Message: "network cannot be enforced"})
-			}
 			return broken
 		}
 	})
@@ -130,9 +127,6 @@ func TestUpdateRefusals(t *testing.T) {
 		much := spec("ready")
 		much.CpuLimit = 101
 		refused(t, try("ready", much), codes.InvalidArgument, "INVALID_SPEC", "cpu_limit is too much for this engine", map[string]string{"field": "cpu_limit"})
-		closed := spec("ready")
-		closed.Network = &agboxv1.NetworkSpec{Mode: "none"}
-		refused(t, try("ready", closed), codes.InvalidArgument, "INVALID_SPEC", "network cannot be enforced", map[string]string{"field": "network"})
 	}
 	many := spec("ready")
 	many.Envs = map[string]string{}

@@ -13,7 +13,7 @@
 //   SandboxHandle         100 name, 101 status_message, 102 spec, 103 desired_state, 104 active_execs, 105 services,
 //                         106 ports, 107 restarts, 108-109 log paths of the main process, 110-113 lifetimes,
 //                         114 rehydrated, 115 warnings, 116 default_memory_bytes, 129 security_profile,
-//                         158 channel
+//                         140 network_mode, 158 channel
 //   ExecStatus            100 error_code, 101-103 times, 104-105 log paths, 106 oom_killed, 107-108 dropped bytes,
 //                         109 oom_kills, 150 user, 151 timeout, 152 stdin, 153 terminal, 155 stdin_deadline_at
 //   CreateExecRequest     150 user, 151 timeout, 152 stdin, 153 terminal, 154 live_output
@@ -1587,6 +1587,8 @@ type SandboxHandle struct {
 	DefaultMemoryBytes int64 `protobuf:"varint,116,opt,name=default_memory_bytes,json=defaultMemoryBytes,proto3" json:"default_memory_bytes,omitempty"`
 	// The security profile, resolved when the sandbox was accepted: "standard" or "hardened". Empty: the sandbox is older than profiles.
 	SecurityProfile string `protobuf:"bytes,129,opt,name=security_profile,json=securityProfile,proto3" json:"security_profile,omitempty"`
+	// The mode of the network policy, of the spec or resolved when the sandbox was accepted: "open", "internet", "internal" or "none".
+	NetworkMode string `protobuf:"bytes,140,opt,name=network_mode,json=networkMode,proto3" json:"network_mode,omitempty"`
 	// How the daemon reaches into the sandbox now: "live": through its live channel; "files": READY without one, as on a runtime that hides
 	// processes or in a container of an older release: commands run and their output is read, but there is no standard input, terminal, file
 	// access or tunnel; "archive": it does not run, its files are read through the engine; empty: not at all. Not durable.
@@ -1824,6 +1826,13 @@ func (x *SandboxHandle) GetDefaultMemoryBytes() int64 {
 func (x *SandboxHandle) GetSecurityProfile() string {
 	if x != nil {
 		return x.SecurityProfile
+	}
+	return ""
+}
+
+func (x *SandboxHandle) GetNetworkMode() string {
+	if x != nil {
+		return x.NetworkMode
 	}
 	return ""
 }
@@ -6446,7 +6455,7 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\vNetworkSpec\x12\x12\n" +
 	"\x04mode\x18\x01 \x01(\tR\x04mode\x12\x14\n" +
 	"\x05allow\x18\x02 \x03(\tR\x05allow\x12\x12\n" +
-	"\x04deny\x18\x03 \x03(\tR\x04deny\"\x82\v\n" +
+	"\x04deny\x18\x03 \x03(\tR\x04deny\"\xa6\v\n" +
 	"\rSandboxHandle\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12,\n" +
@@ -6485,7 +6494,8 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"rehydrated\x12\x1a\n" +
 	"\bwarnings\x18s \x03(\tR\bwarnings\x120\n" +
 	"\x14default_memory_bytes\x18t \x01(\x03R\x12defaultMemoryBytes\x12*\n" +
-	"\x10security_profile\x18\x81\x01 \x01(\tR\x0fsecurityProfile\x12\x19\n" +
+	"\x10security_profile\x18\x81\x01 \x01(\tR\x0fsecurityProfile\x12\"\n" +
+	"\fnetwork_mode\x18\x8c\x01 \x01(\tR\vnetworkMode\x12\x19\n" +
 	"\achannel\x18\x9e\x01 \x01(\tR\achannel\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +

@@ -30,6 +30,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/netrules"
 )
 
@@ -46,7 +47,11 @@ const maxBridge = 15
 // meets one of another process fails as a whole, and succeeds when it is repeated.
 type Firewall struct {
 	netns int
-	mu    sync.Mutex
+	seen  memory
+
+	mu sync.Mutex
+	// kept is the connection to the kernel. It stays open, because the kernel waits at its end for what the removal of rules left to do.
+	kept *nftables.Conn
 }
 
 // New returns the firewall of the network namespace of which netns is an open file, or for 0 of the calling process.
@@ -55,20 +60,15 @@ func New(netns int) *Firewall { return &Firewall{netns: netns} }
 // Check creates the table if it is missing, and repairs what all bridges share. The error says why rules cannot be enforced: no privilege, or
 // a kernel without nftables.
 func (f *Firewall) Check() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	c, err := f.open()
-	if err != nil {
-		return err
-	}
-	defer c.close()
-	s, err := c.observe("", false)
-	if err != nil {
-		return err
-	}
-	b := batch{conn: c, state: s}
-	b.base()
-	return b.send("create the table")
+	return f.with(func(c conn) error {
+		s, err := c.observe("", false)
+		if err != nil {
+			return err
+		}
+		b := batch{conn: c, state: s}
+		b.base()
+		return b.send("create the table")
+	})
 }
 
 // Enforce replaces the rules of one bridge, in one step: each packet meets the former rules or the new ones. Empty rules remove all that the
@@ -81,13 +81,18 @@ func (f *Firewall) Enforce(r netrules.Rules) error {
 	if r.Bridge == "" || len(r.Bridge) > maxBridge {
 		return fmt.Errorf("%q is not the name of a bridge", r.Bridge)
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	c, err := f.open()
-	if err != nil {
-		return err
-	}
-	defer c.close()
+	return f.with(func(c conn) error {
+		f.seen.forget(r.Bridge)
+		since := f.seen.epoch()
+		if err := c.enforce(r); err != nil {
+			return err
+		}
+		f.seen.remember(r, since)
+		return nil
+	})
+}
+
+func (c conn) enforce(r netrules.Rules) error {
 	s, err := c.observe(r.Bridge, false)
 	if err == nil && s.exists && (r.Empty() || !s.fresh()) {
 		s, err = c.observe(r.Bridge, true)
@@ -106,19 +111,22 @@ func (f *Firewall) Enforce(r netrules.Rules) error {
 	if err := b.addSets(want); err != nil {
 		return err
 	}
-	if err := b.send("add the sets of " + r.Bridge); err != nil {
-		return err
+	if !s.fresh() { // otherwise everything passes until then anyhow
+		if err := fault.Around(fault.Rules, "add_sets", func() error { return b.send("add the sets of " + r.Bridge) }); err != nil {
+			return err
+		}
 	}
 	if err := b.replace(want); err != nil {
 		return err
 	}
-	if err := b.send("replace the rules of " + r.Bridge); err != nil {
+	if err := fault.Around(fault.Rules, "replace", func() error { return b.send("replace the rules of " + r.Bridge) }); err != nil {
 		return err
 	}
-	if b.removeSets() {
-		awaitPackets()
+	if !b.removeSets() {
+		return nil
 	}
-	return b.send("remove former sets of " + r.Bridge)
+	awaitPackets()
+	return fault.Around(fault.Rules, "remove_sets", func() error { return b.send("remove former sets of " + r.Bridge) })
 }
 
 // awaitPackets returns when every packet that was being filtered is through. A kernel that cannot wait for that lets a packet meet a former
@@ -132,35 +140,31 @@ const membarrierGlobal = 1
 func (f *Firewall) Remove(bridge string) error { return f.Enforce(netrules.Rules{Bridge: bridge}) }
 
 // Holds reports whether the table has exactly these rules for their bridge, and all that leads to them. Sets that no rule names do not count.
-func (f *Firewall) Holds(r netrules.Rules) (bool, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	c, err := f.open()
-	if err != nil {
-		return false, err
+func (f *Firewall) Holds(r netrules.Rules) (holds bool, err error) {
+	if f.seen.has(r) {
+		return true, nil
 	}
-	defer c.close()
-	s, err := c.observe(r.Bridge, false)
-	if err != nil {
-		return false, err
-	}
-	return s.holds(compile(r)), nil
+	err = f.with(func(c conn) error {
+		since := f.seen.epoch()
+		s, err := c.observe(r.Bridge, false)
+		if err != nil {
+			return err
+		}
+		if holds = s.holds(compile(r)); holds {
+			f.seen.remember(r, since)
+		}
+		return nil
+	})
+	return holds, err
 }
 
 // Bridges returns the names of the bridges of which the table has rules, sorted.
-func (f *Firewall) Bridges() ([]string, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	c, err := f.open()
-	if err != nil {
-		return nil, err
-	}
-	defer c.close()
-	chains, err := c.chains()
-	if err != nil {
-		return nil, err
-	}
-	var bridges []string
+func (f *Firewall) Bridges() (bridges []string, err error) {
+	var chains map[string]*nftables.Chain
+	err = f.with(func(c conn) (err error) {
+		chains, err = c.chains()
+		return err
+	})
 	for name := range chains {
 		for _, h := range hooks {
 			if bridge, ok := strings.CutPrefix(name, h.list+"-"); ok {
@@ -169,24 +173,79 @@ func (f *Firewall) Bridges() ([]string, error) {
 		}
 	}
 	slices.Sort(bridges)
-	return slices.Compact(bridges), nil
+	return slices.Compact(bridges), err
+}
+
+// Sweep removes the rules of each bridge for which kept is false and that is no interface: no packet can meet them. It returns those bridges.
+func (f *Firewall) Sweep(kept func(bridge string) bool) (removed []string, err error) {
+	bridges, err := f.Bridges()
+	if err != nil || len(bridges) == 0 {
+		return nil, err
+	}
+	interfaces, err := f.interfaces()
+	if err != nil {
+		return nil, err
+	}
+	for _, bridge := range bridges {
+		if kept(bridge) || interfaces[bridge] {
+			continue
+		}
+		if err := f.Remove(bridge); err != nil {
+			return removed, err
+		}
+		removed = append(removed, bridge)
+	}
+	return removed, nil
+}
+
+// Exists reports whether an interface of this name exists.
+func (f *Firewall) Exists(bridge string) (bool, error) {
+	all, err := f.interfaces()
+	return all[bridge], err
+}
+
+// interfaces returns the names of all interfaces of the network namespace.
+func (f *Firewall) interfaces() (map[string]bool, error) {
+	c, err := netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{NetNS: f.netns})
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	defer func() { _ = c.Close() }()
+	answers, err := c.Execute(netlink.Message{
+		Header: netlink.Header{Type: unix.RTM_GETLINK, Flags: netlink.Request | netlink.Dump}, Data: make([]byte, unix.SizeofIfInfomsg),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	names := map[string]bool{}
+	for _, m := range answers {
+		if len(m.Data) < unix.SizeofIfInfomsg {
+			continue
+		}
+		ad, err := netlink.NewAttributeDecoder(m.Data[unix.SizeofIfInfomsg:])
+		if err != nil {
+			return nil, fmt.Errorf("list interfaces: %w", err)
+		}
+		for ad.Next() {
+			if ad.Type() == unix.IFLA_IFNAME {
+				names[ad.String()] = true
+			}
+		}
+	}
+	return names, nil
 }
 
 // Drop removes the whole table.
 func (f *Firewall) Drop() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	c, err := f.open()
-	if err != nil {
-		return err
-	}
-	defer c.close()
-	exists, err := c.exists()
-	if err != nil || !exists {
-		return err
-	}
-	c.DelTable(table)
-	return flush(c, "remove the table")
+	return f.with(func(c conn) error {
+		f.seen.reset(f.seen.watched)
+		exists, err := c.exists()
+		if err != nil || !exists {
+			return err
+		}
+		c.DelTable(table)
+		return flush(c, "remove the table")
+	})
 }
 
 var table = &nftables.Table{Name: TableName, Family: nftables.TableFamilyINet}
@@ -241,17 +300,38 @@ type conn struct{ *nftables.Conn }
 // bufferBytes holds a change of 10000 entries, all of them ranges of IPv6. It is allocated as it is used.
 const bufferBytes = 8 << 20
 
-func (f *Firewall) open() (conn, error) {
-	c, err := nftables.New(nftables.AsLasting(), nftables.WithNetNSFd(f.netns), nftables.WithSockOptions(func(c *netlink.Conn) error {
-		return errors.Join(c.SetWriteBuffer(bufferBytes), c.SetReadBuffer(bufferBytes))
-	}))
-	if err != nil {
-		return conn{}, fmt.Errorf("connect to nftables: %w", err)
+// with calls do with a connection. After an error the next call gets a new one.
+func (f *Firewall) with(do func(c conn) error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.kept == nil {
+		c, err := nftables.New(nftables.AsLasting(), nftables.WithNetNSFd(f.netns), nftables.WithSockOptions(func(c *netlink.Conn) error {
+			return errors.Join(c.SetWriteBuffer(bufferBytes), c.SetReadBuffer(bufferBytes))
+		}))
+		if err != nil {
+			return fmt.Errorf("connect to nftables: %w", err)
+		}
+		f.kept = c
 	}
-	return conn{c}, nil
+	err := do(conn{f.kept})
+	if err != nil {
+		_ = f.kept.CloseLasting()
+		f.kept = nil
+	}
+	return err
 }
 
-func (c conn) close() { _ = c.CloseLasting() }
+// Close closes the connection to the kernel. The rules stay.
+func (f *Firewall) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.kept == nil {
+		return nil
+	}
+	c := f.kept
+	f.kept = nil
+	return c.CloseLasting()
+}
 
 // flush sends a change. It succeeds or fails as a whole.
 func flush(c conn, what string) error {

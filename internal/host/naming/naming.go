@@ -78,6 +78,9 @@ const (
 // label, address them by ID.
 func Network(sandboxID string) string { return "agbox-net-" + plain(sandboxID, "") }
 
+// Bridge returns the name of the interface that a bridge network with this ID has on the engine's host.
+func Bridge(networkID string) string { return "br-" + networkID[:min(12, len(networkID))] }
+
 // Primary returns the name of the sandbox's primary container.
 func Primary(sandboxID string) string { return "agbox-primary-" + plain(sandboxID, "") }
 

@@ -31,7 +31,7 @@ func Deps(st server.Store) server.Deps {
 		Rules:         func() server.Rules { return server.Rules{} }, DefaultTimeout: func() time.Duration { return 0 },
 		DrainWait:  func() time.Duration { return time.Minute },
 		Gateways:   func() map[string]string { return nil },
-		Rebuilding: quiet, NoRoom: quiet, Engine: quiet,
+		Rebuilding: quiet, NoRoom: quiet, Engine: quiet, NetworkProblem: quiet,
 		Explain:        func(context.Context, string) (*agboxv1.ExplainResponse, error) { return nil, errdefs.ErrUnavailable },
 		Stats:          func(context.Context, []string) ([]*agboxv1.SandboxStats, error) { return nil, nil },
 		Volumes:        func(context.Context, string) ([]*agboxv1.Volume, error) { return nil, nil },

@@ -56,7 +56,11 @@ func allPoints(t testing.TB) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slices.Concat(faultlist.Points(fault.Session, sessions), faultlist.Points(fault.Engine, dockerx.Ops()), faultlist.Points(fault.Store, commits), faultlist.Points(fault.Log, log))
+	rules, _, err := faultlist.Disk("../../host/firewall", "Rules")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Concat(faultlist.Points(fault.Rules, rules), faultlist.Points(fault.Session, sessions), faultlist.Points(fault.Engine, dockerx.Ops()), faultlist.Points(fault.Store, commits), faultlist.Points(fault.Log, log))
 }
 
 // diskPoints are those of the daemon's operations on the disk, at which TestKilledWhileTheBallastIsReleasedAndMade kills it: they need a

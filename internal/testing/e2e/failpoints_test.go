@@ -34,7 +34,7 @@ func TestKilledAtEveryFailpoint(t *testing.T) {
 		"CreateSandbox", "CreateExec", "EndExec", "Report", "RequestCancel", "UpdateSpec", "SetTimeout", "RequestPause", "RequestResume",
 		"RequestStop", "RequestDelete", "NewEpoch", "SetMarkerWritten", "SetEngineIdentity",
 		"engine.pull_image", "engine.update_container", "engine.write_tar", "engine.pause_container", "engine.unpause_container",
-		"engine.read_logs", "engine.read_tar",
+		"engine.read_logs", "engine.read_tar", "rules.add_sets", "rules.replace", "rules.remove_sets",
 	}, m.wholeLife)
 	m.rehearse("volumes", []string{
 		"RequestDeleteWithVolumes", "engine.list_volumes", "engine.list_volume_users", "engine.remove_volume",
@@ -106,7 +106,7 @@ func (m *mortal) wholeLife(round string) {
 	if st := m.ended(round + "-long"); st.GetState() != ended {
 		m.Errorf("%s: a cancelled exec is %v", round, st)
 	}
-	spec.PidsLimit = 300
+	spec.PidsLimit, spec.Network = 300, &agboxv1.NetworkSpec{Mode: "internal", Allow: []string{"192.0.2.1"}}
 	must(m.UpdateSandbox(m.ctx(), &agboxv1.UpdateSandboxRequest{SandboxId: id, CreateSpec: spec}))(m)
 	must(m.SetSandboxTimeout(m.ctx(), &agboxv1.SetSandboxTimeoutRequest{
 		SandboxId: id, When: &agboxv1.SetSandboxTimeoutRequest_Timeout{Timeout: seconds(3600)},

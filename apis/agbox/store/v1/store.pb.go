@@ -512,7 +512,10 @@ type Confinement struct {
 	// The directories between the sources of writable mounts and covered paths, mounted onto themselves. Parents first.
 	Pins []*Pin `protobuf:"bytes,5,rep,name=pins,proto3" json:"pins,omitempty"`
 	// Whether PID 1 runs the image's ENTRYPOINT: "run", "auto" or "skip". Empty: the sandbox is older than this field, skip.
-	Entrypoint    string `protobuf:"bytes,6,opt,name=entrypoint,proto3" json:"entrypoint,omitempty"`
+	Entrypoint string `protobuf:"bytes,6,opt,name=entrypoint,proto3" json:"entrypoint,omitempty"`
+	// The mode of the network policy while the spec has none: "open", "internet", "internal" or "none". Empty: the sandbox is older than policies,
+	// open.
+	NetworkMode   string `protobuf:"bytes,7,opt,name=network_mode,json=networkMode,proto3" json:"network_mode,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -585,6 +588,13 @@ func (x *Confinement) GetPins() []*Pin {
 func (x *Confinement) GetEntrypoint() string {
 	if x != nil {
 		return x.Entrypoint
+	}
+	return ""
+}
+
+func (x *Confinement) GetNetworkMode() string {
+	if x != nil {
+		return x.NetworkMode
 	}
 	return ""
 }
@@ -2517,7 +2527,7 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\x0eremove_volumes\x18\x13 \x01(\bR\rremoveVolumes\"6\n" +
 	"\aAdopted\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x03R\x02at\x12\x1b\n" +
-	"\twas_ready\x18\x02 \x01(\bR\bwasReady\"\x9d\x02\n" +
+	"\twas_ready\x18\x02 \x01(\bR\bwasReady\"\xc0\x02\n" +
 	"\vConfinement\x12\x18\n" +
 	"\aprofile\x18\x01 \x01(\tR\aprofile\x12-\n" +
 	"\x06covers\x18\x02 \x03(\v2\x15.agbox.store.v1.CoverR\x06covers\x12,\n" +
@@ -2526,7 +2536,8 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\x04pins\x18\x05 \x03(\v2\x13.agbox.store.v1.PinR\x04pins\x12\x1e\n" +
 	"\n" +
 	"entrypoint\x18\x06 \x01(\tR\n" +
-	"entrypointB\x17\n" +
+	"entrypoint\x12!\n" +
+	"\fnetwork_mode\x18\a \x01(\tR\vnetworkModeB\x17\n" +
 	"\x15_primary_memory_bytes\"K\n" +
 	"\x05Cover\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +

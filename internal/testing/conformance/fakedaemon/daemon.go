@@ -107,7 +107,7 @@ func (d *Daemon) start() {
 	api := server.New(server.Deps{
 		ServiceOutput: execs.ServiceLog, Outputs: execs, Channels: channels, Streams: channels, Opened: func(string) {}, Archives: ctl.Archive, Writers: &writers,
 		Store: st, Logs: execs.LogPaths, Status: ctl.Status, Engine: ctl.EngineProblem, ConfirmEngine: ctl.ConfirmEngine,
-		Ports: ctl.Ports, EngineRefuses: ctl.EngineRefuses, AgentStatus: ctl.AgentStatus, MainLogs: execs.MainLogPaths, Explain: ctl.Explain,
+		Ports: ctl.Ports, EngineRefuses: ctl.EngineRefuses, NetworkProblem: ctl.NetworkProblem, AgentStatus: ctl.AgentStatus, MainLogs: execs.MainLogPaths, Explain: ctl.Explain,
 		Stats: ctl.Stats, Volumes: ctl.Volumes, RemoveVolume: ctl.RemoveVolume,
 		CreateSnapshot: ctl.CreateSnapshot, Snapshots: ctl.Snapshots, RemoveSnapshot: ctl.RemoveSnapshot, Templates: ctl.Templates(),
 		Nameless: execs.Nameless, StartWarning: execs.StartWarning, SecretProblems: ctl.SecretProblems, Rules: func() server.Rules { return server.Rules{} }, DefaultTimeout: func() time.Duration { return 0 },

@@ -1,0 +1,188 @@
+// Package network keeps the packet filter rules of sandboxes' networks as their policies say.
+package network
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/internal/host/naming"
+	"github.com/agbox/agbox/internal/netrules"
+	"github.com/agbox/agbox/internal/wait"
+	"github.com/agbox/agbox/store"
+)
+
+// Firewall holds packet filter rules: *firewall.Firewall. What it holds outlives this process.
+type Firewall interface {
+	Check() error
+	Holds(r netrules.Rules) (bool, error)
+	Enforce(r netrules.Rules) error
+	Remove(bridge string) error
+	Exists(bridge string) (bool, error)
+	Sweep(kept func(bridge string) bool) (removed []string, err error)
+	Watch(ctx context.Context, changed func()) error
+}
+
+// Options are the dependencies of a Keeper.
+type Options struct {
+	// Firewall is nil where there is none: then only policies that need no rules hold.
+	Firewall Firewall
+	// Pool is the block from which the networks of all sandboxes are taken.
+	Pool netip.Prefix
+	// Resolvers returns the addresses that the engine's DNS server asks. Nil: there are none.
+	Resolvers func() []netip.Addr
+	// Foreign returns why the engine's bridges are not of this network namespace, as the rest of a sentence about the engine; empty: they may
+	// be. An error: it is unknown. Nil: they are.
+	Foreign func(ctx context.Context) (string, error)
+	// Recorded returns the networks that records of live sandboxes name.
+	Recorded func() map[string]bool
+	// Changed is called when rules may have been changed by others. It must not block.
+	Changed func()
+	Logger  *slog.Logger
+}
+
+// Keeper compares, sets and removes rules. Its methods may be called concurrently.
+type Keeper struct {
+	o       Options
+	problem atomic.Pointer[string]
+}
+
+// New returns a Keeper.
+func New(o Options) *Keeper {
+	k := &Keeper{o: o}
+	k.problem.Store(new(string))
+	return k
+}
+
+// Problem returns in one sentence why no rules can be set on this host, as far as is known; empty: they can.
+func (k *Keeper) Problem() string { return *k.problem.Load() }
+
+// Refresh finds out anew whether rules can be set. What the engine does not say now stays as it was.
+func (k *Keeper) Refresh(ctx context.Context) {
+	text := ""
+	switch {
+	case k.o.Firewall == nil:
+		text = "agboxd has no packet filter"
+	case k.o.Foreign != nil:
+		why, err := k.o.Foreign(ctx)
+		if err != nil && k.Problem() != "" {
+			return
+		}
+		if why != "" {
+			text = "the engine " + why + ", where agboxd sets no rules"
+			break
+		}
+		fallthrough
+	default:
+		if err := k.o.Firewall.Check(); err != nil {
+			text = "agboxd cannot set packet filter rules: " + err.Error()
+		}
+	}
+	if text != k.Problem() {
+		k.o.Logger.Warn("whether network policies can be enforced has changed", "problem", text)
+	}
+	k.problem.Store(&text)
+}
+
+// Mode returns the mode of a sandbox's policy.
+func Mode(sb store.Sandbox) string {
+	return netrules.ModeOf(sb.Spec.GetNetwork(), sb.Desired.GetConfinement().GetNetworkMode())
+}
+
+// rules returns the rules for a network of a sandbox.
+func (k *Keeper) rules(sb store.Sandbox, networkID string) (netrules.Rules, error) {
+	f := netrules.Facts{Bridge: naming.Bridge(networkID)}
+	if k.o.Pool.IsValid() {
+		f.Pool = []netip.Prefix{k.o.Pool}
+	}
+	if k.o.Resolvers != nil {
+		f.Resolvers = k.o.Resolvers()
+	}
+	r, err := netrules.Make(Mode(sb), sb.Spec.GetNetwork(), f)
+	if err != nil {
+		return r, fmt.Errorf("the network policy: %w: %w", err, errdefs.ErrInternal)
+	}
+	return r, nil
+}
+
+// Holds reports whether the rules for a network of a sandbox are as its policy says. If that is unknown, they are not.
+func (k *Keeper) Holds(sb store.Sandbox, networkID string) bool {
+	r, err := k.rules(sb, networkID)
+	if err != nil {
+		return false
+	}
+	if k.Problem() != "" || k.o.Firewall == nil {
+		return r.Empty()
+	}
+	held, err := k.o.Firewall.Holds(r)
+	return err == nil && held
+}
+
+// Enforce sets the rules for a network of a sandbox, with all or nothing of it done. Errors: ErrFailedPrecondition, no rules can be set on this
+// host, or the network is not of this host; those of the kernel.
+func (k *Keeper) Enforce(sb store.Sandbox, networkID string) error {
+	r, err := k.rules(sb, networkID)
+	if err != nil {
+		return err
+	}
+	if p := k.Problem(); p != "" || k.o.Firewall == nil {
+		return fmt.Errorf("the network policy cannot be enforced: %s: %w", p, errdefs.ErrFailedPrecondition)
+	}
+	if !r.Empty() {
+		// Rules for a bridge of another host, or of another namespace, would hold nothing back.
+		if exists, err := k.o.Firewall.Exists(r.Bridge); err != nil || !exists {
+			return fmt.Errorf("the network policy cannot be enforced: the bridge %s is no interface of agboxd's host: %w", r.Bridge, cmp.Or[error](err, errdefs.ErrFailedPrecondition))
+		}
+	}
+	return k.o.Firewall.Enforce(r)
+}
+
+// Release removes the rules of a network that has been removed. What it cannot remove now, Sweep does.
+func (k *Keeper) Release(networkID string) {
+	if k.Problem() != "" || k.o.Firewall == nil {
+		return
+	}
+	if err := k.o.Firewall.Remove(naming.Bridge(networkID)); err != nil {
+		k.o.Logger.Warn("rules of a removed network are left for the next resync", "network", networkID, "err", err)
+	}
+}
+
+// Sweep removes rules that belong to nothing: their bridge does not exist, and no record of a live sandbox names its network.
+func (k *Keeper) Sweep(context.Context) error {
+	if k.Problem() != "" || k.o.Firewall == nil {
+		return nil
+	}
+	bridges := map[string]bool{}
+	for id := range k.o.Recorded() {
+		bridges[naming.Bridge(id)] = true
+	}
+	removed, err := k.o.Firewall.Sweep(func(bridge string) bool { return bridges[bridge] })
+	if len(removed) > 0 {
+		k.o.Logger.Info("packet filter rules of networks that are gone are removed", "bridges", removed)
+	}
+	return err
+}
+
+// watchRetry is the delay before a watch that has failed is started again.
+const watchRetry = 10 * time.Second
+
+// Run reports changes of the rules by others until ctx ends. While it cannot watch them, resyncs find them.
+func (k *Keeper) Run(ctx context.Context) {
+	if k.o.Firewall == nil {
+		return
+	}
+	for {
+		if err := k.o.Firewall.Watch(ctx, k.o.Changed); err != nil && k.Problem() == "" {
+			k.o.Logger.Warn("changes of packet filter rules by others are found by resyncs only", "err", err)
+		}
+		if wait.For(ctx, watchRetry) != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package server
+
+import (
+	"cmp"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
+	"github.com/agbox/agbox/internal/netrules"
+	"github.com/agbox/agbox/store"
+)
+
+// acceptNetwork returns the mode that is recorded for the absence of a policy, and refuses what cannot be enforced. Where nothing can be
+// enforced, an absent policy is open, unless the configuration requires one.
+func (s *specs) acceptNetwork(spec *agboxv1.CreateSpec) (mode string, broken validate.Errors) {
+	rules, problem := s.rules(), s.networkProblem()
+	mode = cmp.Or(rules.NetworkMode, netrules.Open)
+	if problem != "" && spec.GetNetwork() == nil && mode != netrules.Open {
+		if rules.NetworkRequired {
+			return mode, refuseNetwork(problem + "; runtime.network_required is set, so nothing is created without a policy")
+		}
+		mode = netrules.Open
+	}
+	if problem != "" && spec.GetNetwork() != nil {
+		mode = netrules.Open // a closed policy is refused below, and without an open one the next spec finds no policy
+	}
+	return mode, s.checkNetwork(spec, mode)
+}
+
+// checkNetwork refuses a policy that cannot be enforced, or that the recorded mode makes senseless.
+func (s *specs) checkNetwork(spec *agboxv1.CreateSpec, recorded string) validate.Errors {
+	mode := netrules.ModeOf(spec.GetNetwork(), recorded)
+	if problem := s.networkProblem(); problem != "" && netrules.Confines(mode, spec.GetNetwork()) {
+		return refuseNetwork(problem + "; leave the policy out, or write {mode: open} without deny")
+	}
+	if mode == netrules.None && spec.GetNetwork() == nil && len(spec.GetRequiredServices())+len(spec.GetOptionalServices()) > 0 {
+		return validate.Errors{{
+			Field: "network", Message: `network: the daemon's runtime.network_mode, "none", cuts the sandbox off from its services: write {mode: internal}`,
+		}}
+	}
+	return nil
+}
+
+func refuseNetwork(why string) validate.Errors {
+	return validate.Errors{{Field: "network", Message: "network cannot be enforced: " + why}}
+}
+
+// fitsNetwork checks the policy of an update.
+func (u *update) fitsNetwork(sb store.Sandbox) error {
+	return u.checkNetwork(u.next, sb.Desired.GetConfinement().GetNetworkMode()).Err()
+}
+
+// networkMode returns the mode of a sandbox's policy.
+func networkMode(sb store.Sandbox) string {
+	return netrules.ModeOf(sb.Spec.GetNetwork(), sb.Desired.GetConfinement().GetNetworkMode())
+}
+
+// networkWarnings says that a policy does not hold.
+func (s *handles) networkWarnings(sb store.Sandbox) []string {
+	problem := s.networkProblem()
+	recorded := sb.Desired.GetConfinement().GetNetworkMode()
+	switch {
+	case problem == "":
+	case netrules.Confines(networkMode(sb), sb.Spec.GetNetwork()):
+		return []string{"its network policy cannot be enforced now: " + problem + "; nothing of it is started until it can"}
+	case sb.Spec.GetNetwork() == nil && recorded == netrules.Open && cmp.Or(s.rules().NetworkMode, netrules.Open) != netrules.Open:
+		return []string{"it reaches whatever its host reaches, because no network policy can be enforced: " + problem}
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+package server_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/server"
+)
+
+// What a create makes of a policy, by the configuration and by whether the host can enforce one.
+func TestCreateResolvesTheNetworkPolicy(t *testing.T) {
+	const noFilter = "agboxd cannot set packet filter rules: operation not permitted"
+	closed, open := &agboxv1.NetworkSpec{Mode: "internal"}, &agboxv1.NetworkSpec{Mode: "open"}
+	services := []*agboxv1.ServiceSpec{{Name: "db", Image: "db"}}
+	for _, tt := range []struct {
+		name     string
+		rules    server.Rules
+		problem  string
+		policy   *agboxv1.NetworkSpec
+		services []*agboxv1.ServiceSpec
+		mode     string // in the answer
+		refused  string // part of the refusal
+		warned   bool
+	}{
+		{name: "no configuration", mode: "open"},
+		{name: "the default", rules: server.Rules{NetworkMode: "internet"}, mode: "internet"},
+		{name: "its own", rules: server.Rules{NetworkMode: "internet"}, policy: closed, mode: "internal"},
+		{name: "no filter", rules: server.Rules{NetworkMode: "internet"}, problem: noFilter, mode: "open", warned: true},
+		{name: "no filter, and open by default", problem: noFilter, mode: "open"},
+		{name: "no filter, and open", rules: server.Rules{NetworkMode: "internet", NetworkRequired: true}, problem: noFilter, policy: open, mode: "open"},
+		{name: "no filter, and required", rules: server.Rules{NetworkMode: "internet", NetworkRequired: true}, problem: noFilter, refused: "runtime.network_required"},
+		{name: "no filter for its own", problem: noFilter, policy: closed, refused: "operation not permitted"},
+		{
+			name: "no filter for an exception", problem: noFilter, policy: &agboxv1.NetworkSpec{Mode: "open", Deny: []string{"10.0.0.1"}},
+			refused: "operation not permitted",
+		},
+		{name: "none by default, and services", rules: server.Rules{NetworkMode: "none"}, services: services, refused: "write {mode: internal}"},
+		{name: "none by default, and internal", rules: server.Rules{NetworkMode: "none"}, services: services, policy: closed, mode: "internal"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFixture(t, func(d *server.Deps) {
+				d.Rules = func() server.Rules { return tt.rules }
+				d.NetworkProblem = func() string { return tt.problem }
+			})
+			answer, err := f.CreateSandbox(t.Context(), &agboxv1.CreateSandboxRequest{
+				CreateSpec: &agboxv1.CreateSpec{Image: "image", Network: tt.policy, OptionalServices: tt.services},
+			})
+			if tt.refused != "" {
+				if status.Code(err) != codes.InvalidArgument || !strings.Contains(status.Convert(err).Message(), tt.refused) {
+					t.Error(err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := answer.GetSandbox()
+			warned := slices.ContainsFunc(got.GetWarnings(), func(w string) bool { return strings.Contains(w, tt.problem) })
+			if got.GetNetworkMode() != tt.mode || tt.problem != "" && warned != tt.warned {
+				t.Errorf("mode %q, warnings %q", got.GetNetworkMode(), got.GetWarnings())
+			}
+		})
+	}
+}
+
+// An update to a policy that cannot be enforced is refused; one to an open policy is not, nor the removal of a policy from a sandbox whose
+// recorded mode is open.
+func TestUpdateOfTheNetworkPolicy(t *testing.T) {
+	problem := ""
+	f := newFixture(t, func(d *server.Deps) {
+		d.Rules = func() server.Rules { return server.Rules{NetworkMode: "internet"} }
+		d.NetworkProblem = func() string { return problem }
+	})
+	for _, id := range []string{"made-open", "made-closed"} {
+		if id == "made-open" {
+			problem = "agboxd has no packet filter"
+		}
+		_, err := f.CreateSandbox(t.Context(), &agboxv1.CreateSandboxRequest{SandboxId: id, CreateSpec: &agboxv1.CreateSpec{Image: "x"}})
+		f.must(err)
+		problem = ""
+	}
+	update := func(id, mode string) (*agboxv1.UpdateSandboxResponse, error) {
+		spec := &agboxv1.CreateSpec{Image: "x"}
+		if mode != "" {
+			spec.Network = &agboxv1.NetworkSpec{Mode: mode}
+		}
+		return f.update(id, spec, false)
+	}
+	for _, step := range []struct {
+		id, mode, problem, want string // want "" is a refusal
+	}{
+		{"made-open", "none", "", "none"},
+		{"made-open", "", "", "open"},
+		{"made-open", "internal", "no privilege", ""},
+		{"made-open", "open", "no privilege", "open"},
+		{"made-closed", "open", "", "open"},
+		{"made-closed", "", "no privilege", ""},
+		{"made-closed", "", "", "internet"},
+	} {
+		problem = step.problem
+		answer, err := update(step.id, step.mode)
+		if step.want == "" {
+			if status.Code(err) != codes.InvalidArgument || !strings.Contains(fmt.Sprint(err), step.problem) {
+				t.Errorf("%v: %v", step, err)
+			}
+			continue
+		}
+		if err != nil || answer.GetSandbox().GetNetworkMode() != step.want {
+			t.Errorf("%v: %v, %v", step, answer.GetSandbox().GetNetworkMode(), err)
+		}
+	}
+}

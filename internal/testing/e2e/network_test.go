@@ -1,0 +1,197 @@
+//go:build docker
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/host/firewall"
+	"github.com/agbox/agbox/internal/host/naming"
+)
+
+// hostService is a service of the host that says "host" on all addresses of the host.
+func hostService(t *testing.T) (port int) {
+	t.Helper()
+	l, err := net.Listen("tcp", ":0") //nolint:gosec,noctx // on all addresses: that is what is tested
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(c, "host\n")
+			c.Close()
+		}
+	}()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// fromInside is the script that asks a port of the host, by the address of the network's gateway.
+func fromInside(port int) string {
+	return fmt.Sprintf(`timeout 2 nc $(ip route | sed -n 's/default via \([0-9.]*\).*/\1/p') %d </dev/null || echo closed`, port)
+}
+
+// hostIs waits until the host's service is as wanted for a sandbox: "host" or "closed".
+func (d *daemon) hostIs(id string, port int, want string) {
+	d.Helper()
+	d.eventually(fmt.Sprintf("the service of the host is %q for %s", want, id), func() error {
+		if got := strings.TrimSpace(d.sh(id, fromInside(port))); got != want {
+			return fmt.Errorf("it says %q", got)
+		}
+		return nil
+	})
+}
+
+// policy changes the network policy of a sandbox in place.
+func (d *daemon) policy(id string, n *agboxv1.NetworkSpec) {
+	d.Helper()
+	spec := proto.CloneOf(d.sandbox(id).GetSpec())
+	spec.Network = n
+	if changed := d.update(id, spec); !slices.Equal(changed, []string{"network"}) {
+		d.Fatalf("the update changed %v", changed)
+	}
+}
+
+// bridge is the interface of the network of a sandbox.
+func (d *daemon) bridge(id string) string {
+	d.Helper()
+	return naming.Bridge(d.docker("network", "ls", "-q", "--no-trunc", "--filter", "label="+naming.SandboxID+"="+id))
+}
+
+// Each mode and its changes in place, on the daemon's own engine: what a sandbox reaches of its host, its services and its published ports.
+func TestNetworkPolicies(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, "", "")
+	port := hostService(t)
+	id := d.create(listening(0))
+	d.await(id, ready)
+	if mode := d.sandbox(id).GetNetworkMode(); mode != "internet" {
+		t.Fatalf("the mode of a spec without a policy is %q", mode)
+	}
+	friends := func(what string) { // what a policy never closes, but none
+		t.Helper()
+		d.wantServed(id)
+		if got := d.sh(id, "wget -qO- http://db:8080/name"); got != "db\n" {
+			t.Errorf("%s: the service says %q", what, got)
+		}
+	}
+	d.hostIs(id, port, "closed")
+	friends("internet")
+	d.policy(id, &agboxv1.NetworkSpec{Mode: "internet", Allow: []string{fmt.Sprintf("host:%d/tcp", port)}})
+	d.hostIs(id, port, "host")
+	d.policy(id, &agboxv1.NetworkSpec{Mode: "internal"})
+	d.hostIs(id, port, "closed")
+	friends("internal")
+	d.policy(id, &agboxv1.NetworkSpec{Mode: "open"})
+	d.hostIs(id, port, "host")
+	d.policy(id, &agboxv1.NetworkSpec{Mode: "open", Deny: []string{"host:1-65535"}})
+	d.hostIs(id, port, "closed")
+	friends("open, without the host")
+	none := proto.CloneOf(d.sandbox(id).GetSpec())
+	none.Network = &agboxv1.NetworkSpec{Mode: "none"}
+	if _, err := d.UpdateSandbox(d.ctx(), &agboxv1.UpdateSandboxRequest{SandboxId: id, CreateSpec: none}); !isCode(err, codes.InvalidArgument) {
+		t.Errorf("none with services: %v", err)
+	}
+
+	lone := d.create(&agboxv1.CreateSpec{
+		Ports: []*agboxv1.PortSpec{{ContainerPort: 8080}}, Network: &agboxv1.NetworkSpec{Mode: "open"},
+		Command: []string{"sh", "-c", "mkdir -p /tmp/w; echo lone >/tmp/w/name; exec httpd -f -p 8080 -h /tmp/w"},
+	})
+	d.await(lone, ready)
+	published := func(want bool) {
+		t.Helper()
+		d.eventually(fmt.Sprintf("the published port answers: %t", want), func() error {
+			_, err := getName(d.sandbox(lone).GetPorts()[0].GetHostPort())
+			if (err == nil) != want {
+				return fmt.Errorf("it does not: %w", err)
+			}
+			return nil
+		})
+	}
+	published(true)
+	d.policy(lone, &agboxv1.NetworkSpec{Mode: "none"})
+	published(false)
+	d.hostIs(lone, port, "closed") // and commands run
+	d.policy(lone, &agboxv1.NetworkSpec{Mode: "open"})
+	published(true)
+	d.hostIs(lone, port, "host")
+
+	rules, bridges := firewall.New(0), []string{d.bridge(id), d.bridge(lone)}
+	defer rules.Close()
+	d.policy(lone, &agboxv1.NetworkSpec{Mode: "internal"})
+	for _, one := range []string{id, lone} {
+		d.remove(one)
+	}
+	left, err := rules.Bridges()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bridge := range bridges {
+		if slices.Contains(left, bridge) {
+			t.Errorf("rules of %s are left", bridge)
+		}
+	}
+}
+
+// Rules hold while the daemon is dead and through a stop and a resume; rules that another program removes are set again at once, and those
+// removed while the daemon is dead before it answers.
+func TestNetworkRulesOutliveTheDaemon(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, "", "")
+	port := hostService(t)
+	id := d.create(nil)
+	d.await(id, ready)
+	d.hostIs(id, port, "closed")
+	rules := firewall.New(0)
+	defer rules.Close()
+	bridge := d.bridge(id)
+	held := func() error {
+		all, err := rules.Bridges()
+		if err == nil && !slices.Contains(all, bridge) {
+			err = errors.New("it has no rules")
+		}
+		return err
+	}
+
+	d.kill()
+	out, err := exec.Command("docker", "exec", naming.Primary(id), "sh", "-c", fromInside(port)).Output()
+	if err != nil || strings.TrimSpace(string(out)) != "closed" {
+		t.Errorf("without the daemon the host's service says %q, %v", out, err)
+	}
+	if err := rules.Remove(bridge); err != nil { // as a reload of the host's firewall does
+		t.Fatal(err)
+	}
+	d.start()
+	d.eventually("the rules are set again after a restart", held)
+	d.hostIs(id, port, "closed")
+
+	if err := rules.Remove(bridge); err != nil {
+		t.Fatal(err)
+	}
+	flushed := time.Now()
+	d.eventually("the rules are set again", held)
+	t.Logf("there were no rules for %s", time.Since(flushed).Round(time.Millisecond))
+	d.hostIs(id, port, "closed")
+
+	d.stopBox(id)
+	d.await(id, stopped)
+	must(d.ResumeSandbox(d.ctx(), &agboxv1.ResumeSandboxRequest{SandboxId: id}))(d)
+	d.await(id, ready)
+	d.hostIs(id, port, "closed")
+}
