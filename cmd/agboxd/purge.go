@@ -1,11 +1,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/host/firewall"
 	"github.com/agbox/agbox/internal/purge"
 )
 
@@ -74,5 +77,19 @@ func runPurge(cmd *cobra.Command, o purgeOptions) error {
 			return err
 		}
 	}
-	return p.Run(cmd.Context())
+	if err := p.Run(cmd.Context()); err != nil || o.withoutEngine {
+		return err
+	}
+	return sweepRules()
+}
+
+// sweepRules removes packet filter rules of networks that are gone. Without privilege agboxd has set none.
+func sweepRules() error {
+	rules := firewall.New(0)
+	_, err := rules.Sweep(func(string) bool { return false })
+	err = errors.Join(err, rules.Close())
+	if err == nil || errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	return fmt.Errorf("packet filter rules may be left in the table inet %s: %w", firewall.TableName, err)
 }

@@ -5,10 +5,12 @@ package e2e
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/host/firewall"
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
@@ -34,6 +36,7 @@ func TestPurgeLeavesNothingButVolumes(t *testing.T) {
 	if out, err := purge("--yes"); err == nil || !strings.Contains(out, "another agboxd is running") {
 		t.Errorf("beside the daemon: %v\n%s", err, out)
 	}
+	bridge := d.bridge(id)
 	d.kill()
 	objects := func(kind ...string) []string {
 		return strings.Fields(d.docker(append(kind, "-q", "--filter", "label="+naming.Instance+"="+instance)...))
@@ -51,6 +54,11 @@ func TestPurgeLeavesNothingButVolumes(t *testing.T) {
 	volume := naming.VolumeOf(instance, "web", "data")
 	if c, n, v := objects("ps", "-a"), objects("network", "ls"), objects("volume", "ls"); len(c)+len(n) > 0 || len(v) != 1 || v[0] != volume {
 		t.Errorf("left: containers %v, networks %v, volumes %v", c, n, v)
+	}
+	rules := firewall.New(0)
+	defer rules.Close()
+	if left := must(rules.Bridges())(t); slices.Contains(left, bridge) {
+		t.Errorf("rules of %s are left", bridge)
 	}
 	d.docker("volume", "rm", volume)
 	for _, dir := range []string{"data/agents-sandbox", "run/agbox"} {
