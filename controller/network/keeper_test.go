@@ -1,0 +1,157 @@
+package network_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/network"
+	"github.com/agbox/agbox/internal/netrules"
+	"github.com/agbox/agbox/store"
+)
+
+// filter is a packet filter with the interfaces of its host.
+type filter struct {
+	held       map[string]netrules.Rules
+	interfaces []string
+	broken     error
+}
+
+func (f *filter) Check() error { return f.broken }
+
+func (f *filter) Holds(r netrules.Rules) (bool, error) {
+	held, ok := f.held[r.Bridge]
+	return ok == !r.Empty() && (!ok || held.Equal(r)), f.broken
+}
+
+func (f *filter) Enforce(r netrules.Rules) error {
+	delete(f.held, r.Bridge)
+	if !r.Empty() {
+		f.held[r.Bridge] = r
+	}
+	return f.broken
+}
+
+func (f *filter) Remove(bridge string) error { return f.Enforce(netrules.Rules{Bridge: bridge}) }
+
+func (f *filter) Exists(bridge string) (bool, error) { return slices.Contains(f.interfaces, bridge), nil }
+
+func (f *filter) Sweep(kept func(string) bool) (removed []string, err error) {
+	for bridge := range f.held {
+		if exists, _ := f.Exists(bridge); !exists && !kept(bridge) {
+			removed = append(removed, bridge)
+			delete(f.held, bridge)
+		}
+	}
+	return removed, f.broken
+}
+
+func (f *filter) Watch(ctx context.Context, _ func()) error { <-ctx.Done(); return nil }
+
+const (
+	networkID = "0123456789abcdef"
+	bridge    = "br-0123456789ab"
+)
+
+func sandbox(mode string, recorded string) store.Sandbox {
+	sb := store.Sandbox{Spec: &agboxv1.CreateSpec{}, Desired: &storev1.Desired{Confinement: &storev1.Confinement{NetworkMode: recorded}}}
+	if mode != "" {
+		sb.Spec.Network = &agboxv1.NetworkSpec{Mode: mode}
+	}
+	return sb
+}
+
+func keeper(o network.Options) *network.Keeper {
+	o.Logger = slog.New(slog.DiscardHandler)
+	if o.Recorded == nil {
+		o.Recorded = func() map[string]bool { return nil }
+	}
+	k := network.New(o)
+	k.Refresh(context.Background())
+	return k
+}
+
+func TestEnforce(t *testing.T) {
+	f := &filter{held: map[string]netrules.Rules{}, interfaces: []string{bridge}}
+	k := keeper(network.Options{Firewall: f, Pool: netip.MustParsePrefix("10.213.0.0/16"), Resolvers: func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("10.0.0.2")} }})
+	closed, open := sandbox("", "internet"), sandbox("open", "internet")
+	if k.Holds(closed, networkID) || !k.Holds(open, networkID) || !k.Holds(sandbox("", ""), networkID) {
+		t.Error("without rules only what needs none holds")
+	}
+	if err := k.Enforce(closed, networkID); err != nil || !k.Holds(closed, networkID) || k.Holds(open, networkID) {
+		t.Error("rules that are set do not hold, or hold for another policy:", err)
+	}
+	if len(f.held[bridge].From) == 0 {
+		t.Errorf("rules of another bridge: %v", f.held)
+	}
+	if err := k.Enforce(open, networkID); err != nil || len(f.held) > 0 {
+		t.Errorf("an open policy leaves rules: %v, %v", err, f.held)
+	}
+	if err := k.Enforce(sandbox("nonsense", ""), networkID); err == nil || k.Holds(sandbox("nonsense", ""), networkID) {
+		t.Error("a policy that is none holds")
+	}
+	if err := k.Enforce(closed, "fedcba9876543210"); !errdefs.IsFailedPrecondition(err) {
+		t.Error("rules are set for a bridge that does not exist here:", err)
+	}
+}
+
+// Where no rules can be set, nothing but what needs none holds, and the reason is told.
+func TestProblems(t *testing.T) {
+	foreign, answer := "", error(nil)
+	o := network.Options{Firewall: &filter{held: map[string]netrules.Rules{}, interfaces: []string{bridge}}, Foreign: func(context.Context) (string, error) { return foreign, answer }}
+	for _, tt := range []struct {
+		name    string
+		change  func()
+		problem string
+	}{
+		{"fine", func() {}, ""},
+		{"a remote engine", func() { foreign = "is reached over tcp" }, "the engine is reached over tcp"},
+		{"it does not answer now", func() { answer = errors.New("no answer") }, "the engine is reached over tcp"},
+		{"it is not remote any more", func() { foreign, answer = "", nil }, ""},
+		{"it does not answer", func() { answer = errors.New("no answer") }, ""},
+		{"no privilege", func() { o.Firewall.(*filter).broken = errors.New("operation not permitted") }, "operation not permitted"},
+	} {
+		tt.change()
+		k := keeper(o)
+		if tt.name == "it does not answer now" { // what it said before is remembered by the same keeper only
+			answer = nil
+			k = keeper(o)
+			answer = errors.New("no answer")
+			k.Refresh(t.Context())
+		}
+		if got := k.Problem(); got == "" != (tt.problem == "") || !strings.Contains(got, tt.problem) {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.problem)
+		}
+		closed := sandbox("internal", "")
+		if err := k.Enforce(closed, networkID); err == nil != (tt.problem == "") || tt.problem != "" && (!errdefs.IsFailedPrecondition(err) || k.Holds(closed, networkID)) {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		if tt.problem != "" && !k.Holds(sandbox("open", ""), networkID) {
+			t.Errorf("%s: an open policy does not hold", tt.name)
+		}
+		_ = o.Firewall.Remove(bridge)
+	}
+	if k := keeper(network.Options{}); k.Problem() == "" || k.Holds(sandbox("none", ""), networkID) || k.Sweep(t.Context()) != nil {
+		t.Error("without a packet filter:", k.Problem())
+	}
+}
+
+func TestSweepAndRelease(t *testing.T) {
+	f := &filter{held: map[string]netrules.Rules{}, interfaces: []string{"br-exists"}}
+	for _, name := range []string{bridge, "br-exists", "br-gone", "br-released"} {
+		f.held[name] = netrules.Rules{Bridge: name}
+	}
+	k := keeper(network.Options{Firewall: f, Recorded: func() map[string]bool { return map[string]bool{networkID: true, "": true} }})
+	k.Release("released")
+	if err := k.Sweep(t.Context()); err != nil || len(f.held) != 2 || f.held[bridge].Bridge == "" || f.held["br-exists"].Bridge == "" {
+		t.Error(err, f.held)
+	}
+}

@@ -1,0 +1,64 @@
+package dockerx
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// An engine of another network namespace is foreign, and one that does not answer is unknown.
+func TestForeign(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: makes a network namespace")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name  string
+		flags uintptr
+		want  string
+	}{{"here", 0, ""}, {"elsewhere", syscall.CLONE_NEWNET, "runs in another network namespace"}} {
+		path := filepath.Join(t.TempDir(), "sock")
+		cmd := exec.Command(self)
+		cmd.Env = append(os.Environ(), "DOCKERX_TEST_LISTEN="+path, "GORACE=atexit_sleep_ms=0")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: tt.flags}
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		e, err := New(Options{Host: "unix://" + path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			if _, err := os.Stat(path); err == nil || time.Now().After(deadline) {
+				break
+			}
+		}
+		if why, err := e.Foreign(t.Context()); err != nil || why != tt.want {
+			t.Errorf("%s: %q, %v", tt.name, why, err)
+		}
+		in.Close()
+		_ = cmd.Wait()
+		if why, err := e.Foreign(t.Context()); err == nil || why != "" {
+			t.Errorf("%s, and gone: %q, %v", tt.name, why, err)
+		}
+		_ = e.Close()
+	}
+	remote, err := New(Options{Host: "tcp://127.0.0.1:2375"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer remote.Close()
+	if why, err := remote.Foreign(t.Context()); err != nil || why != "is reached over tcp" {
+		t.Errorf("remote: %q, %v", why, err)
+	}
+}
