@@ -42,7 +42,9 @@ func (f *filter) Enforce(r netrules.Rules) error {
 
 func (f *filter) Remove(bridge string) error { return f.Enforce(netrules.Rules{Bridge: bridge}) }
 
-func (f *filter) Exists(bridge string) (bool, error) { return slices.Contains(f.interfaces, bridge), nil }
+func (f *filter) Exists(bridge string) (bool, error) {
+	return slices.Contains(f.interfaces, bridge), nil
+}
 
 func (f *filter) Sweep(kept func(string) bool) (removed []string, err error) {
 	for bridge := range f.held {
