@@ -1,4 +1,5 @@
-// Package netentry parses the entries of a network policy: "10.0.0.0/8", "10.0.0.5:5432/tcp", "[2001:db8::1]:443", "host:8080".
+// Package netentry parses the entries of a network policy: "10.0.0.0/8", "10.0.0.5:5432/tcp", "[2001:db8::1]:443", "host:8080",
+// "api.github.com:443", "*.github.com".
 package netentry
 
 import (
@@ -7,14 +8,20 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/net/idna"
 )
 
 // Entry is the destination that one entry of a policy names.
 type Entry struct {
-	// Prefix has no bits behind its length. It is invalid if Host is set.
+	// Prefix has no bits behind its length. It is invalid if Host or Domain is set.
 	Prefix netip.Prefix
 	// Host is the sandbox's host, at any of its addresses.
 	Host bool
+	// Domain is a name in lower case, in ASCII and without the final dot. With Below the entry names every name below it, and not itself.
+	Domain string
+	Below  bool
 	// Ports are the destination ports; the zero value is all of them, and protocols without ports too.
 	Ports Ports
 	// Protocol is "tcp", "udp", or empty: with Ports both, without any protocol.
@@ -27,11 +34,15 @@ type Ports struct{ First, Last uint16 }
 // HostWord is the target that means the sandbox's host.
 const HostWord = "host"
 
-// errDomain is the error for an entry that names a domain.
-var errDomain = errors.New("is a domain name, and policies cannot name domains yet: write addresses or CIDR blocks")
+// Bounds of DNS on the characters of a name and of a label.
+const (
+	maxName  = 253
+	maxLabel = 63
+)
 
 // Parse reads an entry: a target, optionally ":port" or ":first-last", optionally "/tcp" or "/udp". A target is an address, a CIDR block,
-// or "host", which needs a port. IPv6 targets with a port are in brackets. The error continues a sentence that begins with the entry.
+// a domain name, "*." and a domain name, or "host", which needs a port. IPv6 targets with a port are in brackets. The error continues a
+// sentence that begins with the entry.
 func Parse(text string) (Entry, error) {
 	var e Entry
 	rest := text
@@ -57,7 +68,11 @@ func Parse(text string) (Entry, error) {
 		e.Host = true
 		return e, nil
 	}
-	e.Prefix, err = parsePrefix(target)
+	if looksLikeDomain(target) {
+		e.Domain, e.Below, err = parseDomain(target)
+	} else {
+		e.Prefix, err = parsePrefix(target)
+	}
 	if err != nil {
 		return Entry{}, err
 	}
@@ -109,10 +124,8 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	addr, length, isBlock := strings.Cut(text, "/")
 	a, err := netip.ParseAddr(addr)
 	switch {
-	case err != nil && looksLikeDomain(addr):
-		return netip.Prefix{}, errDomain
 	case err != nil:
-		return netip.Prefix{}, errors.New("is no address, CIDR block or host:PORT")
+		return netip.Prefix{}, errors.New("is no address, CIDR block, domain or host:PORT")
 	case a.Zone() != "":
 		return netip.Prefix{}, errors.New("has a zone, which only its own host understands: leave it out")
 	case a.Is4In6():
@@ -130,9 +143,57 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// looksLikeDomain reports whether text has the letters of a domain name or pattern, and a letter among them.
+// looksLikeDomain reports whether text is no address, not even a misspelled one: these end with a number.
 func looksLikeDomain(text string) bool {
-	text = strings.ToLower(strings.TrimPrefix(text, "*."))
-	const letters = "abcdefghijklmnopqrstuvwxyz"
-	return !strings.HasPrefix(text, ".") && strings.ContainsAny(text, letters) && strings.Trim(text, letters+"0123456789.-_") == ""
+	if text == "" || strings.ContainsAny(text, ":/%") {
+		return false
+	}
+	text = strings.TrimRight(text, ".")
+	last := text[strings.LastIndexByte(text, '.')+1:]
+	return strings.Trim(last, "0123456789") != ""
+}
+
+func parseDomain(text string) (domain string, below bool, err error) {
+	domain, below = strings.CutPrefix(text, "*.")
+	domain = strings.TrimSuffix(domain, ".")
+	longest := maxName
+	if below {
+		longest -= len("x.")
+	}
+	if domain, err = ascii(domain); err != nil {
+		return "", false, err
+	}
+	if len(domain) > longest {
+		return "", false, fmt.Errorf("is longer than the %d characters of a domain name", maxName)
+	}
+	labels := strings.Split(domain, ".")
+	for _, label := range labels {
+		switch {
+		case label == "":
+			return "", false, errors.New("has nothing between two dots, or in front of the first: write api.github.com or *.github.com")
+		case len(label) > maxLabel:
+			return "", false, fmt.Errorf("has more than %d characters between two dots", maxLabel)
+		case strings.Contains(label, "*"):
+			return "", false, errors.New("has a star in another place than the first: write *.github.com for all names below github.com")
+		case strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "":
+			return "", false, errors.New("has a character that no domain name has: write api.github.com or *.github.com")
+		}
+	}
+	if len(labels) == 1 && !below {
+		return "", false, errors.New("is a name without a dot: write a domain like api.github.com, or host:PORT for the sandbox's host")
+	}
+	return domain, below, nil
+}
+
+// ascii returns a name in lower case, in the form in which DNS asks for it.
+func ascii(name string) (string, error) {
+	name = strings.ToLower(name)
+	if strings.IndexFunc(name, func(r rune) bool { return r >= utf8.RuneSelf }) < 0 {
+		return name, nil
+	}
+	encoded, err := idna.Lookup.ToASCII(name)
+	if err != nil {
+		return "", errors.New("is no internationalized domain name: write it as DNS has it, like xn--bcher-kva.example")
+	}
+	return encoded, nil
 }

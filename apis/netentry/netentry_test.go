@@ -8,6 +8,9 @@ import (
 	"github.com/agbox/agbox/apis/netentry"
 )
 
+// longest is a name of 253 characters.
+var longest = strings.Repeat(strings.Repeat("a", 60)+".", 4) + "example.x"
+
 func TestParse(t *testing.T) {
 	prefix := netip.MustParsePrefix
 	ports := func(first, last uint16) netentry.Ports { return netentry.Ports{First: first, Last: last} }
@@ -27,6 +30,21 @@ func TestParse(t *testing.T) {
 		"[::]/tcp":                  {Prefix: prefix("::/128"), Protocol: "tcp"},
 		"host:8080":                 {Host: true, Ports: ports(8080, 8080)},
 		"host:8000-8080/tcp":        {Host: true, Ports: ports(8000, 8080), Protocol: "tcp"},
+		"api.github.com":            {Domain: "api.github.com"},
+		"API.GitHub.com.":           {Domain: "api.github.com"},
+		"api.github.com:443":        {Domain: "api.github.com", Ports: ports(443, 443)},
+		"api.github.com:1-9/udp":    {Domain: "api.github.com", Ports: ports(1, 9), Protocol: "udp"},
+		"api.github.com/tcp":        {Domain: "api.github.com", Protocol: "tcp"},
+		"*.github.com:443/tcp":      {Domain: "github.com", Below: true, Ports: ports(443, 443), Protocol: "tcp"},
+		"*.com":                     {Domain: "com", Below: true},
+		"host.example":              {Domain: "host.example"},
+		"1.0.0.10.in-addr.arpa":     {Domain: "1.0.0.10.in-addr.arpa"},
+		"_sip.3com-x.example":       {Domain: "_sip.3com-x.example"},
+		"Bücher.example":            {Domain: "xn--bcher-kva.example"},
+		"*.bücher.example:443":      {Domain: "xn--bcher-kva.example", Below: true, Ports: ports(443, 443)},
+		"bücher。example":            {Domain: "xn--bcher-kva.example"},
+		longest:                     {Domain: longest},
+		"*." + longest[2:]:          {Domain: longest[2:], Below: true},
 	} {
 		if got, err := netentry.Parse(text); err != nil || got != want {
 			t.Errorf("%s: %+v, %v", text, got, err)
@@ -36,37 +54,52 @@ func TestParse(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                    "no address",
-		"host":                "needs a port",
-		"host/tcp":            "needs a port",
-		"host:":               "a port that is none",
-		"host:0":              "a port that is none",
-		"host:65536":          "a port that is none",
-		"host:+1":             "a port that is none",
-		"host:9-8":            "a port that is none",
-		"host:1-2-3":          "a port that is none",
-		"api.github.com":      "policies cannot name domains yet",
-		"api.github.com:443":  "policies cannot name domains yet",
-		"*.github.com":        "policies cannot name domains yet",
-		"localhost:80":        "policies cannot name domains yet",
-		"hosts:80":            "policies cannot name domains yet",
-		"Host:80":             "policies cannot name domains yet",
-		"10.0.0.5/8":          "write 10.0.0.0/8, or 10.0.0.5 for the one address",
-		"10.0.0.0/33":         "no prefix length from 0 to 32",
-		"10.0.0.0/":           "no prefix length from 0 to 32",
-		"10.0.0.0/08":         "no prefix length from 0 to 32",
-		"10.0.0":              "no address",
-		"010.0.0.1":           "no address",
-		"10.0.0.5:80/icmp":    "a port that is none",
-		"10.0.0.5/tcp:80":     "no prefix length",
-		"::ffff:10.0.0.5":     "write 10.0.0.5",
-		"::ffff:10.0.0.0/104": "write 10.0.0.0",
-		"fe80::1%eth0":        "has a zone",
-		"[10.0.0.5]:80":       "brackets",
-		"[2001:db8::1":        "brackets",
-		"[2001:db8::1]80":     "behind the brackets",
-		"[2001:db8::1]:":      "a port that is none",
-		"10.0.0.5,10.0.0.6":   "no address",
+		"":                                   "no address",
+		"host":                               "needs a port",
+		"host/tcp":                           "needs a port",
+		"host:":                              "a port that is none",
+		"host:0":                             "a port that is none",
+		"host:65536":                         "a port that is none",
+		"host:+1":                            "a port that is none",
+		"host:9-8":                           "a port that is none",
+		"host:1-2-3":                         "a port that is none",
+		"localhost:80":                       "without a dot",
+		"Host:80":                            "host:PORT",
+		"*.":                                 "between two dots",
+		"*":                                  "a star in another place",
+		"*github.com":                        "a star in another place",
+		"a.*.github.com":                     "a star in another place",
+		"*.*.github.com":                     "a star in another place",
+		".github.com":                        "in front of the first",
+		"api..github.com":                    "between two dots",
+		"api.github.com..":                   "between two dots",
+		"api.github.com/x":                   "no address",
+		"api.github.com:x":                   "a port that is none",
+		"https://github.com":                 "a port that is none",
+		"api github.com":                     "a character that no domain name has",
+		`api\.github.com`:                    "a character that no domain name has",
+		"api.github.com\n":                   "a character that no domain name has",
+		"-\u200d.example":                    "write it as DNS has it",
+		"a" + longest:                        "longer than the 253 characters",
+		"*." + longest:                       "longer than the 253 characters",
+		"*." + longest[1:]:                   "longer than the 253 characters",
+		strings.Repeat("a", 64) + ".example": "more than 63 characters",
+		"10.0.0.5/8":                         "write 10.0.0.0/8, or 10.0.0.5 for the one address",
+		"10.0.0.0/33":                        "no prefix length from 0 to 32",
+		"10.0.0.0/":                          "no prefix length from 0 to 32",
+		"10.0.0.0/08":                        "no prefix length from 0 to 32",
+		"10.0.0":                             "no address",
+		"010.0.0.1":                          "no address",
+		"10.0.0.5:80/icmp":                   "a port that is none",
+		"10.0.0.5/tcp:80":                    "no prefix length",
+		"::ffff:10.0.0.5":                    "write 10.0.0.5",
+		"::ffff:10.0.0.0/104":                "write 10.0.0.0",
+		"fe80::1%eth0":                       "has a zone",
+		"[10.0.0.5]:80":                      "brackets",
+		"[2001:db8::1":                       "brackets",
+		"[2001:db8::1]80":                    "behind the brackets",
+		"[2001:db8::1]:":                     "a port that is none",
+		"10.0.0.5,10.0.0.6":                  "no address",
 	} {
 		if e, err := netentry.Parse(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %+v, %v; want %q", text, e, err, want)
@@ -76,7 +109,7 @@ func TestParseRefuses(t *testing.T) {
 
 // Whatever parses is one destination that a rule can hold.
 func FuzzParse(f *testing.F) {
-	for _, text := range []string{"10.0.0.0/8:1-2/tcp", "[2001:db8::/32]:443", "host:80/udp", "*.x", "::ffff:1.2.3.4/100"} {
+	for _, text := range []string{"10.0.0.0/8:1-2/tcp", "[2001:db8::/32]:443", "host:80/udp", "*.x:9", "a.b.", "Bücher.example", "::ffff:1.2.3.4/100"} {
 		f.Add(text)
 	}
 	f.Add("10.0.0.5 ")
@@ -86,7 +119,8 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		switch a := e.Prefix.Addr(); {
-		case e.Host == e.Prefix.IsValid(), e.Ports.First > e.Ports.Last, e.Ports.First == 0 && e.Ports.Last != 0:
+		case e.Domain != "" && (e.Host || e.Prefix.IsValid() || len(e.Domain) > 253 || e.Domain != strings.ToLower(e.Domain)), e.Below && e.Domain == "",
+			e.Domain == "" && e.Host == e.Prefix.IsValid(), e.Ports.First > e.Ports.Last, e.Ports.First == 0 && e.Ports.Last != 0:
 			t.Errorf("%q: %+v", text, e)
 		case e.Prefix.IsValid() && (e.Prefix != e.Prefix.Masked() || a.Is4In6() || a.Zone() != ""):
 			t.Errorf("%q: %+v", text, e)

@@ -131,6 +131,9 @@ func parse(texts []string) ([]netentry.Entry, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%q %w", text, err)
 		}
+		if e.Domain != "" {
+			return nil, fmt.Errorf("%q names a domain, for which there are no rules", text)
+		}
 		list[i] = e
 	}
 	return list, nil
