@@ -3,6 +3,7 @@ package netrules
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -38,9 +39,11 @@ type Facts struct {
 	Pool []netip.Prefix
 	// Resolvers are the addresses that the engine's DNS server asks from within the sandbox's network namespace.
 	Resolvers []netip.Addr
+	// Forwarder is the port of the host on which the forwarder of DNS answers the sandboxes whose policies name domains. 0: there is none.
+	Forwarder uint16
 }
 
-// Rules are the rules of one bridge, in four lists: the first rule of a list that matches a packet decides, and a packet that none matches
+// Rules are the rules of one bridge, in lists: the first rule of a list that matches a packet decides, and a packet that none matches
 // passes. Equal compares them.
 type Rules struct {
 	Bridge string
@@ -48,10 +51,14 @@ type Rules struct {
 	From, To []Rule
 	// Input is for packets from the bridge to the host itself, Output for packets of the host to the bridge.
 	Input, Output []Rule
+	// Redirect is for packets from the bridge, before they are routed. It drops none.
+	Redirect []Rule
 }
 
 // Empty reports whether the rules let everything pass.
-func (r Rules) Empty() bool { return len(r.From)+len(r.To)+len(r.Input)+len(r.Output) == 0 }
+func (r Rules) Empty() bool {
+	return len(r.From)+len(r.To)+len(r.Input)+len(r.Output)+len(r.Redirect) == 0
+}
 
 // Rule matches packets that meet all of its conditions; the zero conditions match every packet.
 type Rule struct {
@@ -68,18 +75,26 @@ type Rule struct {
 	// Protocol is "tcp" or "udp", or empty for any; Ports are destination ports, and need a protocol.
 	Protocol string
 	Ports    netentry.Ports
+	// Names is the ID of a set of destination addresses that the forwarder fills, see NameSet; "" is any address.
+	Names string
+	// Redirect is the port of the host to which matching packets go instead; 0: they pass. Redirected: the packet was sent there by such a
+	// rule, and not by its sender.
+	Redirect   uint16
+	Redirected bool
 }
 
 // Equal reports whether two rules are the same.
 func (r Rule) Equal(o Rule) bool {
 	return r.Drop == o.Drop && r.OwnBridge == o.OwnBridge && r.Established == o.Established && r.Neighbour == o.Neighbour &&
-		slices.Equal(r.To, o.To) && slices.Equal(r.From, o.From) && r.Protocol == o.Protocol && r.Ports == o.Ports
+		slices.Equal(r.To, o.To) && slices.Equal(r.From, o.From) && r.Protocol == o.Protocol && r.Ports == o.Ports &&
+		r.Names == o.Names && r.Redirect == o.Redirect && r.Redirected == o.Redirected
 }
 
 // Equal reports whether two sets of rules are the same.
 func (r Rules) Equal(o Rules) bool {
 	return r.Bridge == o.Bridge && slices.EqualFunc(r.From, o.From, Rule.Equal) && slices.EqualFunc(r.To, o.To, Rule.Equal) &&
-		slices.EqualFunc(r.Input, o.Input, Rule.Equal) && slices.EqualFunc(r.Output, o.Output, Rule.Equal)
+		slices.EqualFunc(r.Input, o.Input, Rule.Equal) && slices.EqualFunc(r.Output, o.Output, Rule.Equal) &&
+		slices.EqualFunc(r.Redirect, o.Redirect, Rule.Equal)
 }
 
 // passes are the rules in front of all others, except in the mode none.
@@ -91,7 +106,7 @@ var (
 )
 
 // Make returns the rules of a policy that validate accepts, in a mode that is not empty. policy may be nil. deny beats allow. Errors: an
-// entry does not parse, or the mode is none of ours: nothing may run then.
+// entry does not parse, the mode is none of ours, or no forwarder runs that the policy needs: nothing may run then.
 func Make(mode string, policy *agboxv1.NetworkSpec, f Facts) (Rules, error) {
 	allow, err := parse(policy.GetAllow())
 	if err != nil {
@@ -100,6 +115,13 @@ func Make(mode string, policy *agboxv1.NetworkSpec, f Facts) (Rules, error) {
 	deny, err := parse(policy.GetDeny())
 	if err != nil {
 		return Rules{}, err
+	}
+	filtered, err := filtersNames(mode, allow, deny)
+	if err != nil {
+		return Rules{}, err
+	}
+	if filtered && f.Forwarder == 0 {
+		return Rules{}, errors.New("the policy names domains, and no forwarder of DNS runs")
 	}
 	r := Rules{Bridge: f.Bridge}
 	switch mode {
@@ -111,15 +133,23 @@ func Make(mode string, policy *agboxv1.NetworkSpec, f Facts) (Rules, error) {
 	case None:
 		r.From, r.To, r.Input, r.Output = []Rule{dropAll}, []Rule{dropAll}, []Rule{dropAll}, []Rule{dropAll}
 	case Internet:
-		dns := resolvers(f.Resolvers)
-		r.From = slices.Concat([]Rule{passOwn, passEstablished}, dns, destinations(deny, false, true), others(f.Pool), destinations(allow, false, false),
-			[]Rule{{Drop: true, To: notPublic()}})
-		r.To, r.Input = inward(f.Pool), input(dns, allow, deny)
+		servers := resolvers(f.Resolvers)
+		if filtered {
+			servers = nil
+		}
+		r.From = slices.Concat(outward(filtered), servers, destinations(deny, false, true), others(f.Pool), destinations(allow, false, false),
+			[]Rule{{Drop: true, To: notPublic}})
+		r.To, r.Input = inward(f.Pool), input(servers, allow, deny)
 	case Internal:
-		r.From = slices.Concat([]Rule{passOwn, passEstablished}, destinations(deny, false, true), others(f.Pool), destinations(allow, false, false), []Rule{dropAll})
+		r.From = slices.Concat(outward(filtered), destinations(deny, false, true), others(f.Pool), destinations(allow, false, false),
+			resolved(NameSets(allow, deny)), []Rule{dropAll})
 		r.To, r.Input = inward(f.Pool), input(nil, allow, deny)
 	default:
 		return Rules{}, fmt.Errorf("unknown network mode %q", mode)
+	}
+	if filtered {
+		r.Redirect = redirect(f)
+		r.Input = slices.Concat(forwarder(f.Forwarder), r.Input)
 	}
 	return r, nil
 }
@@ -131,9 +161,6 @@ func parse(texts []string) ([]netentry.Entry, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%q %w", text, err)
 		}
-		if e.Domain != "" {
-			return nil, fmt.Errorf("%q names a domain, for which there are no rules", text)
-		}
 		list[i] = e
 	}
 	return list, nil
@@ -141,8 +168,8 @@ func parse(texts []string) ([]netentry.Entry, error) {
 
 // input are the rules for the host's own services. An address that allow names opens none of them, even if the host has that address: only
 // the word host does.
-func input(dns []Rule, allow, deny []netentry.Entry) []Rule {
-	return slices.Concat([]Rule{passEstablished, passNeighbour}, dns, destinations(deny, true, true), destinations(deny, false, true),
+func input(servers []Rule, allow, deny []netentry.Entry) []Rule {
+	return slices.Concat([]Rule{passEstablished, passNeighbour}, servers, destinations(deny, true, true), destinations(deny, false, true),
 		destinations(allow, true, false), []Rule{dropAll})
 }
 
@@ -172,7 +199,7 @@ func resolvers(addrs []netip.Addr) []Rule {
 	if len(blocks) == 0 {
 		return nil
 	}
-	to, dns := Ranges(blocks), netentry.Ports{First: 53, Last: 53}
+	to := Ranges(blocks)
 	return []Rule{{To: to, Protocol: "udp", Ports: dns}, {To: to, Protocol: "tcp", Ports: dns}}
 }
 
@@ -185,14 +212,10 @@ func destinations(entries []netentry.Entry, host, drop bool) (rules []Rule) {
 	}
 	groups := map[key][]netip.Prefix{}
 	for _, e := range entries {
-		if e.Host != host {
+		if e.Host != host || e.Domain != "" {
 			continue
 		}
-		protocols := []string{e.Protocol}
-		if e.Protocol == "" && e.Ports.First > 0 {
-			protocols = []string{"tcp", "udp"}
-		}
-		for _, p := range protocols {
+		for _, p := range protocols(e.Protocol, e.Ports) {
 			k := key{p, e.Ports}
 			groups[k] = append(groups[k], e.Prefix)
 		}
@@ -210,6 +233,14 @@ func destinations(entries []netentry.Entry, host, drop bool) (rules []Rule) {
 			[]int{len(b.Protocol), int(byteOf(b.Protocol)), int(b.Ports.First), int(b.Ports.Last)})
 	})
 	return rules
+}
+
+// protocols returns the protocols of the rules of an entry: only these two have ports.
+func protocols(protocol string, ports netentry.Ports) []string {
+	if protocol == "" && ports.First > 0 {
+		return []string{"tcp", "udp"}
+	}
+	return []string{protocol}
 }
 
 func byteOf(protocol string) byte {

@@ -17,6 +17,7 @@ var facts = netrules.Facts{
 	Bridge:    "br-1",
 	Pool:      []netip.Prefix{netip.MustParsePrefix("10.213.0.0/16")},
 	Resolvers: []netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("fd00::2"), netip.MustParseAddr("127.0.0.53")},
+	Forwarder: 10053,
 }
 
 // packet is a new connection, unless it says otherwise.
@@ -28,11 +29,13 @@ type packet struct {
 	own         bool
 	established bool
 	neighbour   bool
+	redirected  bool
+	resolved    bool // its destination is in every set of names
 }
 
 // passes is what a packet filter does with the rules.
 func passes(r netrules.Rules, p packet) bool {
-	list := map[string][]netrules.Rule{"from": r.From, "to": r.To, "input": r.Input, "output": r.Output}[p.hook]
+	list := map[string][]netrules.Rule{"from": r.From, "to": r.To, "input": r.Input, "output": r.Output, "redirect": r.Redirect}[p.hook]
 	for _, rule := range list {
 		if matches(rule, p) {
 			return !rule.Drop
@@ -44,6 +47,7 @@ func passes(r netrules.Rules, p packet) bool {
 func matches(r netrules.Rule, p packet) bool {
 	return (!r.OwnBridge || p.own) && (!r.Established || p.established) && (!r.Neighbour || p.neighbour) &&
 		in(r.To, p.dst) && in(r.From, p.src) && (r.Protocol == "" || r.Protocol == p.protocol) &&
+		(r.Names == "" || p.resolved) && (!r.Redirected || p.redirected) &&
 		(r.Ports.First == 0 || r.Ports.First <= p.port && p.port <= r.Ports.Last)
 }
 
@@ -56,6 +60,12 @@ func in(ranges []netrules.Range, addr string) bool {
 
 func to(dst string) packet {
 	return packet{hook: "from", src: "10.213.0.2", dst: dst, protocol: "tcp", port: 443}
+}
+
+func resolvedTo(dst string) packet {
+	p := to(dst)
+	p.resolved = true
+	return p
 }
 
 func at(p packet, protocol string, port uint16) packet {
@@ -117,6 +127,16 @@ func TestMake(t *testing.T) {
 		{"internal with entries", policy("internal", "1.1.1.1 10.0.0.2:53/udp host:8080", "1.1.1.1:443"),
 			[][]packet{own, {at(to("1.1.1.1"), "tcp", 80), at(to("10.0.0.2"), "udp", 53), host("tcp", 8080)}},
 			[][]packet{notPublic, others, ofHost, {to("1.1.1.1"), to("1.1.1.2")}}},
+		{"internal with names", policy("internal", "*.github.com:443/tcp 1.1.1.1 host:8080", "8.8.8.8 10.0.0.0/24"),
+			[][]packet{own, established, {resolvedTo("93.184.216.34"), to("1.1.1.1"), host("tcp", 8080), {hook: "input", protocol: "udp", port: 10053, redirected: true}, {hook: "input", protocol: "tcp", port: 10053, redirected: true}}},
+			[][]packet{notPublic, others, ofHost, dns, {to("93.184.216.34"), at(resolvedTo("93.184.216.34"), "tcp", 80), at(resolvedTo("93.184.216.34"), "udp", 443), resolvedTo("8.8.8.8"),
+				resolvedTo("10.0.0.9"), resolvedTo("10.213.0.18"), at(to("1.1.1.1"), "udp", 53), at(to("1.1.1.1"), "tcp", 853), at(to("1.1.1.1"), "udp", 853),
+				{hook: "from", protocol: "udp", port: 53, established: true}, {hook: "input", protocol: "udp", port: 10053}, {hook: "input", protocol: "tcp", port: 10053},
+				{hook: "input", protocol: "tcp", port: 10054, redirected: true}}}},
+		{"names at all ports", policy("internal", "a.example b.example:80-90", ""), [][]packet{{at(resolvedTo("1.1.1.1"), "icmp", 0), at(resolvedTo("1.1.1.1"), "udp", 81)}},
+			[][]packet{public, {at(resolvedTo("1.1.1.1"), "tcp", 53)}}},
+		{"internet without some names", policy("internet", "10.0.0.0/24", "*.example"), [][]packet{{to("1.1.1.1"), at(to("10.0.0.9"), "udp", 123)}, own, established},
+			[][]packet{dns, ofHost, others, {at(to("1.1.1.1"), "udp", 53), at(to("8.8.8.8"), "tcp", 53), at(to("1.1.1.1"), "tcp", 853)}}},
 		{"none drops all, established connections and published ports too", policy("none", "", ""), nil, [][]packet{public, notPublic, dns, ofHost, others, own, established, inside, neighbours}},
 		{"open without some of it", policy("open", "", "169.254.0.0/16 host:2375"),
 			[][]packet{public, others, own, established, inside, neighbours, {to("10.0.0.5"), host("tcp", 22)}},

@@ -45,8 +45,13 @@ var blocked6 = []string{
 // nat64 is the public prefix behind which an IPv4 address is reached from IPv6.
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
-// notPublic returns the ranges that the mode internet blocks.
-func notPublic() []Range {
+// notPublic are the ranges that the mode internet blocks.
+var notPublic = makeNotPublic()
+
+// Public reports whether an address is one of the public internet.
+func Public(a netip.Addr) bool { return a.IsValid() && !within(notPublic, a) }
+
+func makeNotPublic() []Range {
 	var blocks []netip.Prefix
 	for _, text := range blocked4 {
 		p := netip.MustParsePrefix(text)

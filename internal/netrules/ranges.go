@@ -3,6 +3,7 @@ package netrules
 import (
 	"net/netip"
 	"slices"
+	"sort"
 )
 
 // Range is the addresses from First to Last, both included and of one family.
@@ -45,4 +46,10 @@ func last(p netip.Prefix) netip.Addr {
 	}
 	a, _ := netip.AddrFromSlice(b)
 	return a
+}
+
+// within reports whether one of sorted disjoint ranges has an address.
+func within(ranges []Range, a netip.Addr) bool {
+	i := sort.Search(len(ranges), func(i int) bool { return a.Compare(ranges[i].Last) <= 0 })
+	return i < len(ranges) && ranges[i].First.Compare(a) <= 0
 }

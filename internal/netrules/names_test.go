@@ -1,0 +1,128 @@
+package netrules_test
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/netentry"
+	"github.com/agbox/agbox/internal/netrules"
+)
+
+func spec(mode, allow, deny string) *agboxv1.NetworkSpec {
+	return &agboxv1.NetworkSpec{Mode: mode, Allow: strings.Fields(allow), Deny: strings.Fields(deny)}
+}
+
+func TestNamesOf(t *testing.T) {
+	for _, tc := range []struct {
+		name               string
+		policy             *agboxv1.NetworkSpec
+		unfiltered         bool
+		answered, refused  string
+		permitted, private string
+	}{
+		{name: "no policy", policy: nil, unfiltered: true},
+		{name: "addresses alone", policy: spec("internal", "10.0.0.1 host:80", "1.1.1.1"), unfiltered: true},
+		{name: "denied names where none is allowed", policy: spec("internal", "", "a.example"), unfiltered: true},
+		{name: "one name", policy: spec("internal", "api.github.com", ""),
+			answered: "api.github.com", refused: "github.com x.api.github.com xapi.github.com api.github.com.x com", permitted: "1.1.1.1 2606:4700::1",
+			private: "10.0.0.1 127.0.0.1 169.254.169.254 ::1 fd00::1 fe80::1 ::ffff:10.0.0.1 ::ffff:1.1.1.1 64:ff9b::a00:1 0.0.0.0"},
+		{name: "all names below one", policy: spec("internal", "*.github.com:443", ""), answered: "api.github.com a.b.c.github.com",
+			refused: `github.com xgithub.com evil\.github.com api.evil\.github.com github.com.evil.example`},
+		{name: "denied among allowed", policy: spec("internal", "*.github.com github.com", "*.gist.github.com api.github.com"),
+			answered: "github.com gist.github.com x.github.com", refused: "api.github.com x.gist.github.com y.x.gist.github.com"},
+		{name: "all but some", policy: spec("internet", "", "*.tracker.example"), answered: `a.example tracker.example localhost xtracker.example a\.b.example`,
+			refused: `x.tracker.example a.b.tracker.example x\.y.tracker.example`, private: "10.0.0.1"},
+		{name: "private addresses that allow names", policy: spec("internal", "a.example 10.0.0.0/24 [fd00::1]:80", ""), answered: "a.example",
+			permitted: "10.0.0.255 fd00::1", private: "10.0.1.0 fd00::2"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			n, filtered, err := netrules.NamesOf(tc.policy.GetMode(), tc.policy)
+			if err != nil || filtered == tc.unfiltered {
+				t.Fatal(filtered, err)
+			}
+			if !filtered {
+				return
+			}
+			for _, name := range strings.Fields(tc.answered) {
+				if _, ok := n.Answers(name); !ok {
+					t.Errorf("%s is refused", name)
+				}
+			}
+			for _, name := range strings.Fields(tc.refused) {
+				if _, ok := n.Answers(name); ok {
+					t.Errorf("%s is answered", name)
+				}
+			}
+			for _, a := range strings.Fields(tc.permitted) {
+				if !n.Permits(netip.MustParseAddr(a), false) {
+					t.Errorf("%s is not permitted", a)
+				}
+			}
+			if n.Permits(netip.MustParseAddr("1.1.1.1"), true) || n.Permits(netip.Addr{}, false) {
+				t.Error("an address of the host is permitted, or none")
+			}
+			for _, a := range strings.Fields(tc.private) {
+				if n.Permits(netip.MustParseAddr(a), false) {
+					t.Errorf("%s is permitted", a)
+				}
+			}
+		})
+	}
+}
+
+func TestNameSets(t *testing.T) {
+	sets := func(allow, deny string) []netrules.NameSet {
+		t.Helper()
+		parse := func(texts string) (list []netentry.Entry) {
+			for _, text := range strings.Fields(texts) {
+				e, err := netentry.Parse(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				list = append(list, e)
+			}
+			return list
+		}
+		return netrules.NameSets(parse(allow), parse(deny))
+	}
+	ids := func(allow, deny string) (list []string) {
+		for _, s := range sets(allow, deny) {
+			list = append(list, s.ID)
+		}
+		return list
+	}
+	base := ids("a.example:443 b.example:443 c.example/tcp", "")
+	if len(base) != 2 {
+		t.Fatalf("%v", base)
+	}
+	if other := ids("c.example/tcp 10.0.0.1 B.example:443 a.example:443 a.example:443", "10.0.0.1"); !slices.Equal(other, base) {
+		t.Errorf("order and addresses matter: %v, %v", base, other)
+	}
+	for _, other := range [][]string{
+		ids("a.example:443 c.example/tcp", ""), ids("a.example:443 *.b.example:443 c.example/tcp", ""), ids("a.example:444 b.example:444 c.example/tcp", ""),
+		ids("a.example:443/tcp b.example:443/tcp c.example/tcp", ""), ids("a.example:443 b.example:443 c.example/tcp", "x.example"),
+	} {
+		if slices.Contains(other, base[1]) && slices.Contains(other, base[0]) {
+			t.Errorf("one ID for different sets: %v", other)
+		}
+	}
+	if other := ids("a.example:443 b.example:443", ""); len(other) != 1 || !slices.Contains(base, other[0]) {
+		t.Errorf("a set changes with its neighbour: %v, %v", base, other)
+	}
+}
+
+// What no forwarder can answer does not run.
+func TestMakeRefusesNames(t *testing.T) {
+	without := facts
+	without.Forwarder = 0
+	for policy, ok := range map[*agboxv1.NetworkSpec]bool{
+		spec("internal", "a.example", ""): false, spec("internet", "", "a.example"): false, spec("internal", "1.1.1.1", ""): true,
+	} {
+		if _, err := netrules.Make(policy.GetMode(), policy, without); (err == nil) != ok {
+			t.Errorf("%v: %v", policy, err)
+		}
+	}
+}
