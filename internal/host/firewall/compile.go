@@ -28,10 +28,20 @@ type program struct {
 	bridge string
 	lists  map[string][]rule    // by the name of the hook's list
 	sets   map[string]addresses // by nameOf
+	// resolved are the names of the sets that Admit fills.
+	resolved map[string]bool
+}
+
+// baseChains are the base chains that the program needs.
+func (p program) baseChains() []baseChain {
+	if len(p.lists[redirectList]) > 0 {
+		return baseChains
+	}
+	return filterChains
 }
 
 func compile(r netrules.Rules) program {
-	p := program{bridge: r.Bridge, lists: map[string][]rule{}, sets: map[string]addresses{}}
+	p := program{bridge: r.Bridge, lists: map[string][]rule{}, sets: map[string]addresses{}, resolved: map[string]bool{}}
 	for _, h := range hooks {
 		for _, one := range h.rules(r) {
 			p.lists[h.list] = append(p.lists[h.list], p.rules(h, one)...)
@@ -42,7 +52,7 @@ func compile(r netrules.Rules) program {
 
 // rules returns a rule, twice if it has addresses of both families.
 func (p program) rules(h hook, r netrules.Rule) (list []rule) {
-	if r.To == nil && r.From == nil {
+	if r.To == nil && r.From == nil && r.Names == "" {
 		return []rule{p.rule(h, r, nil)}
 	}
 	for _, v4 := range []bool{true, false} {
@@ -55,10 +65,12 @@ func (p program) rules(h hook, r netrules.Rule) (list []rule) {
 			match = append(match, &expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1}, equal(unix.NFPROTO_IPV4))
 			match = append(match, p.inSet(from, 12, 4)...)
 			match = append(match, p.inSet(to, 16, 4)...)
+			match = append(match, p.inResolved(r.Names, 16, 4)...)
 		} else {
 			match = append(match, &expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1}, equal(unix.NFPROTO_IPV6))
 			match = append(match, p.inSet(from, 8, 16)...)
 			match = append(match, p.inSet(to, 24, 16)...)
+			match = append(match, p.inResolved(r.Names, 24, 16)...)
 		}
 		list = append(list, p.rule(h, r, match))
 	}
@@ -81,9 +93,23 @@ func (p program) inSet(ranges addresses, offset, length uint32) rule {
 	}
 	name := nameOf(p.bridge, ranges.elements())
 	p.sets[name] = ranges
+	return lookup(name, offset, length)
+}
+
+// inResolved compares an address of the network header with those of names.
+func (p program) inResolved(id string, offset, length uint32) rule {
+	if id == "" {
+		return nil
+	}
+	name := resolvedName(p.bridge, id, length == 4)
+	p.resolved[name] = true
+	return lookup(name, offset, length)
+}
+
+func lookup(set string, offset, length uint32) rule {
 	return rule{
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: length},
-		&expr.Lookup{SourceRegister: 1, SetName: name},
+		&expr.Lookup{SourceRegister: 1, SetName: set},
 	}
 }
 
@@ -94,15 +120,31 @@ const (
 	neighbourAdvertisement = 136
 )
 
+// Bits of the kernel: the destination of a connection was translated; a translation has a port.
+const (
+	destinationNAT = 1 << 5
+	withPort       = 1 << 1
+)
+
+// hasBit matches packets of which a word of the connection tracker has one of these bits.
+func hasBit(key expr.CtKey, bits uint32) rule {
+	return rule{
+		&expr.Ct{Key: key, Register: 1},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(bits), Xor: make([]byte, 4)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)},
+	}
+}
+
 func (p program) rule(h hook, r netrules.Rule, match rule) rule {
 	var list rule
 	if r.OwnBridge {
 		list = append(list, &expr.Meta{Key: h.other, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: ifname(p.bridge)})
 	}
 	if r.Established {
-		list = append(list, &expr.Ct{Key: expr.CtKeySTATE, Register: 1},
-			&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(establishedOrRelated), Xor: make([]byte, 4)},
-			&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)})
+		list = append(list, hasBit(expr.CtKeySTATE, establishedOrRelated)...)
+	}
+	if r.Redirected {
+		list = append(list, hasBit(expr.CtKeySTATUS, destinationNAT)...)
 	}
 	if r.Neighbour {
 		list = append(list, &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equal(unix.IPPROTO_ICMPV6),
@@ -122,6 +164,10 @@ func (p program) rule(h hook, r netrules.Rule, match rule) rule {
 			list = append(list, &expr.Cmp{Op: expr.CmpOpGte, Register: 1, Data: byteOrder.PutUint16(r.Ports.First)},
 				&expr.Cmp{Op: expr.CmpOpLte, Register: 1, Data: byteOrder.PutUint16(r.Ports.Last)})
 		}
+	}
+	if r.Redirect > 0 {
+		return append(list, &expr.Immediate{Register: 1, Data: byteOrder.PutUint16(r.Redirect)},
+			&expr.Redir{RegisterProtoMin: 1, RegisterProtoMax: 1, Flags: withPort})
 	}
 	if r.Drop {
 		return append(list, &expr.Verdict{Kind: expr.VerdictDrop})

@@ -13,6 +13,12 @@
 //		chain from-br-0123456789ab { oifname "br-0123456789ab" return; ct state established,related return; ...; drop }
 //	}
 //
+// Where a policy names domains, there are also sets of addresses with timeouts, which Admit fills, and a chain that redirects DNS:
+//
+//	set br-0123456789ab.names4.60303ae22b998861 { type ipv4_addr; flags timeout; elements = { 140.82.121.6 timeout 1h } }
+//	chain prerouting { type nat hook prerouting priority -105; iifname vmap @redirect }
+//	chain redirect-br-0123456789ab { tcp dport 53 redirect to :10053; udp dport 53 redirect to :10053 }
+//
 // Bridges are matched by name, so the rules can be there before the bridge, and the engine may make it again.
 package firewall
 
@@ -37,8 +43,12 @@ import (
 // TableName is the name of the table, in the family inet.
 const TableName = "agbox"
 
-// priority puts the table before the filters of others, so that these do not see what it drops.
-const priority = -5
+// The priorities put the table before the filters of others, so that these do not see what it drops, and before their destination NAT, so
+// that a port 53 that the engine publishes gets no question that is to be redirected.
+const (
+	priority    = -5
+	priorityNAT = -105
+)
 
 // maxBridge is the length of the longest name of an interface: IFNAMSIZ without the final zero.
 const maxBridge = 15
@@ -66,9 +76,17 @@ func (f *Firewall) Check() error {
 			return err
 		}
 		b := batch{conn: c, state: s}
-		b.base()
+		b.base(filterChains)
 		return b.send("create the table")
 	})
+}
+
+// CheckRedirect enforces and removes rules that redirect. The error says why such rules cannot be enforced, though others can: a kernel before
+// 5.2, or without a module.
+func (f *Firewall) CheckRedirect() error {
+	const port = 9 // of no consequence: no interface has the name
+	probe := netrules.Rules{Bridge: "agbox.probe", Redirect: []netrules.Rule{{Protocol: "udp", Redirect: port}}}
+	return errors.Join(f.Enforce(probe), f.Remove(probe.Bridge))
 }
 
 // Enforce replaces the rules of one bridge, in one step: each packet meets the former rules or the new ones. Empty rules remove all that the
@@ -93,25 +111,25 @@ func (f *Firewall) Enforce(r netrules.Rules) error {
 }
 
 func (c conn) enforce(r netrules.Rules) error {
+	want := compile(r)
 	s, err := c.observe(r.Bridge, false)
-	if err == nil && s.exists && (r.Empty() || !s.fresh()) {
+	if err == nil && s.exists && (r.Empty() || !s.fresh(want)) {
 		s, err = c.observe(r.Bridge, true)
 	}
 	if err != nil {
 		return err
 	}
-	want := compile(r)
 	if !s.exists && r.Empty() {
 		return nil
 	}
 	b := batch{conn: c, state: s}
 	if !r.Empty() {
-		b.base()
+		b.base(want.baseChains())
 	}
 	if err := b.addSets(want); err != nil {
 		return err
 	}
-	if !s.fresh() { // otherwise everything passes until then anyhow
+	if !s.fresh(want) { // otherwise everything passes until then anyhow
 		if err := fault.Around(fault.Rules, "add_sets", func() error { return b.send("add the sets of " + r.Bridge) }); err != nil {
 			return err
 		}
@@ -122,7 +140,7 @@ func (c conn) enforce(r netrules.Rules) error {
 	if err := fault.Around(fault.Rules, "replace", func() error { return b.send("replace the rules of " + r.Bridge) }); err != nil {
 		return err
 	}
-	if !b.removeSets() {
+	if !b.removeSets(want) {
 		return nil
 	}
 	awaitPackets()
@@ -259,18 +277,34 @@ type hook struct {
 	rules func(netrules.Rules) []netrules.Rule
 }
 
+const redirectList = "redirect"
+
 var hooks = []hook{
 	{"from", "forward", expr.MetaKeyIIFNAME, expr.MetaKeyOIFNAME, func(r netrules.Rules) []netrules.Rule { return r.From }},
 	{"to", "forward", expr.MetaKeyOIFNAME, expr.MetaKeyIIFNAME, func(r netrules.Rules) []netrules.Rule { return r.To }},
 	{"input", "input", expr.MetaKeyIIFNAME, 0, func(r netrules.Rules) []netrules.Rule { return r.Input }},
 	{"output", "output", expr.MetaKeyOIFNAME, 0, func(r netrules.Rules) []netrules.Rule { return r.Output }},
+	{redirectList, natChain.name, expr.MetaKeyIIFNAME, 0, func(r netrules.Rules) []netrules.Rule { return r.Redirect }},
 }
 
-// baseChains are the chains that the kernel calls.
-var baseChains = []struct {
-	name string
-	hook *nftables.ChainHook
-}{{"forward", nftables.ChainHookForward}, {"input", nftables.ChainHookInput}, {"output", nftables.ChainHookOutput}}
+// baseChain is a chain that the kernel calls.
+type baseChain struct {
+	name     string
+	hook     *nftables.ChainHook
+	kind     nftables.ChainType
+	priority nftables.ChainPriority
+}
+
+// filterChains are there for every bridge. natChain is there once a bridge needs it: kernels before 5.2 have none in this family.
+var (
+	filterChains = []baseChain{
+		{"forward", nftables.ChainHookForward, nftables.ChainTypeFilter, priority},
+		{"input", nftables.ChainHookInput, nftables.ChainTypeFilter, priority},
+		{"output", nftables.ChainHookOutput, nftables.ChainTypeFilter, priority},
+	}
+	natChain   = baseChain{"prerouting", nftables.ChainHookPrerouting, nftables.ChainTypeNAT, priorityNAT}
+	baseChains = append(slices.Clip(filterChains), natChain)
+)
 
 func (h hook) verdicts() *nftables.Set {
 	return &nftables.Set{Table: table, Name: h.list, IsMap: true, KeyType: nftables.TypeIFName, DataType: nftables.TypeVerdict}
@@ -353,15 +387,17 @@ type batch struct {
 func (b *batch) send(what string) error { return flush(b.conn, what) }
 
 // base creates what all bridges share, and repairs it.
-func (b *batch) base() {
+func (b *batch) base(chains []baseChain) {
 	b.AddTable(table)
 	for _, h := range hooks {
-		_ = b.addSet(h.verdicts(), nil) // without elements it does not fail
+		if slices.ContainsFunc(chains, func(c baseChain) bool { return c.name == h.chain }) {
+			_ = b.addSet(h.verdicts(), nil) // without elements it does not fail
+		}
 	}
 	accept := nftables.ChainPolicyAccept
-	for _, base := range baseChains {
+	for _, base := range chains {
 		c := b.AddChain(&nftables.Chain{
-			Name: base.name, Table: table, Type: nftables.ChainTypeFilter, Hooknum: base.hook, Priority: nftables.ChainPriorityRef(priority), Policy: &accept,
+			Name: base.name, Table: table, Type: base.kind, Hooknum: base.hook, Priority: nftables.ChainPriorityRef(base.priority), Policy: &accept,
 		})
 		if want := lookups(base.name); !b.state.equalRules(b.state.chains[base.name], want) {
 			b.FlushChain(c)
@@ -416,16 +452,29 @@ func (b *batch) addSets(want program) error {
 			return err
 		}
 	}
+	for name := range want.resolved {
+		if !b.state.resolved[name] {
+			_ = b.addSet(resolvedSet(name), nil)
+		}
+	}
 	return nil
 }
 
 // removeSets removes the sets that no rule names any more, and reports whether there are any.
-func (b *batch) removeSets() (some bool) {
+func (b *batch) removeSets(want program) (some bool) {
 	used := slices.Collect(maps.Values(b.names))
+	remove := func(name string) {
+		b.DelSet(&nftables.Set{Table: table, Name: name})
+		some = true
+	}
 	for name := range b.state.sets {
 		if !slices.Contains(used, name) {
-			b.DelSet(&nftables.Set{Table: table, Name: name})
-			some = true
+			remove(name)
+		}
+	}
+	for name := range b.state.resolved {
+		if !want.resolved[name] {
+			remove(name)
 		}
 	}
 	return some

@@ -29,6 +29,7 @@ const bridge, otherBridge = "br-aaaaaaaaaaaa", "br-bbbbbbbbbbbb"
 var facts = netrules.Facts{
 	Bridge: bridge, Pool: []netip.Prefix{netip.MustParsePrefix("10.213.0.0/16"), netip.MustParsePrefix("fd13::/48")},
 	Resolvers: []netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("fd00::2")},
+	Forwarder: 10053,
 }
 
 var worldAddresses = strings.Fields("1.1.1.1/32 8.8.8.8/32 10.0.0.2/32 10.0.0.9/32 100.64.0.1/32 169.254.169.254/32 172.16.0.1/32 192.168.7.7/32 " +

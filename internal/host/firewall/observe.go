@@ -19,14 +19,16 @@ type state struct {
 	bridge string
 	// exists: the table does.
 	exists bool
-	// based: the base chains are where they should be, with the policy that they should have.
-	based bool
+	// based are the base chains that are where they should be, with the policy that they should have.
+	based map[string]bool
 	// chains are the base chains and the bridge's chains, with their rules.
 	chains map[string][]*nftables.Rule
 	// jumps are the chains to which the maps lead packets of the bridge, by map; "?" is another verdict than a jump.
 	jumps map[string]string
 	// sets are sets of the bridge.
 	sets map[string][]nftables.SetElement
+	// resolved are the names of sets of the bridge that Admit fills. Their elements come and go.
+	resolved map[string]bool
 }
 
 // has reports whether the bridge has a set of that name.
@@ -36,19 +38,19 @@ func (s state) has(set string) bool {
 }
 
 // fresh reports that the bridge has no rules yet, and the rest is as it should be.
-func (s state) fresh() bool {
+func (s state) fresh(want program) bool {
 	for _, h := range hooks {
 		if _, exists := s.chains[h.chainOf(s.bridge)]; exists || s.jumps[h.list] != "" {
 			return false
 		}
 	}
-	return s.based && s.looksUp()
+	return s.looksUp(want.baseChains())
 }
 
-// looksUp reports whether the base chains have their rules.
-func (s state) looksUp() bool {
-	for _, b := range baseChains {
-		if !s.equalRules(s.chains[b.name], lookups(b.name)) {
+// looksUp reports whether base chains are there and have their rules.
+func (s state) looksUp(chains []baseChain) bool {
+	for _, b := range chains {
+		if !s.based[b.name] || !s.equalRules(s.chains[b.name], lookups(b.name)) {
 			return false
 		}
 	}
@@ -82,7 +84,9 @@ func (c conn) chains() (map[string]*nftables.Chain, error) {
 // observe reads the state. Unless all is set, it reads of the sets only those that rules name: the kernel takes long to list the sets of many
 // bridges.
 func (c conn) observe(bridge string, all bool) (state, error) {
-	s := state{bridge: bridge, chains: map[string][]*nftables.Rule{}, jumps: map[string]string{}, sets: map[string][]nftables.SetElement{}}
+	s := state{
+		bridge: bridge, chains: map[string][]*nftables.Rule{}, jumps: map[string]string{}, sets: map[string][]nftables.SetElement{}, resolved: map[string]bool{},
+	}
 	var err error
 	if s.exists, err = c.exists(); err != nil || !s.exists {
 		return s, err
@@ -107,6 +111,10 @@ func (c conn) observe(bridge string, all bool) (state, error) {
 		}
 	}
 	for _, name := range names {
+		if isResolved(name) {
+			s.resolved[name] = true
+			continue
+		}
 		elements, err := c.GetSetElements(&nftables.Set{Table: table, Name: name})
 		if err != nil {
 			return s, fmt.Errorf("read the set %s: %w", name, err)
@@ -126,15 +134,14 @@ func chainNames(bridge string) (names []string) {
 	return names
 }
 
-func isBased(chains map[string]*nftables.Chain) bool {
+func isBased(chains map[string]*nftables.Chain) map[string]bool {
+	based := map[string]bool{}
 	for _, b := range baseChains {
 		c := chains[b.name]
-		if c == nil || c.Hooknum == nil || *c.Hooknum != *b.hook || c.Priority == nil || *c.Priority != priority || c.Type != nftables.ChainTypeFilter ||
-			c.Policy == nil || *c.Policy != nftables.ChainPolicyAccept {
-			return false
-		}
+		based[b.name] = c != nil && c.Hooknum != nil && *c.Hooknum == *b.hook && c.Priority != nil && *c.Priority == b.priority && c.Type == b.kind &&
+			c.Policy != nil && *c.Policy == nftables.ChainPolicyAccept
 	}
-	return true
+	return based
 }
 
 func isMap(set string) bool {
@@ -227,7 +234,7 @@ func (s state) holds(want program) bool {
 			return false
 		}
 	}
-	return !needed || s.based && s.looksUp()
+	return !needed || s.looksUp(want.baseChains())
 }
 
 // equalRules compares the rules of a chain with those that it should have; sets are the same if their elements are.
