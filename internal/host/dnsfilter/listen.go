@@ -1,0 +1,181 @@
+package dnsfilter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/miekg/dns"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
+	"golang.org/x/sys/unix"
+)
+
+// Bounds of a question in bytes, and of the time in which a TCP connection asks the next one or takes an answer.
+const (
+	maxQuestion = 4096
+	idle        = 10 * time.Second
+)
+
+// listen makes the sandbox be heard on its bridge. The engine may remove a bridge and make it again: it has another index then. An index of 0
+// is no bridge.
+func (s *sandbox) listen(ctx context.Context, index int) error {
+	if index == s.index {
+		return nil
+	}
+	s.close()
+	if index == 0 {
+		return nil
+	}
+	ctx, stop := context.WithCancel(ctx)
+	udp, tcp, err := s.open(ctx)
+	if err != nil {
+		stop()
+		return err
+	}
+	var all sync.WaitGroup
+	context.AfterFunc(ctx, func() { udp.Close(); tcp.Close() })
+	all.Go(func() { s.serveUDP(ctx, udp) })
+	all.Go(func() { s.serveTCP(ctx, tcp) })
+	s.index, s.stop = index, func() { stop(); all.Wait() }
+	return nil
+}
+
+func (s *sandbox) open(ctx context.Context) (*net.UDPConn, net.Listener, error) {
+	addr := fmt.Sprintf(":%d", s.f.Port)
+	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+		return errors.Join(c.Control(func(fd uintptr) { err = unix.BindToDevice(int(fd), s.bridge) }), err)
+	}}
+	p, err := lc.ListenPacket(ctx, "udp", addr)
+	if err != nil {
+		return nil, nil, err
+	}
+	udp := p.(*net.UDPConn)
+	// Answers leave from the address that was asked: a bridge may have several.
+	err6 := ipv6.NewPacketConn(udp).SetControlMessage(ipv6.FlagDst|ipv6.FlagInterface, true)
+	err4 := ipv4.NewPacketConn(udp).SetControlMessage(ipv4.FlagDst|ipv4.FlagInterface, true)
+	if err4 != nil && err6 != nil {
+		udp.Close()
+		return nil, nil, err4
+	}
+	tcp, err := lc.Listen(ctx, "tcp", addr)
+	if err != nil {
+		udp.Close()
+		return nil, nil, err
+	}
+	return udp, tcp, nil
+}
+
+func (s *sandbox) serveUDP(ctx context.Context, c *net.UDPConn) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	b := make([]byte, maxQuestion)
+	for s.rate.Wait(ctx) == nil {
+		n, session, err := dns.ReadFromSessionUDP(c, b)
+		if ctx.Err() != nil {
+			return
+		}
+		q := new(dns.Msg)
+		if err != nil || q.Unpack(b[:n]) != nil || q.Response {
+			continue
+		}
+		reply := func(m *dns.Msg) {
+			m.Truncate(sizeFor(q))
+			if packed, err := m.Pack(); err == nil {
+				_, _ = dns.WriteToSessionUDP(c, packed, session)
+			}
+		}
+		if !s.enter() {
+			reply(failure(q, dns.RcodeServerFailure))
+			continue
+		}
+		all.Go(func() {
+			defer s.leave()
+			reply(s.answer(ctx, q))
+		})
+	}
+}
+
+// sizeFor returns how many bytes the asker of a question takes in a datagram, within what no network splits.
+func sizeFor(q *dns.Msg) int {
+	if o := q.IsEdns0(); o != nil {
+		return max(dns.MinMsgSize, min(int(o.UDPSize()), datagram))
+	}
+	return dns.MinMsgSize
+}
+
+// datagram is the size of a datagram that no network splits.
+const datagram = 1232
+
+func (s *sandbox) serveTCP(ctx context.Context, l net.Listener) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	for {
+		c, err := l.Accept()
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			time.Sleep(retry) // no file is left
+			continue
+		}
+		select {
+		case s.conns <- struct{}{}:
+			all.Go(func() {
+				defer func() { <-s.conns }()
+				s.serveConn(ctx, c)
+			})
+		default:
+			c.Close()
+		}
+	}
+}
+
+// serveConn answers the questions of a connection, one after the other.
+func (s *sandbox) serveConn(ctx context.Context, c net.Conn) {
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+	conn := &dns.Conn{Conn: c}
+	for s.rate.Wait(ctx) == nil {
+		_ = c.SetReadDeadline(time.Now().Add(idle))
+		q, err := conn.ReadMsg()
+		if err != nil || q.Response {
+			return
+		}
+		m := failure(q, dns.RcodeServerFailure)
+		if s.enter() {
+			m = s.answer(ctx, q)
+			s.leave()
+		}
+		m.Truncate(dns.MaxMsgSize)
+		_ = c.SetWriteDeadline(time.Now().Add(idle))
+		if conn.WriteMsg(m) != nil {
+			return
+		}
+	}
+}
+
+// enter reserves a slot for a question, of the sandbox and of all.
+func (s *sandbox) enter() bool {
+	select {
+	case s.inFlight <- struct{}{}:
+	default:
+		return false
+	}
+	select {
+	case s.f.inFlight <- struct{}{}:
+		return true
+	default:
+		<-s.inFlight
+		return false
+	}
+}
+
+func (s *sandbox) leave() {
+	<-s.f.inFlight
+	<-s.inFlight
+}

@@ -1,0 +1,161 @@
+// Package netns makes network namespaces for tests, and runs things in them.
+package netns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// NS is a network namespace of the test. It ends with its last process, socket and file.
+type NS struct {
+	Name string
+	File *os.File
+}
+
+// New makes a namespace with a loopback interface. The test is skipped without the privilege.
+func New(t testing.TB, name string) *NS {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: makes network namespaces")
+	}
+	n := &NS{Name: name}
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			done <- err
+			return
+		}
+		var err error
+		n.File, err = os.Open(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()))
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Fatalf("make a network namespace: %v", err)
+	}
+	t.Cleanup(func() { n.File.Close() })
+	n.IP(t, "link set lo up")
+	return n
+}
+
+// Do runs f on a thread in the namespace. Sockets that f opens and processes that it starts belong to it.
+func (n *NS) Do(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		if err := unix.Setns(int(n.File.Fd()), unix.CLONE_NEWNET); err != nil {
+			done <- err
+			return
+		}
+		done <- f()
+	}()
+	return <-done
+}
+
+// IP runs the program ip.
+func (n *NS) IP(t testing.TB, args string) {
+	t.Helper()
+	err := n.Do(func() error {
+		out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("ip %s: %w: %s", args, err, out)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("%s: %v", n.Name, err)
+	}
+}
+
+// Sysctl sets a value of /proc/sys.
+func (n *NS) Sysctl(t testing.TB, key, value string) {
+	t.Helper()
+	if err := n.Do(func() error { return os.WriteFile("/proc/sys/"+key, []byte(value), 0) }); err != nil {
+		t.Fatalf("%s: %v", n.Name, err)
+	}
+}
+
+// Path names the namespace for ip.
+func (n *NS) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), n.File.Fd()) }
+
+// Serve sends back what comes over connections to a port of all addresses.
+func (n *NS) Serve(t testing.TB, port int) {
+	t.Helper()
+	err := n.Do(func() error {
+		l, err := net.Listen("tcp", fmt.Sprintf("[::]:%d", port))
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { l.Close() })
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go func() { _, _ = io.Copy(c, c); c.Close() }()
+			}
+		}()
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("%s: %v", n.Name, err)
+	}
+}
+
+// Dial opens a connection.
+func (n *NS) Dial(network, addr string, wait time.Duration) (c net.Conn, err error) {
+	err = n.Do(func() (err error) {
+		ctx, cancel := context.WithTimeout(context.Background(), wait)
+		defer cancel()
+		c, err = new(net.Dialer).DialContext(ctx, network, addr)
+		return err
+	})
+	return c, err
+}
+
+// Reaches reports whether an echo comes back from a TCP address. Anything but a timeout is an error: dropped packets time out.
+func (n *NS) Reaches(t testing.TB, addr string, wait time.Duration) bool {
+	t.Helper()
+	c, err := n.Dial("tcp", addr, wait)
+	if err != nil {
+		if !IsTimeout(err) {
+			t.Errorf("%s to %s: %v", n.Name, addr, err)
+		}
+		return false
+	}
+	defer c.Close()
+	return Echoes(t, c, wait)
+}
+
+// Echoes reports whether an echo comes back over a connection.
+func Echoes(t testing.TB, c net.Conn, wait time.Duration) bool {
+	t.Helper()
+	if _, err := c.Write([]byte("ping")); err != nil {
+		t.Errorf("write: %v", err)
+		return false
+	}
+	_ = c.SetReadDeadline(time.Now().Add(wait))
+	_, err := io.ReadFull(c, make([]byte, 4))
+	if err != nil && !IsTimeout(err) {
+		t.Errorf("read: %v", err)
+	}
+	return err == nil
+}
+
+// IsTimeout reports whether an error says that no answer came in time.
+func IsTimeout(err error) bool {
+	ne, ok := errors.AsType[net.Error](err)
+	return ok && ne.Timeout() || errors.Is(err, os.ErrDeadlineExceeded)
+}
