@@ -63,7 +63,7 @@ func (m *memory) reset(watched bool) {
 	m.changes++
 }
 
-// Watch calls changed after each change of the table by another process, and whenever it may have missed one; while it runs, Holds answers
+// Watch calls changed after each change of the table by another process but Admit, and whenever it may have missed one; while it runs, Holds answers
 // from memory what nothing has changed since. It returns when ctx ends, or with an error when the kernel reports no changes any more.
 // changed must not block.
 func (f *Firewall) Watch(ctx context.Context, changed func()) error {
@@ -100,7 +100,7 @@ func (f *Firewall) Watch(ctx context.Context, changed func()) error {
 		for _, m := range messages {
 			switch {
 			case m.Header.Type != generationType:
-				touched = touched || firstString(m.Data) == TableName
+				touched = touched || firstString(m.Data) == TableName && !isAdmission(m)
 			case touched:
 				touched = false
 				if !ownThread(m.Data) {
@@ -119,13 +119,24 @@ const generationType = netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NF
 const headerBytes = 4
 
 // firstString returns the attribute with the number 1, which in each message about a change is the name of its table.
-func firstString(data []byte) (name string) {
+func firstString(data []byte) string { return stringOf(data, 1) }
+
+func stringOf(data []byte, attribute uint16) (text string) {
 	eachAttribute(data, func(ad *netlink.AttributeDecoder) {
-		if ad.Type() == 1 {
-			name = ad.String()
+		if ad.Type() == attribute {
+			text = ad.String()
 		}
 	})
-	return name
+	return text
+}
+
+// isAdmission reports whether a message is about elements of a set that Admit fills. Holds does not look at them.
+func isAdmission(m netlink.Message) bool {
+	switch m.Header.Type {
+	case unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWSETELEM, unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELSETELEM:
+		return isResolved(stringOf(m.Data, unix.NFTA_SET_ELEM_LIST_SET))
+	}
+	return false
 }
 
 // ownThread reports whether a thread of this process made the change. Of a thread that has ended it does not.

@@ -2,12 +2,14 @@ package firewall_test
 
 import (
 	"context"
+	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
 	"testing"
 	"time"
 
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/host/firewall"
 	"github.com/agbox/agbox/internal/netrules"
 )
@@ -15,7 +17,20 @@ import (
 // dropper is set in the environment of a second process of this test, which drops the table in the network namespace of its file 3.
 const dropper = "AGBOX_TEST_DROP_TABLE"
 
+// admitter is the ID of the names of which a second process admits an address, for a moment and again.
+const admitter = "AGBOX_TEST_ADMIT"
+
 func TestMain(m *testing.M) {
+	if id := os.Getenv(admitter); id != "" {
+		fw := firewall.New(3)
+		for range 3 {
+			if err := fw.Admit(bridge, []firewall.Admission{{Names: id, Addr: netip.MustParseAddr("1.1.1.1"), For: 50 * time.Millisecond}}); err != nil {
+				panic(err)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		os.Exit(0)
+	}
 	if os.Getenv(dropper) != "" {
 		if err := firewall.New(3).Drop(); err != nil {
 			panic(err)
@@ -72,6 +87,38 @@ func TestWatch(t *testing.T) {
 	}
 	if len(changed) > 0 {
 		t.Error("a change is reported twice, or one of this process")
+	}
+}
+
+// Addresses that another process admits are no change of the rules.
+func TestWatchIgnoresAdmissions(t *testing.T) {
+	host := newNetns(t, "host")
+	fw := firewall.New(int(host.file.Fd()))
+	changed := watched(t, fw)
+	r, err := netrules.Make(netrules.Internal, &agboxv1.NetworkSpec{Allow: []string{"a.example"}}, facts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fw.Enforce(r); err != nil {
+		t.Fatal(err)
+	}
+	run := func(env string) {
+		t.Helper()
+		c := exec.Command(os.Args[0])
+		c.Env, c.ExtraFiles = append(os.Environ(), env), []*os.File{host.file}
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Fatal(err, string(out))
+		}
+	}
+	run(admitter + "=" + idOf(t, "a.example", ""))
+	run(dropper + "=1") // what it reports comes after all before
+	select {
+	case <-changed:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the change of another process is not reported")
+	}
+	if len(changed) > 0 {
+		t.Error("admissions are reported")
 	}
 }
 
