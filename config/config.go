@@ -153,6 +153,7 @@ type Runtime struct {
 	Entrypoint        string        `toml:"entrypoint"`
 	NetworkMode       string        `toml:"network_mode"`
 	NetworkRequired   bool          `toml:"network_required"`
+	DNSPort           int           `toml:"dns_port"`
 }
 
 // Mounts configures which host paths sandboxes may mount or copy.
@@ -235,6 +236,7 @@ func Default() Config {
 			OrphanSweep:       OrphanSweepRemove,
 			Entrypoint:        EntrypointAuto,
 			NetworkMode:       NetworkInternet,
+			DNSPort:           10053,
 		},
 		Mounts:    Mounts{Allow: []string{}}, // never nil: Config is compared
 		Security:  Security{Profile: ProfileStandard},

@@ -276,6 +276,7 @@ func TestValidateEachKey(t *testing.T) {
 		{"mounts.allow", func(c *Config) { c.Mounts.Allow = []string{"/srv", "home"} }},
 		{"mounts.allow", func(c *Config) { c.Mounts.Allow = []string{"/srv/../etc"} }},
 		{"docker.resolvers", func(c *Config) { c.Docker.Resolvers = []string{"10.0.0.2", "dns.example"} }},
+		{"runtime.dns_port", func(c *Config) { c.Runtime.DNSPort = 65536 }},
 		{"runtime.network_mode", func(c *Config) { c.Runtime.NetworkMode = "closed" }},
 		{"security.profile", func(c *Config) { c.Security.Profile = "" }},
 		{"runtime.entrypoint", func(c *Config) { c.Runtime.Entrypoint = "yes" }},

@@ -105,7 +105,7 @@ func (d *daemon) newController(paths config.Paths, files hub.Files, shimDir stri
 		MakeRoom: d.disk.MakeRoom,
 		Clock:    func() clockjump.Reading { return clockjump.Reading(d.clock.Read()) },
 		Host:     sandbox.Host{CheckMounted: hostfiles.CheckMounted, ShimDir: shimDir, CoverDir: d.coverDir, HostUID: hostID(r.HostUID, os.Getuid()), HostGID: hostID(r.HostGID, os.Getgid())},
-		Network:  d.network(),
+		Network:  d.network(paths.DataDir),
 		Builds:   buildfiles.New(filepath.Join(paths.DataDir, "builds")),
 		Sessions: session.New(session.Options{
 			Dir: filepath.Join(paths.DataDir, "sessions"), Open: d.channels.Open, Limit: func() int64 { return int64(d.current.Load().Agents.SessionLimit) },
@@ -118,8 +118,10 @@ func (d *daemon) newController(paths config.Paths, files hub.Files, shimDir stri
 }
 
 // network returns what network policies are enforced with.
-func (d *daemon) network() network.Options {
+func (d *daemon) network(dataDir string) network.Options {
+	d.names = d.newNames(dataDir)
 	return network.Options{
+		Names: d.names, NamesPort: uint16(d.cfg.Runtime.DNSPort),
 		Firewall: firewall.New(0), Pool: d.cfg.Docker.SubnetPool, Foreign: d.engine.Foreign, Resolvers: func() []netip.Addr {
 			var own []netip.Addr
 			for _, text := range d.cfg.Docker.Resolvers {

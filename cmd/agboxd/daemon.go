@@ -131,6 +131,7 @@ type daemon struct {
 	channels *hub.Hub
 	writers  server.Writers
 	ctl      *controller.Controller
+	names    *names // of network policies
 	api      *server.Server
 	registry *prometheus.Registry
 	socket   net.Listener
@@ -244,6 +245,7 @@ func (d *daemon) run(ctx context.Context, hangups <-chan os.Signal) error {
 	defer stopLoops()
 	var wg sync.WaitGroup
 	wg.Go(func() { d.ctl.Run(loops) })
+	wg.Go(func() { d.names.keep(loops, d.log.Warn) })
 	wg.Go(func() { d.disk.Run(loops) })
 	wg.Go(func() { d.followOutput(loops) })
 	wg.Go(func() { d.removeRecordFiles(loops) })

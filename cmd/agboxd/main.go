@@ -105,7 +105,7 @@ func command(stderr io.Writer) *cobra.Command {
 	root.Flags().StringVar(&o.e2b, "e2b", "", "address on which to serve the API of E2B's SDKs, such as 127.0.0.1:3000 (default: e2b.listen of the configuration)")
 	addSiteFlags(root)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUsage, err} })
-	root.AddCommand(checkStore(), configCommand(), dbCommand(), restoreCommand(), rehydrateCommand(), auditCommand(), purgeCommand(), dialStdioCommand())
+	root.AddCommand(checkStore(), configCommand(), dbCommand(), restoreCommand(), rehydrateCommand(), auditCommand(), purgeCommand(), dialStdioCommand(), dnsCommand(stderr))
 	return root
 }
 

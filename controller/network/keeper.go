@@ -4,6 +4,7 @@ package network
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
+	"github.com/agbox/agbox/internal/host/dnsfilter"
 	"github.com/agbox/agbox/internal/host/naming"
 	"github.com/agbox/agbox/internal/netrules"
 	"github.com/agbox/agbox/internal/wait"
@@ -29,6 +31,15 @@ type Firewall interface {
 	Watch(ctx context.Context, changed func()) error
 }
 
+// Names answers the DNS of sandboxes whose policies name domains: dnsfilter.Dir. What it knows, and the process that answers, outlive this one.
+type Names interface {
+	Write(p dnsfilter.Policy) error
+	Serves(p dnsfilter.Policy) (bool, error)
+	Await(ctx context.Context, p dnsfilter.Policy) error
+	Remove(bridge string) error
+	Bridges() ([]string, error)
+}
+
 // Options are the dependencies of a Keeper.
 type Options struct {
 	// Firewall is nil where there is none: then only policies that need no rules hold.
@@ -37,6 +48,9 @@ type Options struct {
 	Pool netip.Prefix
 	// Resolvers returns the addresses that the engine's DNS server asks. Nil: there are none.
 	Resolvers func() []netip.Addr
+	// Names answers at the port NamesPort of the host. Nil: policies that name domains cannot be enforced.
+	Names     Names
+	NamesPort uint16
 	// Foreign returns why the engine's bridges are not of this network namespace, as the rest of a sentence about the engine; empty: they may
 	// be. An error: it is unknown. Nil: they are.
 	Foreign func(ctx context.Context) (string, error)
@@ -98,6 +112,9 @@ func Mode(sb store.Sandbox) string {
 // rules returns the rules for a network of a sandbox.
 func (k *Keeper) rules(sb store.Sandbox, networkID string) (netrules.Rules, error) {
 	f := netrules.Facts{Bridge: naming.Bridge(networkID)}
+	if k.o.Names != nil {
+		f.Forwarder = k.o.NamesPort
+	}
 	if k.o.Pool.IsValid() {
 		f.Pool = []netip.Prefix{k.o.Pool}
 	}
@@ -121,7 +138,20 @@ func (k *Keeper) Holds(sb store.Sandbox, networkID string) bool {
 		return r.Empty()
 	}
 	held, err := k.o.Firewall.Holds(r)
-	return err == nil && held
+	if err != nil || !held || !filtersNames(r) {
+		return err == nil && held
+	}
+	served, err := k.o.Names.Serves(namesOf(sb, r))
+	return err == nil && served
+}
+
+// filtersNames reports whether rules lead to the filter of DNS.
+func filtersNames(r netrules.Rules) bool { return len(r.Redirect) > 0 }
+
+// namesOf is what the filter of DNS knows of a sandbox.
+func namesOf(sb store.Sandbox, r netrules.Rules) dnsfilter.Policy {
+	n := sb.Spec.GetNetwork()
+	return dnsfilter.Policy{SandboxID: sb.ID, Bridge: r.Bridge, Mode: n.GetMode(), Allow: n.GetAllow(), Deny: n.GetDeny()}
 }
 
 // Enforce sets the rules for a network of a sandbox, with all or nothing of it done. Errors: ErrFailedPrecondition, no rules can be set on this
@@ -140,7 +170,33 @@ func (k *Keeper) Enforce(sb store.Sandbox, networkID string) error {
 			return fmt.Errorf("the network policy cannot be enforced: the bridge %s is no interface of agboxd's host: %w", r.Bridge, cmp.Or[error](err, errdefs.ErrFailedPrecondition))
 		}
 	}
-	return k.o.Firewall.Enforce(r)
+	if err := k.o.Firewall.Enforce(r); err != nil {
+		return err
+	}
+	return k.answer(sb, r)
+}
+
+// namesPatience bounds the wait for a filter that is being started. Without it no name resolves, which harms nothing but programs that start now.
+const namesPatience = 3 * time.Second
+
+// answer has the DNS of a sandbox answered by its policy, if that names domains. The rules must be set.
+func (k *Keeper) answer(sb store.Sandbox, r netrules.Rules) error {
+	switch {
+	case k.o.Names == nil:
+		return nil
+	case !filtersNames(r):
+		return k.o.Names.Remove(r.Bridge)
+	}
+	p := namesOf(sb, r)
+	if err := k.o.Names.Write(p); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), namesPatience)
+	defer cancel()
+	if err := k.o.Names.Await(ctx, p); err != nil {
+		k.o.Logger.Warn("no name resolves in a sandbox until the filter of DNS runs", "sandbox_id", sb.ID, "err", err)
+	}
+	return nil
 }
 
 // Release removes the rules of a network that has been removed. What it cannot remove now, Sweep does.
@@ -148,7 +204,11 @@ func (k *Keeper) Release(networkID string) {
 	if k.Problem() != "" || k.o.Firewall == nil {
 		return
 	}
-	if err := k.o.Firewall.Remove(naming.Bridge(networkID)); err != nil {
+	err := k.o.Firewall.Remove(naming.Bridge(networkID))
+	if k.o.Names != nil {
+		err = errors.Join(err, k.o.Names.Remove(naming.Bridge(networkID)))
+	}
+	if err != nil {
 		k.o.Logger.Warn("rules of a removed network are left for the next resync", "network", networkID, "err", err)
 	}
 }
@@ -165,6 +225,17 @@ func (k *Keeper) Sweep(context.Context) error {
 	removed, err := k.o.Firewall.Sweep(func(bridge string) bool { return bridges[bridge] })
 	if len(removed) > 0 {
 		k.o.Logger.Info("packet filter rules of networks that are gone are removed", "bridges", removed)
+	}
+	if k.o.Names == nil || err != nil {
+		return err
+	}
+	answered, err := k.o.Names.Bridges()
+	for _, bridge := range answered {
+		if exists, existsErr := k.o.Firewall.Exists(bridge); existsErr != nil || exists || bridges[bridge] {
+			err = errors.Join(err, existsErr)
+			continue
+		}
+		err = errors.Join(err, k.o.Names.Remove(bridge))
 	}
 	return err
 }

@@ -1472,9 +1472,11 @@ type NetworkSpec struct {
 	Mode string `protobuf:"bytes,1,opt,name=mode,proto3" json:"mode,omitempty"`
 	// What the modes internet and internal let through besides: an address, a CIDR block, or "host" for the sandbox's host, with an optional
 	// ":port" or ":first-last", which "host" needs, and an optional "/tcp" or "/udp". IPv6 with a port is in brackets. Other sandboxes and,
-	// but for entries with "host", the host itself stay closed. At most 10000 entries with 64 different ports and protocols.
+	// but for entries with "host", the host itself stay closed. At most 10000 entries with 64 different ports and protocols. In the mode internal
+	// also a domain, or "*." and a domain for every name below it: its names are answered, and opened at the public addresses that they have.
 	Allow []string `protobuf:"bytes,2,rep,name=allow,proto3" json:"allow,omitempty"`
-	// What is dropped all the same, also in the mode open: entries as in allow. It beats allow.
+	// What is dropped all the same, also in the mode open: entries as in allow. It beats allow. Domains, without ports, in the modes internet and
+	// internal: their names are not answered.
 	Deny          []string `protobuf:"bytes,3,rep,name=deny,proto3" json:"deny,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

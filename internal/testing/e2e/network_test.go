@@ -6,13 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/miekg/dns"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
@@ -194,4 +200,104 @@ func TestNetworkRulesOutliveTheDaemon(t *testing.T) {
 	must(d.ResumeSandbox(d.ctx(), &agboxv1.ResumeSandboxRequest{SandboxId: id}))(d)
 	d.await(id, ready)
 	d.hostIs(id, port, "closed")
+}
+
+// nameServer is a DNS server on a loopback address of this host, which knows addresses of some names, and counts the questions.
+func nameServer(t *testing.T, addresses map[string][]string) (address string) {
+	t.Helper()
+	address = fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
+	l, err := net.ListenPacket("udp", address+":53") //nolint:noctx // it lives as long as the test
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &dns.Server{PacketConn: l, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+		answer := new(dns.Msg)
+		answer.SetReply(q)
+		name := q.Question[0].Name
+		for _, a := range addresses[strings.TrimSuffix(name, ".")] {
+			if q.Question[0].Qtype == dns.TypeA {
+				answer.Answer = append(answer.Answer, &dns.A{Hdr: dns.RR_Header{Name: name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 60}, A: net.ParseIP(a)})
+			}
+		}
+		_ = w.WriteMsg(answer)
+	})}
+	go func() { _ = server.ActivateAndServe() }()
+	t.Cleanup(func() { _ = server.Shutdown() })
+	return address
+}
+
+// Names of a policy are answered by a process that outlives the daemon, and nothing else is. Without it names fail at once, and the daemon
+// starts it again.
+func TestNetworkNames(t *testing.T) {
+	t.Parallel()
+	upstream := nameServer(t, map[string][]string{
+		"api.good.example": {"1.1.1.1"}, "other.example": {"1.0.0.1"}, "rebind.good.example": {"10.9.8.7", "169.254.169.254"},
+	})
+	d := prepared(t, must(os.MkdirTemp("", "agbox-e2e-"))(t))
+	d.engine = fmt.Sprintf("resolvers = [%q]\n", upstream)
+	d.start()
+	spec := listening(0)
+	spec.Network = &agboxv1.NetworkSpec{Mode: "internal", Allow: []string{"*.good.example:443/tcp"}}
+	id := d.create(spec)
+	d.await(id, ready)
+	resolves := func(name, want string) {
+		t.Helper()
+		d.eventually(fmt.Sprintf("%s is %q inside", name, want), func() error {
+			got := strings.TrimSpace(d.sh(id, "nslookup -type=a "+name+" 2>/dev/null | sed -n '/^Name/,$ s/^Address: *//p'"))
+			if got != want {
+				return fmt.Errorf("it is %q", got)
+			}
+			return nil
+		})
+	}
+	resolves("api.good.example", "1.1.1.1")
+	resolves("other.example", "")
+	resolves("rebind.good.example", "")
+	if got := d.sh(id, "wget -qO- http://db:8080/name"); got != "db\n" {
+		t.Errorf("the service says %q", got)
+	}
+
+	d.kill()
+	out, err := exec.Command("docker", "exec", naming.Primary(id), "nslookup", "-type=a", "api.good.example").Output()
+	if err != nil || !strings.Contains(string(out), "1.1.1.1") {
+		t.Errorf("without the daemon: %v\n%s", err, out)
+	}
+	d.start()
+	d.policy(id, &agboxv1.NetworkSpec{Mode: "internal", Allow: []string{"other.example"}})
+	resolves("other.example", "1.0.0.1")
+	resolves("api.good.example", "")
+
+	first := d.nameFilter()
+	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	d.eventually("the filter of DNS is started again", func() error {
+		if now := d.nameFilter(); now == 0 || now == first {
+			return fmt.Errorf("its process is %d", now)
+		}
+		return nil
+	})
+	resolves("other.example", "1.0.0.1")
+	d.policy(id, &agboxv1.NetworkSpec{Mode: "internal"})
+	resolves("other.example", "")
+	if policies := must(filepath.Glob(filepath.Join(d.data("dns"), "br-*")))(t); len(policies) > 0 {
+		t.Errorf("left are %v", policies)
+	}
+	d.remove(id)
+	if err := syscall.Kill(d.nameFilter(), syscall.SIGKILL); err != nil { // it would end a minute after its last sandbox
+		t.Error(err)
+	}
+}
+
+// nameFilter is the process ID of the filter of DNS of this daemon; 0: there is none.
+func (d *daemon) nameFilter() int {
+	d.Helper()
+	for _, path := range must(filepath.Glob("/proc/[0-9]*/cmdline"))(d) {
+		text, err := os.ReadFile(path)
+		if err == nil && strings.Contains(string(text), "\x00dns\x00--dir\x00"+d.data("dns")) {
+			pid, _ := strconv.Atoi(strings.Split(path, "/")[2]) // the pattern says that it is one
+			return pid
+		}
+	}
+	return 0
 }

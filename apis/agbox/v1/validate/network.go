@@ -11,9 +11,6 @@ const (
 	maxNetworkCombinations = 64
 )
 
-// domainEntries: the daemon enforces entries that name domains.
-const domainEntries = false
-
 func checkNetwork(errs *Errors, spec *agboxv1.CreateSpec) {
 	n := spec.GetNetwork()
 	if n == nil {
@@ -26,24 +23,19 @@ func checkNetwork(errs *Errors, spec *agboxv1.CreateSpec) {
 	errs.addIf(n.GetMode() == "none" && len(n.GetAllow()) > 0, "network.allow", `has no effect in the mode "none": write "internal"`)
 	errs.addIf(n.GetMode() == "none" && len(n.GetDeny()) > 0, "network.deny", `has no effect in the mode "none", which drops everything: leave it out`)
 	errs.addIf(n.GetMode() == "open" && len(n.GetAllow()) > 0, "network.allow", `has no effect in the mode "open": write "internet" or "internal"`)
-	checkEntries(errs, "network.allow", n.GetAllow(), onlyAddresses(n.GetMode() == "internet" || n.GetMode() == "open",
-		`names a domain, which has no effect in this mode: write "internal", or leave it out`))
-	checkEntries(errs, "network.deny", n.GetDeny(), onlyAddresses(n.GetMode() == "open",
-		`names a domain, and the mode "open" answers for every name: write "internet"`))
-}
-
-// onlyAddresses returns why the entries of a list may not name domains, or "" if they may.
-func onlyAddresses(ofMode bool, why string) string {
-	switch {
-	case ofMode:
-		return why
-	case !domainEntries:
-		return "names a domain, and policies cannot name domains yet: write addresses or CIDR blocks"
+	var allow, deny string // why their entries may not name domains
+	if n.GetMode() == "internet" || n.GetMode() == "open" {
+		allow = `names a domain, which has no effect in this mode: write "internal", or leave it out`
 	}
-	return ""
+	if n.GetMode() == "open" {
+		deny = `names a domain, and the mode "open" answers for every name: write "internet"`
+	}
+	checkEntries(errs, "network.allow", n.GetAllow(), allow)
+	checkEntries(errs, "network.deny", n.GetDeny(), deny)
 }
 
-func checkEntries(errs *Errors, field string, entries []string, onlyAddresses string) {
+// checkEntries checks a list; noDomains is why its entries may not name domains, or "".
+func checkEntries(errs *Errors, field string, entries []string, noDomains string) {
 	type combination struct {
 		ports    netentry.Ports
 		protocol string
@@ -52,7 +44,7 @@ func checkEntries(errs *Errors, field string, entries []string, onlyAddresses st
 	checkEach(errs, field, entries, maxNetworkEntries, func(at, text string) {
 		e, err := netentry.Parse(text)
 		errs.addIf(err != nil, at, "%s %v", short(text), err)
-		errs.addIf(e.Domain != "" && onlyAddresses != "", at, "%s %s", short(text), onlyAddresses)
+		errs.addIf(e.Domain != "" && noDomains != "", at, "%s %s", short(text), noDomains)
 		errs.addIf(field == "network.deny" && e.Domain != "" && (e.Protocol != "" || e.Ports.First > 0), at,
 			"%s names a domain with ports, and a denied name has no address at all: leave the ports out", short(text))
 		seen[combination{e.Ports, e.Protocol}] = true

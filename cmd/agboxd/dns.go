@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agbox/agbox/config"
+	"github.com/agbox/agbox/internal/host/dnsfilter"
+	"github.com/agbox/agbox/internal/host/firewall"
+	"github.com/agbox/agbox/internal/host/resolvers"
+	"github.com/agbox/agbox/internal/wait"
+)
+
+const (
+	// dnsIdle is how long "agboxd dns" lives without a sandbox to answer.
+	dnsIdle = time.Minute
+	// dnsLook is how often the daemon and "agboxd dns" look whether it is needed.
+	dnsLook = time.Second
+)
+
+// dnsCommand is the process that answers the DNS of sandboxes whose network policies name domains. The daemon starts it, and it outlives the
+// daemon.
+func dnsCommand(stderr io.Writer) *cobra.Command {
+	var (
+		dir  string
+		port uint16
+		ask  []string
+	)
+	cmd := &cobra.Command{
+		Use: "dns", Short: "Answer the DNS of sandboxes whose network policies name domains; agboxd starts it", Hidden: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			own := make([]netip.Addr, len(ask))
+			for i, text := range ask {
+				var err error
+				if own[i], err = netip.ParseAddr(text); err != nil {
+					return &exitError{exitUsage, err}
+				}
+			}
+			rules := firewall.New(0)
+			defer func() { _ = rules.Close() }()
+			ctx, cancel := context.WithCancel(cmd.Context())
+			var idle sync.WaitGroup
+			idle.Go(func() { endWhenIdle(ctx, cancel, dnsfilter.Dir(dir)) })
+			err := dnsfilter.Run(ctx, dnsfilter.Config{
+				Dir: dnsfilter.Dir(dir), Port: port, Upstreams: func() []netip.AddrPort { return upstreams(own) }, Admit: rules.Admit,
+				Log: newLogger(config.LogFormatJSON, slog.LevelInfo, stderr),
+			})
+			cancel()
+			idle.Wait()
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&dir, "dir", "", "the directory of the policies")
+	cmd.Flags().Uint16Var(&port, "port", 0, "the port to answer at")
+	cmd.Flags().StringArrayVar(&ask, "ask", nil, "a DNS server to ask; default: those of this host")
+	return cmd
+}
+
+// upstreams returns the servers to ask: own, or those of this host.
+func upstreams(own []netip.Addr) []netip.AddrPort {
+	if len(own) == 0 {
+		own = resolvers.Host.Own()
+	}
+	all := make([]netip.AddrPort, len(own))
+	for i, a := range own {
+		all[i] = netip.AddrPortFrom(a, 53)
+	}
+	return all
+}
+
+// endWhenIdle calls end once the directory has had no policy for dnsIdle.
+func endWhenIdle(ctx context.Context, end func(), dir dnsfilter.Dir) {
+	needed := time.Now()
+	for wait.For(ctx, dnsLook) == nil {
+		if bridges, err := dir.Bridges(); err != nil || len(bridges) > 0 {
+			needed = time.Now()
+		}
+		if time.Since(needed) > dnsIdle {
+			end()
+			return
+		}
+	}
+}
+
+// names are the policies that name domains, and the process that answers by them.
+type names struct {
+	dnsfilter.Dir
+	args []string
+	wake chan struct{}
+}
+
+func (d *daemon) newNames(dataDir string) *names {
+	n := &names{Dir: dnsfilter.Dir(filepath.Join(dataDir, "dns")), wake: make(chan struct{}, 1)}
+	n.args = []string{"dns", "--dir", string(n.Dir), "--port", strconv.Itoa(d.cfg.Runtime.DNSPort)}
+	for _, a := range d.cfg.Docker.Resolvers {
+		n.args = append(n.args, "--ask", a)
+	}
+	return n
+}
+
+// Write leaves a policy, and has the process started if it does not run.
+func (n *names) Write(p dnsfilter.Policy) error {
+	err := n.Dir.Write(p)
+	select {
+	case n.wake <- struct{}{}:
+	default: // it is looked for already
+	}
+	return err
+}
+
+// keep starts the process whenever it is needed and does not run, until ctx ends. The process goes on then.
+func (n *names) keep(ctx context.Context, warn func(string, ...any)) {
+	for ctx.Err() == nil {
+		if bridges, err := n.Bridges(); err == nil && len(bridges) > 0 {
+			if running, err := n.Running(); err == nil && !running {
+				if err := n.start(ctx); err != nil {
+					warn("the DNS of sandboxes whose network policies name domains is not answered", "err", err)
+				}
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-n.wake:
+		case <-time.After(dnsLook):
+		}
+	}
+}
+
+// start starts the process in a session of its own, and returns when it answers, or has ended.
+func (n *names) start(ctx context.Context) error {
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	log, err := os.OpenFile(filepath.Join(string(n.Dir), "log"), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	cmd := exec.Command(program, n.args...) //nolint:noctx // it outlives the daemon
+	cmd.Dir, cmd.Stderr, cmd.SysProcAttr = "/", log, &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }() // it ends with the process, which may outlive this one
+	for {
+		select {
+		case err := <-ended:
+			return fmt.Errorf("\"agboxd dns\" ended, see %s: %w", log.Name(), err)
+		case <-ctx.Done():
+			return nil
+		case <-time.After(10 * time.Millisecond):
+		}
+		if running, err := n.Running(); err != nil || running {
+			return err
+		}
+	}
+}
