@@ -100,7 +100,7 @@ func (f *Firewall) Enforce(r netrules.Rules) error {
 		return fmt.Errorf("%q is not the name of a bridge", r.Bridge)
 	}
 	return f.with(func(c conn) error {
-		f.seen.forget(r.Bridge)
+		f.seen.forget(r.Bridge, !r.Empty())
 		since := f.seen.epoch()
 		if err := c.enforce(r); err != nil {
 			return err
@@ -163,6 +163,7 @@ func (f *Firewall) Holds(r netrules.Rules) (holds bool, err error) {
 		return true, nil
 	}
 	err = f.with(func(c conn) error {
+		f.seen.forget(r.Bridge, !r.Empty())
 		since := f.seen.epoch()
 		s, err := c.observe(r.Bridge, false)
 		if err != nil {
@@ -388,6 +389,9 @@ func (b *batch) send(what string) error { return flush(b.conn, what) }
 
 // base creates what all bridges share, and repairs it.
 func (b *batch) base(chains []baseChain) {
+	if b.state.exists && b.state.looksUp(chains) {
+		return // no others are told of a change that is none
+	}
 	b.AddTable(table)
 	for _, h := range hooks {
 		if slices.ContainsFunc(chains, func(c baseChain) bool { return c.name == h.chain }) {

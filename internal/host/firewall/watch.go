@@ -1,12 +1,14 @@
 package firewall
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/mdlayher/netlink"
@@ -22,6 +24,8 @@ type memory struct {
 	watched bool
 	changes uint64
 	held    map[string]netrules.Rules
+	// ours are the bridges that this process has asked about, or set rules for.
+	ours map[string]bool
 }
 
 // epoch is a point in time that a later remember refers to.
@@ -41,10 +45,33 @@ func (m *memory) remember(r netrules.Rules, since uint64) {
 	m.held[r.Bridge] = r
 }
 
-func (m *memory) forget(bridge string) {
+// forget drops what is known of a bridge. kept: rules of it are still of interest.
+func (m *memory) forget(bridge string, kept bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.held, bridge)
+	if m.ours == nil {
+		m.ours = map[string]bool{}
+	}
+	if m.ours[bridge] = kept; !kept {
+		delete(m.ours, bridge)
+	}
+}
+
+// concern reports whether a change by others is about a bridge of interest, and has Holds read the table again if so.
+func (m *memory) concern(c change) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.changes++ // what is being read may be older
+	ours := c.all
+	for bridge := range c.bridges {
+		ours = ours || m.ours[bridge]
+		delete(m.held, bridge)
+	}
+	if c.all {
+		clear(m.held)
+	}
+	return ours
 }
 
 // has reports whether the table is known to have these rules.
@@ -63,8 +90,8 @@ func (m *memory) reset(watched bool) {
 	m.changes++
 }
 
-// Watch calls changed after each change of the table by another process but Admit, and whenever it may have missed one; while it runs, Holds answers
-// from memory what nothing has changed since. It returns when ctx ends, or with an error when the kernel reports no changes any more.
+// Watch calls changed after each change by another process of what the table has of bridges that this Firewall was asked about, or of what they share, and
+// whenever it may have missed one; while it runs, Holds answers from memory what nothing has changed since. It returns when ctx ends, or with an error when the kernel reports no changes any more.
 // changed must not block.
 func (f *Firewall) Watch(ctx context.Context, changed func()) error {
 	c, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: f.netns})
@@ -83,14 +110,14 @@ func (f *Firewall) Watch(ctx context.Context, changed func()) error {
 	}
 	f.seen.reset(true)
 	defer f.seen.reset(false)
-	touched := false // by the change whose messages are being read; its last one says who made it
+	var seen change // whose messages are being read; the last one says who made it
 	for {
 		messages, err := c.Receive()
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, unix.ENOBUFS):
-			touched = false
+			seen = change{}
 			f.seen.reset(true)
 			changed()
 			continue
@@ -98,16 +125,14 @@ func (f *Firewall) Watch(ctx context.Context, changed func()) error {
 			return fmt.Errorf("watch nftables: %w", err)
 		}
 		for _, m := range messages {
-			switch {
-			case m.Header.Type != generationType:
-				touched = touched || firstString(m.Data) == TableName && !isAdmission(m)
-			case touched:
-				touched = false
-				if !ownThread(m.Data) {
-					f.seen.reset(true)
-					changed()
-				}
+			if m.Header.Type != generationType {
+				seen.add(m)
+				continue
 			}
+			if seen.some() && !ownThread(m.Data) && f.seen.concern(seen) {
+				changed()
+			}
+			seen = change{}
 		}
 	}
 }
@@ -118,8 +143,88 @@ const generationType = netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NF
 // headerBytes is the length of struct nfgenmsg, which precedes the attributes.
 const headerBytes = 4
 
-// firstString returns the attribute with the number 1, which in each message about a change is the name of its table.
-func firstString(data []byte) string { return stringOf(data, 1) }
+// change is what a change of the table is about.
+type change struct {
+	bridges map[string]bool
+	all     bool // what all bridges share
+}
+
+func (c *change) some() bool { return c.all || len(c.bridges) > 0 }
+
+// add adds what a message is about. Elements that Admit adds do not count: Holds does not look at them.
+func (c *change) add(m netlink.Message) {
+	if stringOf(m.Data, unix.NFTA_TABLE_NAME) != TableName { // the number of this attribute is the same in all messages
+		return
+	}
+	switch m.Header.Type &^ (unix.NFNL_SUBSYS_NFTABLES << 8) {
+	case unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM:
+		set := stringOf(m.Data, unix.NFTA_SET_ELEM_LIST_SET)
+		switch {
+		case isResolved(set):
+		case isMap(set):
+			c.addKeys(m.Data)
+		default:
+			c.addName(set)
+		}
+	case unix.NFT_MSG_NEWSET, unix.NFT_MSG_DELSET:
+		c.addName(stringOf(m.Data, unix.NFTA_SET_NAME))
+	case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
+		c.addName(stringOf(m.Data, unix.NFTA_RULE_CHAIN))
+	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN:
+		c.addName(stringOf(m.Data, unix.NFTA_CHAIN_NAME))
+	default:
+		c.all = true
+	}
+}
+
+// addName adds the bridge that a chain or a set belongs to; all bridges share the others.
+func (c *change) addName(name string) {
+	for _, h := range hooks {
+		if bridge, ok := strings.CutPrefix(name, h.list+"-"); ok {
+			c.addBridge(bridge)
+			return
+		}
+	}
+	if bridge, _, ok := strings.Cut(name, "."); ok {
+		c.addBridge(bridge)
+		return
+	}
+	c.all = true
+}
+
+func (c *change) addBridge(bridge string) {
+	if c.bridges == nil {
+		c.bridges = map[string]bool{}
+	}
+	c.bridges[bridge] = true
+}
+
+// addKeys adds the bridges of elements of a map.
+func (c *change) addKeys(data []byte) {
+	only := func(attribute uint16, do func(*netlink.AttributeDecoder) error) func(*netlink.AttributeDecoder) error {
+		return func(ad *netlink.AttributeDecoder) error {
+			for ad.Next() {
+				if ad.Type() == attribute {
+					ad.Nested(do)
+				}
+			}
+			return ad.Err()
+		}
+	}
+	key := func(ad *netlink.AttributeDecoder) error {
+		for ad.Next() {
+			if ad.Type() == unix.NFTA_DATA_VALUE {
+				c.addBridge(string(bytes.TrimRight(ad.Bytes(), "\x00")))
+			}
+		}
+		return ad.Err()
+	}
+	eachAttribute(data, func(ad *netlink.AttributeDecoder) {
+		if ad.Type() == unix.NFTA_SET_ELEM_LIST_ELEMENTS {
+			ad.Nested(only(unix.NFTA_LIST_ELEM, only(unix.NFTA_SET_ELEM_KEY, key)))
+		}
+	})
+}
 
 func stringOf(data []byte, attribute uint16) (text string) {
 	eachAttribute(data, func(ad *netlink.AttributeDecoder) {
@@ -128,15 +233,6 @@ func stringOf(data []byte, attribute uint16) (text string) {
 		}
 	})
 	return text
-}
-
-// isAdmission reports whether a message is about elements of a set that Admit fills. Holds does not look at them.
-func isAdmission(m netlink.Message) bool {
-	switch m.Header.Type {
-	case unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWSETELEM, unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELSETELEM:
-		return isResolved(stringOf(m.Data, unix.NFTA_SET_ELEM_LIST_SET))
-	}
-	return false
 }
 
 // ownThread reports whether a thread of this process made the change. Of a thread that has ended it does not.

@@ -20,7 +20,20 @@ const dropper = "AGBOX_TEST_DROP_TABLE"
 // admitter is the ID of the names of which a second process admits an address, for a moment and again.
 const admitter = "AGBOX_TEST_ADMIT"
 
+// enforcer is the same for a process that sets or removes the rules of a bridge.
+const enforcer = "AGBOX_TEST_ENFORCE"
+
 func TestMain(m *testing.M) {
+	if bridge := os.Getenv(enforcer); bridge != "" {
+		fw, closed := firewall.New(3), netrules.Rules{Bridge: bridge, From: []netrules.Rule{{Drop: true}}}
+		if held, err := fw.Holds(closed); err != nil || held {
+			closed.From = nil
+		}
+		if err := fw.Enforce(closed); err != nil {
+			panic(err)
+		}
+		os.Exit(0)
+	}
 	if id := os.Getenv(admitter); id != "" {
 		fw := firewall.New(3)
 		for range 3 {
@@ -87,6 +100,56 @@ func TestWatch(t *testing.T) {
 	}
 	if len(changed) > 0 {
 		t.Error("a change is reported twice, or one of this process")
+	}
+}
+
+// Another daemon's sandboxes are none of ours: a daemon is not told of each of them. What is shared is everybody's.
+func TestWatchOfAnotherDaemon(t *testing.T) {
+	host := newNetns(t, "host")
+	ours, theirs := firewall.New(int(host.file.Fd())), "br-theirs"
+	closed := func(bridge string) netrules.Rules {
+		r, err := netrules.Make(netrules.Internal, nil, netrules.Facts{Bridge: bridge})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	if err := ours.Enforce(closed(bridge)); err != nil {
+		t.Fatal(err)
+	}
+	changed := watched(t, ours)
+	elsewhere := func(what string) {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env, cmd.ExtraFiles = append(os.Environ(), enforcer+"="+what), []*os.File{host.file}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatal(err, string(out))
+		}
+	}
+	told := func(what string) {
+		t.Helper()
+		select {
+		case <-changed:
+		case <-time.After(10 * time.Second):
+			t.Fatal(what)
+		}
+	}
+	elsewhere(bridge) // until the watch runs, nothing is told of it
+	for range 100 {
+		if len(changed) > 0 {
+			break
+		}
+		elsewhere(bridge)
+	}
+	told("nothing is told of our bridge")
+	for len(changed) > 0 {
+		<-changed
+	}
+	elsewhere(theirs)
+	elsewhere(theirs)
+	elsewhere(bridge)
+	told("nothing is told of our bridge after theirs")
+	if len(changed) > 0 {
+		t.Error("another daemon's bridge is told of, too")
 	}
 }
 
