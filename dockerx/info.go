@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -40,6 +41,18 @@ type Info struct {
 	GPUs bool
 	// StartInterval says that Healthcheck.StartInterval is supported.
 	StartInterval bool
+	// KernelVersion and System are for messages: "6.1.0-28-amd64", "Debian GNU/Linux 12 (bookworm)".
+	KernelVersion, System string
+	// CgroupVersion is "1" or "2"; empty when unknown.
+	CgroupVersion string
+	// PrivateCgroups says that a container sees only its own part of the cgroup hierarchy.
+	PrivateCgroups bool
+	// SeccompProfile is the filter of system calls that containers get: "default" or "builtin", the path of a file, or "unconfined". Empty:
+	// the engine or its kernel has none.
+	SeccompProfile string
+	// UsersRemapped says that user 0 of a container is an unprivileged user of the host, because of userns-remap or because the engine is
+	// Rootless.
+	UsersRemapped, Rootless bool
 	// Run identifies one run of the engine's process: opaque, constant while the process lives, different after the engine
 	// was restarted or the host was rebooted. Empty when unknown; an empty one does not mean that the engine was restarted.
 	// See runSource.identify for its sources and their limits.
@@ -86,17 +99,38 @@ func infoOf(raw system.Info, c *negotiated, life engineLife) Info {
 		StorageDriver:  raw.Driver,
 		Driver:         raw.Driver,
 		DataRoot:       raw.DockerRootDir,
+		KernelVersion:  raw.KernelVersion,
+		System:         raw.OperatingSystem,
+		CgroupVersion:  raw.CgroupVersion,
 		Run:            life.id,
 		StartedAt:      life.started,
 	}
 	if fs := backing(raw.DriverStatus); fs != "" {
 		info.StorageDriver += " on " + fs
 	}
+	info.readSecurity(raw.SecurityOptions)
 	if c != nil {
 		info.APIVersion = c.offered
 		info.StartInterval = versions.GreaterThanOrEqualTo(c.ClientVersion(), startIntervalVersion)
 	}
 	return info
+}
+
+// readSecurity reads options such as "name=seccomp,profile=default".
+func (i *Info) readSecurity(options []string) {
+	for _, option := range options {
+		name, profile, _ := strings.Cut(option, ",")
+		switch name {
+		case "name=seccomp":
+			i.SeccompProfile = strings.TrimPrefix(profile, "profile=")
+		case "name=cgroupns":
+			i.PrivateCgroups = true
+		case "name=userns":
+			i.UsersRemapped = true
+		case "name=rootless":
+			i.UsersRemapped, i.Rootless = true, true
+		}
+	}
 }
 
 // backing returns the name of the filesystem below the storage driver, or "".

@@ -27,6 +27,8 @@ func TestInfoReportsCapabilities(t *testing.T) {
 			"ID": "id", "Driver": "overlay2", "DriverStatus": [][2]string{{"Backing Filesystem", "xfs"}, {"userxattr", "false"}},
 			"Runtimes":     map[string]any{"runsc": map[string]any{}, "nvidia": map[string]any{}},
 			"CpuCfsPeriod": true, "CpuCfsQuota": true, "MemoryLimit": true, "PidsLimit": true,
+			"KernelVersion": "6.1", "OperatingSystem": "Debian", "CgroupVersion": "2",
+			"SecurityOptions": []string{"name=apparmor", "name=seccomp,profile=builtin", "name=rootless", "name=cgroupns"},
 		})
 	})
 	s.become("1.12", "1.44")
@@ -37,6 +39,10 @@ func TestInfoReportsCapabilities(t *testing.T) {
 	}
 	if !slices.Equal(info.Runtimes, []string{"nvidia", "runsc"}) || info.StorageDriver != "overlay2 on xfs" || !info.DiskLimit ||
 		!info.CPULimit || !info.MemoryLimit || info.SwapLimit || !info.PidsLimit || !info.GPUs || !info.StartInterval {
+		t.Errorf("%+v", info)
+	}
+	if info.KernelVersion != "6.1" || info.System != "Debian" || info.CgroupVersion != "2" || !info.PrivateCgroups || info.SeccompProfile != "builtin" ||
+		!info.Rootless || !info.UsersRemapped {
 		t.Errorf("%+v", info)
 	}
 }

@@ -58,6 +58,11 @@ func (f *Fake) info() dockerx.Info {
 		StorageDriver:  f.driver + " on extfs",
 		Driver:         f.driver,
 		DataRoot:       "/var/lib/docker",
+		KernelVersion:  "6.1.0",
+		System:         "Fake Linux 1",
+		CgroupVersion:  "2",
+		PrivateCgroups: true,
+		SeccompProfile: "default",
 		Run:            fmt.Sprintf("life %d", f.link.life),
 		StartedAt:      f.startedAt,
 	}
