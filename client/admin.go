@@ -19,6 +19,12 @@ func (c *Client) ExplainAgent(ctx context.Context, idOrName string) (*agboxv1.Ex
 	return read(ctx, c, c.admin.Explain, &agboxv1.ExplainRequest{AgentId: idOrName})
 }
 
+// Doctor returns what the daemon, the engine and its kernel are, and what they cannot enforce.
+func (c *Client) Doctor(ctx context.Context) ([]*agboxv1.DoctorCheck, error) {
+	resp, err := read(ctx, c, c.admin.Doctor, &agboxv1.DoctorRequest{})
+	return resp.GetChecks(), err
+}
+
 // Garbage lists the leftovers of deleted sandboxes.
 func (c *Client) Garbage(ctx context.Context) ([]*agboxv1.GarbageItem, error) {
 	resp, err := read(ctx, c, c.admin.CollectGarbage, &agboxv1.CollectGarbageRequest{DryRun: true})

@@ -22,7 +22,9 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"google.golang.org/grpc/codes"
 
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller"
+	"github.com/agbox/agbox/controller/inspect"
 	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/dockerx/dockertest"
@@ -105,6 +107,18 @@ func newWorld(t testing.TB, dir string) (*world, error) {
 	return w, w.start()
 }
 
+// doctor returns the checks of a daemon with the defaults of no configuration.
+func doctor(ctl *controller.Controller) func() []*agboxv1.DoctorCheck {
+	return func() []*agboxv1.DoctorCheck {
+		engine := &agboxv1.DoctorCheck{Name: "engine", Status: inspect.DoctorOK}
+		if p := ctl.EngineProblem(); p != "" {
+			engine.Status, engine.Text = inspect.DoctorProblem, p
+		}
+		_, info := ctl.EngineRun()
+		return append([]*agboxv1.DoctorCheck{engine}, inspect.Limits(info, inspect.Defaults{NetworkMode: "internet", Profile: "hardened", MemoryLimit: 1})...)
+	}
+}
+
 // start runs a daemon on the existing data.
 func (w *world) start() error {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -140,7 +154,7 @@ func (w *world) start() error {
 	}
 	api := server.New(server.Deps{
 		Backup: backups.Write, Explain: ctl.Explain, ExplainAgent: ctl.ExplainAgent, CollectGarbage: ctl.CollectGarbage,
-		Stats: ctl.Stats, Volumes: ctl.Volumes, RemoveVolume: ctl.RemoveVolume,
+		Doctor: doctor(ctl), Stats: ctl.Stats, Volumes: ctl.Volumes, RemoveVolume: ctl.RemoveVolume,
 		CreateSnapshot: ctl.CreateSnapshot, Snapshots: ctl.Snapshots, RemoveSnapshot: ctl.RemoveSnapshot, Templates: ctl.Templates(),
 		ServiceOutput: execs.ServiceLog, Outputs: execs, Channels: channels, Streams: channels, Opened: func(string) {}, Archives: ctl.Archive, Writers: &writers,
 		Store: st, Logs: execs.LogPaths, Status: ctl.Status, Engine: ctl.EngineProblem, ConfirmEngine: ctl.ConfirmEngine,
@@ -208,7 +222,8 @@ func daemonCommand(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 // engineCommand is "engine down", "engine up", "engine hide", after which the engine lists no container, or a change outside of agbox:
-// "engine kill KIND" and "engine remove KIND" (of all containers named agbox-KIND-...), "engine prune" (removes all networks), "engine hold" (no commit ends).
+// "engine kill KIND" and "engine remove KIND" (of all containers named agbox-KIND-...), "engine prune" (removes all networks), "engine hold" (no commit
+// ends), "engine weak" (it enforces no limit of memory).
 func engineCommand(ts *testscript.TestScript, _ bool, args []string) {
 	engine := ts.Value(worldKey{}).(*world).engine
 	if len(args) == 2 {
@@ -228,6 +243,8 @@ func engineCommand(ts *testscript.TestScript, _ bool, args []string) {
 		for _, n := range engine.Networks() {
 			engine.RemoveNetworkOutside(n.ID)
 		}
+	case "weak":
+		engine.SetInfo(func(i *dockerx.Info) { i.MemoryLimit = false })
 	case "hold":
 		engine.CommitDelay = time.Hour
 	case "down", "up":
@@ -237,7 +254,7 @@ func engineCommand(ts *testscript.TestScript, _ bool, args []string) {
 			engine.HideContainer(c.ID, true)
 		}
 	default:
-		ts.Fatalf("usage: engine down|up|hide|prune|hold, engine kill|remove KIND")
+		ts.Fatalf("usage: engine down|up|hide|prune|hold|weak, engine kill|remove KIND")
 	}
 }
 

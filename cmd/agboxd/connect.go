@@ -138,7 +138,7 @@ func (d *daemon) network(dataDir string) network.Options {
 // newServer makes the gRPC server with all that it needs of the other parts.
 func (d *daemon) newServer() *server.Server {
 	return server.New(server.Deps{
-		Backup: d.backups.Write, Explain: d.ctl.Explain, ExplainAgent: d.ctl.ExplainAgent, CollectGarbage: d.ctl.CollectGarbage,
+		Backup: d.backups.Write, Explain: d.ctl.Explain, ExplainAgent: d.ctl.ExplainAgent, Doctor: d.doctor, CollectGarbage: d.ctl.CollectGarbage,
 		Stats: d.ctl.Stats, Volumes: d.ctl.Volumes, RemoveVolume: d.ctl.RemoveVolume,
 		CreateSnapshot: d.ctl.CreateSnapshot, Snapshots: d.ctl.Snapshots, RemoveSnapshot: d.ctl.RemoveSnapshot, Templates: d.ctl.Templates(),
 		ServiceOutput: d.execs.ServiceLog, Outputs: d.execs, Channels: d.channels, Streams: d.channels, Opened: d.metrics.StreamOpened, Archives: d.ctl.Archive, Writers: &d.writers,

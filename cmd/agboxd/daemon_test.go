@@ -131,6 +131,35 @@ func readyz(d *daemon) string {
 	return w.Body.String()
 }
 
+// TestTheDoctorSaysAllOfReadyz on an engine that does not answer.
+func TestTheDoctorSaysAllOfReadyz(t *testing.T) {
+	s := newSite(t)
+	d, _ := s.serving()
+	conn, err := grpc.NewClient("unix://"+s.paths.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	s.Must(err)
+	defer conn.Close()
+	resp, err := agboxv1.NewAdminServiceClient(conn).Doctor(t.Context(), &agboxv1.DoctorRequest{})
+	s.Must(err)
+	got := map[string]*agboxv1.DoctorCheck{}
+	for _, c := range resp.GetChecks() {
+		if got[c.GetName()] != nil {
+			t.Errorf("twice: %v", c)
+		}
+		got[c.GetName()] = c
+	}
+	for _, c := range d.checks() {
+		if got[c.Name] == nil || (got[c.Name].GetStatus() == "problem") != (c.Problem != "") {
+			t.Errorf("%+v is %v", c, got[c.Name])
+		}
+	}
+	if c := got["engine"]; c.GetStatus() != "problem" || c.GetText() == "" {
+		t.Errorf("the engine does not answer: %v", c)
+	}
+	if got["daemon"] == nil || got["security.profile"].GetStatus() != "warning" || got["cpu_limit"] != nil {
+		t.Errorf("%v", resp)
+	}
+}
+
 func TestADryRunNeedsAnEngineAndChangesNothing(t *testing.T) {
 	file := homed(t)
 	if err := os.WriteFile(file, []byte("[docker]\nhost = \"unix:///nowhere/docker.sock\"\n"), 0o600); err != nil {

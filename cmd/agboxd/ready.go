@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/inspect"
 	"github.com/agbox/agbox/internal/server/httpapi"
 	"github.com/agbox/agbox/internal/server/mtls"
 )
@@ -27,6 +29,29 @@ func (d *daemon) checks() []httpapi.Check {
 		checks = append(checks, httpapi.Check{Name: "e2b", Warning: mtls.ExpiryWarning("e2b.cert", cert.Leaf.NotAfter, d.clock.Now())})
 	}
 	return checks
+}
+
+// doctor returns the checks of "agbox doctor": those of /readyz, and those of the engine, its kernel and the configuration's defaults.
+func (d *daemon) doctor() []*agboxv1.DoctorCheck {
+	all := []*agboxv1.DoctorCheck{{Name: "daemon", Status: inspect.DoctorOK, Text: "agboxd " + version + "."}}
+	for _, c := range d.checks() {
+		if c.Name == "engine" {
+			c.Warning = "" // it is about live-restore, which has a check of its own
+		}
+		one := &agboxv1.DoctorCheck{Name: c.Name, Status: inspect.DoctorOK}
+		switch {
+		case c.Problem != "":
+			one.Status, one.Text = inspect.DoctorProblem, c.Problem
+		case c.Warning != "":
+			one.Status, one.Text = inspect.DoctorWarning, c.Warning
+		}
+		all = append(all, one)
+	}
+	_, info := d.ctl.EngineRun()
+	r := rules(*d.current.Load())
+	return append(all, inspect.Limits(info, inspect.Defaults{
+		Profile: r.Profile, NetworkMode: r.NetworkMode, NetworkRequired: r.NetworkRequired, NetworkProblem: d.ctl.NetworkProblem(), MemoryLimit: r.MemoryLimit,
+	})...)
 }
 
 // diskCheck returns the line of /readyz about disks: without free space agboxd accepts no new objects.

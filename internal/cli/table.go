@@ -69,10 +69,11 @@ func newTable(w io.Writer, wide bool) *table {
 	return &table{limit: cmp.Or(terminalWidth(w), tableWidth)}
 }
 
-// stateColours are the colours of states of sandboxes and agents; a "?" may follow the state of an agent.
+// stateColours are the colours of states of sandboxes and agents, and of checks; a "?" may follow the state of an agent.
 var stateColours = map[string]string{
 	"READY": "32", "IDLE": "32", "BUSY": "32", "FAILED": "31", "STOPPED": "2", "PAUSED": "2", "DELETED": "2",
 	"PENDING": "33", "STARTING": "33", "DELETING": "33",
+	"ok": "32", "warning": "33", "problem": "31",
 }
 
 // paintStates colours the states in a column if w is a terminal for colours.

@@ -34,6 +34,7 @@ type admin struct {
 	collectGarbage func(ctx context.Context, req *agboxv1.CollectGarbageRequest) ([]*agboxv1.GarbageItem, error)
 	explain        func(ctx context.Context, sandboxID string) (*agboxv1.ExplainResponse, error)
 	explainAgent   func(ctx context.Context, agentID string) (*agboxv1.ExplainResponse, error)
+	doctor         func() []*agboxv1.DoctorCheck
 	drainer        Drainer
 	drainWait      func() time.Duration
 	backup         func(ctx context.Context, w io.Writer, withLogs bool) error
@@ -68,6 +69,11 @@ func (s *admin) Explain(ctx context.Context, req *agboxv1.ExplainRequest) (*agbo
 		return nil, err
 	}
 	return s.explainAgent(ctx, a.ID)
+}
+
+// Doctor implements agbox.v1.AdminService.
+func (s *admin) Doctor(context.Context, *agboxv1.DoctorRequest) (*agboxv1.DoctorResponse, error) {
+	return &agboxv1.DoctorResponse{Checks: s.doctor()}, nil
 }
 
 // Drain implements agbox.v1.AdminService. It does not wait for the end of the drain.

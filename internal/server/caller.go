@@ -75,7 +75,7 @@ func userOf(c *net.UnixConn) (user string) {
 }
 
 // reading are the starts of the names of RPCs that change nothing and are not recorded.
-var reading = []string{"Get", "List", "Subscribe", "Ping", "Explain", "Read", "Stream", "Stat", "Watch"}
+var reading = []string{"Get", "List", "Subscribe", "Ping", "Explain", "Doctor", "Read", "Stream", "Stat", "Watch"}
 
 // recorded reports whether requests of a method are recorded.
 func recorded(fullMethod string) bool {

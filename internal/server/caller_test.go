@@ -12,7 +12,7 @@ func TestWhatIsRecorded(t *testing.T) {
 	for method, want := range map[string]bool{
 		agboxv1.SandboxService_Ping_FullMethodName: false, agboxv1.SandboxService_GetSandbox_FullMethodName: false,
 		agboxv1.SandboxService_ListExecs_FullMethodName: false, agboxv1.SandboxService_SubscribeSandboxEvents_FullMethodName: false,
-		agboxv1.AdminService_Explain_FullMethodName: false, agboxv1.SandboxService_CreateExec_FullMethodName: true,
+		agboxv1.AdminService_Explain_FullMethodName: false, agboxv1.AdminService_Doctor_FullMethodName: false, agboxv1.SandboxService_CreateExec_FullMethodName: true,
 		agboxv1.SandboxService_DeleteSandboxes_FullMethodName: true, agboxv1.AdminService_Backup_FullMethodName: true,
 		agboxv1.AdminService_Drain_FullMethodName: true, agboxv1.AgentService_PromptAgent_FullMethodName: true,
 	} {

@@ -109,6 +109,8 @@ type Deps struct {
 	Explain func(ctx context.Context, sandboxID string) (*agboxv1.ExplainResponse, error)
 	// ExplainAgent is Explain for an agent.
 	ExplainAgent func(ctx context.Context, agentID string) (*agboxv1.ExplainResponse, error)
+	// Doctor returns what the daemon, the engine and its kernel are, and what they cannot enforce. It must not block.
+	Doctor func() []*agboxv1.DoctorCheck
 	// CollectGarbage lists leftovers of deleted sandboxes, and removes them if requested.
 	CollectGarbage func(ctx context.Context, req *agboxv1.CollectGarbageRequest) ([]*agboxv1.GarbageItem, error)
 	// Stats returns what sandboxes use, without IDs all that run.

@@ -51,6 +51,16 @@ func TestExplainAndGarbageAreHandedOn(t *testing.T) {
 	}
 }
 
+func TestDoctor(t *testing.T) {
+	f := newFixture(t, func(d *server.Deps) {
+		d.Doctor = func() []*agboxv1.DoctorCheck { return []*agboxv1.DoctorCheck{{Name: "engine", Status: "ok"}} }
+	})
+	got, err := f.admin.Doctor(t.Context(), &agboxv1.DoctorRequest{})
+	if err != nil || len(got.GetChecks()) != 1 || got.GetChecks()[0].GetName() != "engine" {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
 func TestAnAgentIsExplainedByIDOrName(t *testing.T) {
 	f := newAgents(t, func(d *server.Deps) {
 		d.ExplainAgent = func(_ context.Context, id string) (*agboxv1.ExplainResponse, error) {

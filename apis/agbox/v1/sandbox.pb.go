@@ -6021,6 +6021,150 @@ func (x *ExplainDeadline) GetAction() string {
 	return ""
 }
 
+type DoctorRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DoctorRequest) Reset() {
+	*x = DoctorRequest{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[77]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DoctorRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DoctorRequest) ProtoMessage() {}
+
+func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[77]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DoctorRequest.ProtoReflect.Descriptor instead.
+func (*DoctorRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{77}
+}
+
+type DoctorResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Those of /readyz, then those of the engine, its kernel and the defaults of the configuration.
+	Checks        []*DoctorCheck `protobuf:"bytes,1,rep,name=checks,proto3" json:"checks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DoctorResponse) Reset() {
+	*x = DoctorResponse{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[78]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DoctorResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DoctorResponse) ProtoMessage() {}
+
+func (x *DoctorResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[78]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DoctorResponse.ProtoReflect.Descriptor instead.
+func (*DoctorResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{78}
+}
+
+func (x *DoctorResponse) GetChecks() []*DoctorCheck {
+	if x != nil {
+		return x.Checks
+	}
+	return nil
+}
+
+type DoctorCheck struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A part of the daemon as in /readyz, a field of a spec such as "disk_limit", or a key of the configuration such as "security.profile".
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// "ok"; "warning", something is not enforced or weaker than it can be; "problem", the daemon cannot do its work.
+	Status string `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
+	// For users: what is, what follows, and what to do about it. It may be empty for "ok".
+	Text          string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DoctorCheck) Reset() {
+	*x = DoctorCheck{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[79]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DoctorCheck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DoctorCheck) ProtoMessage() {}
+
+func (x *DoctorCheck) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[79]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DoctorCheck.ProtoReflect.Descriptor instead.
+func (*DoctorCheck) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{79}
+}
+
+func (x *DoctorCheck) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DoctorCheck) GetStatus() string {
+	if x != nil {
+		return x.Status
+	}
+	return ""
+}
+
+func (x *DoctorCheck) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
 type CollectGarbageRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// List, remove nothing.
@@ -6034,7 +6178,7 @@ type CollectGarbageRequest struct {
 
 func (x *CollectGarbageRequest) Reset() {
 	*x = CollectGarbageRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[77]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6046,7 +6190,7 @@ func (x *CollectGarbageRequest) String() string {
 func (*CollectGarbageRequest) ProtoMessage() {}
 
 func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[77]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6059,7 +6203,7 @@ func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageRequest.ProtoReflect.Descriptor instead.
 func (*CollectGarbageRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{77}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *CollectGarbageRequest) GetDryRun() bool {
@@ -6085,7 +6229,7 @@ type CollectGarbageResponse struct {
 
 func (x *CollectGarbageResponse) Reset() {
 	*x = CollectGarbageResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[78]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6097,7 +6241,7 @@ func (x *CollectGarbageResponse) String() string {
 func (*CollectGarbageResponse) ProtoMessage() {}
 
 func (x *CollectGarbageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[78]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6110,7 +6254,7 @@ func (x *CollectGarbageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageResponse.ProtoReflect.Descriptor instead.
 func (*CollectGarbageResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{78}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *CollectGarbageResponse) GetItems() []*GarbageItem {
@@ -6142,7 +6286,7 @@ type GarbageItem struct {
 
 func (x *GarbageItem) Reset() {
 	*x = GarbageItem{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[79]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6154,7 +6298,7 @@ func (x *GarbageItem) String() string {
 func (*GarbageItem) ProtoMessage() {}
 
 func (x *GarbageItem) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[79]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6167,7 +6311,7 @@ func (x *GarbageItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GarbageItem.ProtoReflect.Descriptor instead.
 func (*GarbageItem) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{79}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *GarbageItem) GetKind() string {
@@ -6234,7 +6378,7 @@ type ConfirmEngineRequest struct {
 
 func (x *ConfirmEngineRequest) Reset() {
 	*x = ConfirmEngineRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[80]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6246,7 +6390,7 @@ func (x *ConfirmEngineRequest) String() string {
 func (*ConfirmEngineRequest) ProtoMessage() {}
 
 func (x *ConfirmEngineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[80]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6259,7 +6403,7 @@ func (x *ConfirmEngineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmEngineRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmEngineRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{80}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{83}
 }
 
 type ConfirmEngineResponse struct {
@@ -6278,7 +6422,7 @@ type ConfirmEngineResponse struct {
 
 func (x *ConfirmEngineResponse) Reset() {
 	*x = ConfirmEngineResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[81]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6290,7 +6434,7 @@ func (x *ConfirmEngineResponse) String() string {
 func (*ConfirmEngineResponse) ProtoMessage() {}
 
 func (x *ConfirmEngineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[81]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6303,7 +6447,7 @@ func (x *ConfirmEngineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmEngineResponse.ProtoReflect.Descriptor instead.
 func (*ConfirmEngineResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{81}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *ConfirmEngineResponse) GetEngineId() string {
@@ -6858,7 +7002,14 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x0fExplainDeadline\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12*\n" +
 	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x16\n" +
-	"\x06action\x18\x03 \x01(\tR\x06action\"J\n" +
+	"\x06action\x18\x03 \x01(\tR\x06action\"\x0f\n" +
+	"\rDoctorRequest\"?\n" +
+	"\x0eDoctorResponse\x12-\n" +
+	"\x06checks\x18\x01 \x03(\v2\x15.agbox.v1.DoctorCheckR\x06checks\"M\n" +
+	"\vDoctorCheck\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06status\x18\x02 \x01(\tR\x06status\x12\x12\n" +
+	"\x04text\x18\x03 \x01(\tR\x04text\"J\n" +
 	"\x15CollectGarbageRequest\x12\x17\n" +
 	"\adry_run\x18\x01 \x01(\bR\x06dryRun\x12\x18\n" +
 	"\aunknown\x18\x02 \x01(\bR\aunknown\"E\n" +
@@ -6946,7 +7097,7 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\fRemoveVolume\x12\x1d.agbox.v1.RemoveVolumeRequest\x1a\x1e.agbox.v1.RemoveVolumeResponse\x12S\n" +
 	"\x0eCreateSnapshot\x12\x1f.agbox.v1.CreateSnapshotRequest\x1a .agbox.v1.CreateSnapshotResponse\x12P\n" +
 	"\rListSnapshots\x12\x1e.agbox.v1.ListSnapshotsRequest\x1a\x1f.agbox.v1.ListSnapshotsResponse\x12S\n" +
-	"\x0eRemoveSnapshot\x12\x1f.agbox.v1.RemoveSnapshotRequest\x1a .agbox.v1.RemoveSnapshotResponse2\x80\x04\n" +
+	"\x0eRemoveSnapshot\x12\x1f.agbox.v1.RemoveSnapshotRequest\x1a .agbox.v1.RemoveSnapshotResponse2\xbd\x04\n" +
 	"\fAdminService\x12P\n" +
 	"\rConfirmEngine\x12\x1e.agbox.v1.ConfirmEngineRequest\x1a\x1f.agbox.v1.ConfirmEngineResponse\x12:\n" +
 	"\x06Backup\x12\x17.agbox.v1.BackupRequest\x1a\x15.agbox.v1.BackupChunk0\x01\x12>\n" +
@@ -6954,7 +7105,8 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x0eCollectGarbage\x12\x1f.agbox.v1.CollectGarbageRequest\x1a .agbox.v1.CollectGarbageResponse\x128\n" +
 	"\x05Drain\x12\x16.agbox.v1.DrainRequest\x1a\x17.agbox.v1.DrainResponse\x12>\n" +
 	"\aUndrain\x12\x18.agbox.v1.UndrainRequest\x1a\x19.agbox.v1.UndrainResponse\x12S\n" +
-	"\x0eGetDrainStatus\x12\x1f.agbox.v1.GetDrainStatusRequest\x1a .agbox.v1.GetDrainStatusResponseB.Z,github.com/agbox/agbox/apis/agbox/v1;agboxv1b\x06proto3"
+	"\x0eGetDrainStatus\x12\x1f.agbox.v1.GetDrainStatusRequest\x1a .agbox.v1.GetDrainStatusResponse\x12;\n" +
+	"\x06Doctor\x12\x17.agbox.v1.DoctorRequest\x1a\x18.agbox.v1.DoctorResponseB.Z,github.com/agbox/agbox/apis/agbox/v1;agboxv1b\x06proto3"
 
 var (
 	file_agbox_v1_sandbox_proto_rawDescOnce sync.Once
@@ -6969,7 +7121,7 @@ func file_agbox_v1_sandbox_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 92)
+var file_agbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 95)
 var file_agbox_v1_sandbox_proto_goTypes = []any{
 	(SandboxState)(0),                     // 0: agbox.v1.SandboxState
 	(ExecState)(0),                        // 1: agbox.v1.ExecState
@@ -7051,37 +7203,40 @@ var file_agbox_v1_sandbox_proto_goTypes = []any{
 	(*ExplainRequest)(nil),                // 77: agbox.v1.ExplainRequest
 	(*ExplainResponse)(nil),               // 78: agbox.v1.ExplainResponse
 	(*ExplainDeadline)(nil),               // 79: agbox.v1.ExplainDeadline
-	(*CollectGarbageRequest)(nil),         // 80: agbox.v1.CollectGarbageRequest
-	(*CollectGarbageResponse)(nil),        // 81: agbox.v1.CollectGarbageResponse
-	(*GarbageItem)(nil),                   // 82: agbox.v1.GarbageItem
-	(*ConfirmEngineRequest)(nil),          // 83: agbox.v1.ConfirmEngineRequest
-	(*ConfirmEngineResponse)(nil),         // 84: agbox.v1.ConfirmEngineResponse
-	nil,                                   // 85: agbox.v1.PingResponse.GatewaysEntry
-	nil,                                   // 86: agbox.v1.ServiceSpec.EnvsEntry
-	nil,                                   // 87: agbox.v1.CreateSpec.LabelsEntry
-	nil,                                   // 88: agbox.v1.CreateSpec.EnvsEntry
-	nil,                                   // 89: agbox.v1.GatewaySpec.MetadataEntry
-	nil,                                   // 90: agbox.v1.SandboxHandle.LabelsEntry
-	nil,                                   // 91: agbox.v1.ExecStatus.EnvOverridesEntry
-	nil,                                   // 92: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 93: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 94: agbox.v1.CreateExecRequest.EnvOverridesEntry
-	(*durationpb.Duration)(nil),           // 95: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),         // 96: google.protobuf.Timestamp
-	(*DrainRequest)(nil),                  // 97: agbox.v1.DrainRequest
-	(*UndrainRequest)(nil),                // 98: agbox.v1.UndrainRequest
-	(*GetDrainStatusRequest)(nil),         // 99: agbox.v1.GetDrainStatusRequest
-	(*DrainResponse)(nil),                 // 100: agbox.v1.DrainResponse
-	(*UndrainResponse)(nil),               // 101: agbox.v1.UndrainResponse
-	(*GetDrainStatusResponse)(nil),        // 102: agbox.v1.GetDrainStatusResponse
+	(*DoctorRequest)(nil),                 // 80: agbox.v1.DoctorRequest
+	(*DoctorResponse)(nil),                // 81: agbox.v1.DoctorResponse
+	(*DoctorCheck)(nil),                   // 82: agbox.v1.DoctorCheck
+	(*CollectGarbageRequest)(nil),         // 83: agbox.v1.CollectGarbageRequest
+	(*CollectGarbageResponse)(nil),        // 84: agbox.v1.CollectGarbageResponse
+	(*GarbageItem)(nil),                   // 85: agbox.v1.GarbageItem
+	(*ConfirmEngineRequest)(nil),          // 86: agbox.v1.ConfirmEngineRequest
+	(*ConfirmEngineResponse)(nil),         // 87: agbox.v1.ConfirmEngineResponse
+	nil,                                   // 88: agbox.v1.PingResponse.GatewaysEntry
+	nil,                                   // 89: agbox.v1.ServiceSpec.EnvsEntry
+	nil,                                   // 90: agbox.v1.CreateSpec.LabelsEntry
+	nil,                                   // 91: agbox.v1.CreateSpec.EnvsEntry
+	nil,                                   // 92: agbox.v1.GatewaySpec.MetadataEntry
+	nil,                                   // 93: agbox.v1.SandboxHandle.LabelsEntry
+	nil,                                   // 94: agbox.v1.ExecStatus.EnvOverridesEntry
+	nil,                                   // 95: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 96: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 97: agbox.v1.CreateExecRequest.EnvOverridesEntry
+	(*durationpb.Duration)(nil),           // 98: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),         // 99: google.protobuf.Timestamp
+	(*DrainRequest)(nil),                  // 100: agbox.v1.DrainRequest
+	(*UndrainRequest)(nil),                // 101: agbox.v1.UndrainRequest
+	(*GetDrainStatusRequest)(nil),         // 102: agbox.v1.GetDrainStatusRequest
+	(*DrainResponse)(nil),                 // 103: agbox.v1.DrainResponse
+	(*UndrainResponse)(nil),               // 104: agbox.v1.UndrainResponse
+	(*GetDrainStatusResponse)(nil),        // 105: agbox.v1.GetDrainStatusResponse
 }
 var file_agbox_v1_sandbox_proto_depIdxs = []int32{
-	85,  // 0: agbox.v1.PingResponse.gateways:type_name -> agbox.v1.PingResponse.GatewaysEntry
-	95,  // 1: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
-	95,  // 2: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
-	95,  // 3: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
-	95,  // 4: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
-	86,  // 5: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
+	88,  // 0: agbox.v1.PingResponse.gateways:type_name -> agbox.v1.PingResponse.GatewaysEntry
+	98,  // 1: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
+	98,  // 2: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
+	98,  // 3: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
+	98,  // 4: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
+	89,  // 5: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
 	9,   // 6: agbox.v1.ServiceSpec.healthcheck:type_name -> agbox.v1.HealthcheckConfig
 	11,  // 7: agbox.v1.ServiceSpec.ports:type_name -> agbox.v1.PortSpec
 	7,   // 8: agbox.v1.ServiceSpec.volumes:type_name -> agbox.v1.VolumeSpec
@@ -7090,37 +7245,37 @@ var file_agbox_v1_sandbox_proto_depIdxs = []int32{
 	6,   // 11: agbox.v1.CreateSpec.copies:type_name -> agbox.v1.CopySpec
 	10,  // 12: agbox.v1.CreateSpec.required_services:type_name -> agbox.v1.ServiceSpec
 	10,  // 13: agbox.v1.CreateSpec.optional_services:type_name -> agbox.v1.ServiceSpec
-	87,  // 14: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
-	88,  // 15: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
-	95,  // 16: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
+	90,  // 14: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
+	91,  // 15: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
+	98,  // 16: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
 	11,  // 17: agbox.v1.CreateSpec.ports:type_name -> agbox.v1.PortSpec
 	14,  // 18: agbox.v1.CreateSpec.security:type_name -> agbox.v1.SecuritySpec
-	95,  // 19: agbox.v1.CreateSpec.timeout:type_name -> google.protobuf.Duration
+	98,  // 19: agbox.v1.CreateSpec.timeout:type_name -> google.protobuf.Duration
 	15,  // 20: agbox.v1.CreateSpec.network:type_name -> agbox.v1.NetworkSpec
 	7,   // 21: agbox.v1.CreateSpec.volumes:type_name -> agbox.v1.VolumeSpec
 	8,   // 22: agbox.v1.CreateSpec.secrets:type_name -> agbox.v1.SecretSpec
 	13,  // 23: agbox.v1.CreateSpec.gateway:type_name -> agbox.v1.GatewaySpec
-	89,  // 24: agbox.v1.GatewaySpec.metadata:type_name -> agbox.v1.GatewaySpec.MetadataEntry
+	92,  // 24: agbox.v1.GatewaySpec.metadata:type_name -> agbox.v1.GatewaySpec.MetadataEntry
 	0,   // 25: agbox.v1.SandboxHandle.state:type_name -> agbox.v1.SandboxState
 	10,  // 26: agbox.v1.SandboxHandle.required_services:type_name -> agbox.v1.ServiceSpec
 	10,  // 27: agbox.v1.SandboxHandle.optional_services:type_name -> agbox.v1.ServiceSpec
-	90,  // 28: agbox.v1.SandboxHandle.labels:type_name -> agbox.v1.SandboxHandle.LabelsEntry
-	96,  // 29: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
-	96,  // 30: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
+	93,  // 28: agbox.v1.SandboxHandle.labels:type_name -> agbox.v1.SandboxHandle.LabelsEntry
+	99,  // 29: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
+	99,  // 30: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
 	12,  // 31: agbox.v1.SandboxHandle.spec:type_name -> agbox.v1.CreateSpec
 	19,  // 32: agbox.v1.SandboxHandle.services:type_name -> agbox.v1.ServiceStatus
 	20,  // 33: agbox.v1.SandboxHandle.ports:type_name -> agbox.v1.PublishedPort
-	96,  // 34: agbox.v1.SandboxHandle.deadline_at:type_name -> google.protobuf.Timestamp
-	95,  // 35: agbox.v1.SandboxHandle.timeout:type_name -> google.protobuf.Duration
-	96,  // 36: agbox.v1.SandboxHandle.demoted_at:type_name -> google.protobuf.Timestamp
+	99,  // 34: agbox.v1.SandboxHandle.deadline_at:type_name -> google.protobuf.Timestamp
+	98,  // 35: agbox.v1.SandboxHandle.timeout:type_name -> google.protobuf.Duration
+	99,  // 36: agbox.v1.SandboxHandle.demoted_at:type_name -> google.protobuf.Timestamp
 	27,  // 37: agbox.v1.SandboxHandle.rehydrated:type_name -> agbox.v1.RehydratedDetails
 	1,   // 38: agbox.v1.ExecEventDetails.exec_state:type_name -> agbox.v1.ExecState
-	96,  // 39: agbox.v1.TimeoutDetails.deadline_at:type_name -> google.protobuf.Timestamp
-	96,  // 40: agbox.v1.RehydratedDetails.rehydrated_at:type_name -> google.protobuf.Timestamp
-	96,  // 41: agbox.v1.RehydratedDetails.state_changed_at:type_name -> google.protobuf.Timestamp
-	96,  // 42: agbox.v1.RehydratedDetails.idle_since:type_name -> google.protobuf.Timestamp
+	99,  // 39: agbox.v1.TimeoutDetails.deadline_at:type_name -> google.protobuf.Timestamp
+	99,  // 40: agbox.v1.RehydratedDetails.rehydrated_at:type_name -> google.protobuf.Timestamp
+	99,  // 41: agbox.v1.RehydratedDetails.state_changed_at:type_name -> google.protobuf.Timestamp
+	99,  // 42: agbox.v1.RehydratedDetails.idle_since:type_name -> google.protobuf.Timestamp
 	2,   // 43: agbox.v1.SandboxEvent.event_type:type_name -> agbox.v1.EventType
-	96,  // 44: agbox.v1.SandboxEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	99,  // 44: agbox.v1.SandboxEvent.occurred_at:type_name -> google.protobuf.Timestamp
 	0,   // 45: agbox.v1.SandboxEvent.sandbox_state:type_name -> agbox.v1.SandboxState
 	21,  // 46: agbox.v1.SandboxEvent.sandbox_phase:type_name -> agbox.v1.SandboxPhaseDetails
 	22,  // 47: agbox.v1.SandboxEvent.exec:type_name -> agbox.v1.ExecEventDetails
@@ -7130,115 +7285,118 @@ var file_agbox_v1_sandbox_proto_depIdxs = []int32{
 	26,  // 51: agbox.v1.SandboxEvent.timeout_set:type_name -> agbox.v1.TimeoutDetails
 	27,  // 52: agbox.v1.SandboxEvent.rehydrated:type_name -> agbox.v1.RehydratedDetails
 	1,   // 53: agbox.v1.ExecStatus.state:type_name -> agbox.v1.ExecState
-	91,  // 54: agbox.v1.ExecStatus.env_overrides:type_name -> agbox.v1.ExecStatus.EnvOverridesEntry
-	96,  // 55: agbox.v1.ExecStatus.created_at:type_name -> google.protobuf.Timestamp
-	96,  // 56: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
-	96,  // 57: agbox.v1.ExecStatus.ended_at:type_name -> google.protobuf.Timestamp
-	95,  // 58: agbox.v1.ExecStatus.timeout:type_name -> google.protobuf.Duration
+	94,  // 54: agbox.v1.ExecStatus.env_overrides:type_name -> agbox.v1.ExecStatus.EnvOverridesEntry
+	99,  // 55: agbox.v1.ExecStatus.created_at:type_name -> google.protobuf.Timestamp
+	99,  // 56: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
+	99,  // 57: agbox.v1.ExecStatus.ended_at:type_name -> google.protobuf.Timestamp
+	98,  // 58: agbox.v1.ExecStatus.timeout:type_name -> google.protobuf.Duration
 	30,  // 59: agbox.v1.ExecStatus.stdin:type_name -> agbox.v1.StdinSpec
-	96,  // 60: agbox.v1.ExecStatus.stdin_deadline_at:type_name -> google.protobuf.Timestamp
-	95,  // 61: agbox.v1.StdinSpec.grace:type_name -> google.protobuf.Duration
+	99,  // 60: agbox.v1.ExecStatus.stdin_deadline_at:type_name -> google.protobuf.Timestamp
+	98,  // 61: agbox.v1.StdinSpec.grace:type_name -> google.protobuf.Duration
 	12,  // 62: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
 	16,  // 63: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
 	16,  // 64: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	92,  // 65: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	95,  // 65: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
 	16,  // 66: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
 	12,  // 67: agbox.v1.UpdateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
 	16,  // 68: agbox.v1.UpdateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	95,  // 69: agbox.v1.SetSandboxTimeoutRequest.timeout:type_name -> google.protobuf.Duration
-	96,  // 70: agbox.v1.SetSandboxTimeoutRequest.deadline_at:type_name -> google.protobuf.Timestamp
-	96,  // 71: agbox.v1.SetSandboxTimeoutResponse.deadline_at:type_name -> google.protobuf.Timestamp
+	98,  // 69: agbox.v1.SetSandboxTimeoutRequest.timeout:type_name -> google.protobuf.Duration
+	99,  // 70: agbox.v1.SetSandboxTimeoutRequest.deadline_at:type_name -> google.protobuf.Timestamp
+	99,  // 71: agbox.v1.SetSandboxTimeoutResponse.deadline_at:type_name -> google.protobuf.Timestamp
 	48,  // 72: agbox.v1.GetStatsResponse.sandboxes:type_name -> agbox.v1.SandboxStats
-	96,  // 73: agbox.v1.GetStatsResponse.read_at:type_name -> google.protobuf.Timestamp
+	99,  // 73: agbox.v1.GetStatsResponse.read_at:type_name -> google.protobuf.Timestamp
 	0,   // 74: agbox.v1.SandboxStats.state:type_name -> agbox.v1.SandboxState
 	49,  // 75: agbox.v1.SandboxStats.containers:type_name -> agbox.v1.ContainerStats
-	95,  // 76: agbox.v1.ContainerStats.cpu_time:type_name -> google.protobuf.Duration
+	98,  // 76: agbox.v1.ContainerStats.cpu_time:type_name -> google.protobuf.Duration
 	52,  // 77: agbox.v1.ListVolumesResponse.volumes:type_name -> agbox.v1.Volume
-	96,  // 78: agbox.v1.Volume.created_at:type_name -> google.protobuf.Timestamp
+	99,  // 78: agbox.v1.Volume.created_at:type_name -> google.protobuf.Timestamp
 	59,  // 79: agbox.v1.CreateSnapshotResponse.snapshot:type_name -> agbox.v1.Snapshot
 	59,  // 80: agbox.v1.ListSnapshotsResponse.snapshots:type_name -> agbox.v1.Snapshot
-	96,  // 81: agbox.v1.Snapshot.created_at:type_name -> google.protobuf.Timestamp
-	93,  // 82: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	94,  // 83: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
-	95,  // 84: agbox.v1.CreateExecRequest.timeout:type_name -> google.protobuf.Duration
+	99,  // 81: agbox.v1.Snapshot.created_at:type_name -> google.protobuf.Timestamp
+	96,  // 82: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	97,  // 83: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
+	98,  // 84: agbox.v1.CreateExecRequest.timeout:type_name -> google.protobuf.Duration
 	30,  // 85: agbox.v1.CreateExecRequest.stdin:type_name -> agbox.v1.StdinSpec
 	31,  // 86: agbox.v1.CreateExecRequest.terminal:type_name -> agbox.v1.TerminalSpec
 	29,  // 87: agbox.v1.GetExecResponse.exec:type_name -> agbox.v1.ExecStatus
 	29,  // 88: agbox.v1.ListActiveExecsResponse.execs:type_name -> agbox.v1.ExecStatus
 	29,  // 89: agbox.v1.ListExecsResponse.execs:type_name -> agbox.v1.ExecStatus
 	0,   // 90: agbox.v1.ExplainResponse.state:type_name -> agbox.v1.SandboxState
-	96,  // 91: agbox.v1.ExplainResponse.retry_at:type_name -> google.protobuf.Timestamp
+	99,  // 91: agbox.v1.ExplainResponse.retry_at:type_name -> google.protobuf.Timestamp
 	79,  // 92: agbox.v1.ExplainResponse.deadlines:type_name -> agbox.v1.ExplainDeadline
-	96,  // 93: agbox.v1.ExplainResponse.engine_problem_since:type_name -> google.protobuf.Timestamp
-	96,  // 94: agbox.v1.ExplainDeadline.at:type_name -> google.protobuf.Timestamp
-	82,  // 95: agbox.v1.CollectGarbageResponse.items:type_name -> agbox.v1.GarbageItem
-	3,   // 96: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
-	32,  // 97: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
-	34,  // 98: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
-	36,  // 99: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
-	40,  // 100: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
-	41,  // 101: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
-	42,  // 102: agbox.v1.SandboxService.PauseSandbox:input_type -> agbox.v1.PauseSandboxRequest
-	43,  // 103: agbox.v1.SandboxService.SetSandboxTimeout:input_type -> agbox.v1.SetSandboxTimeoutRequest
-	38,  // 104: agbox.v1.SandboxService.UpdateSandbox:input_type -> agbox.v1.UpdateSandboxRequest
-	45,  // 105: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
-	62,  // 106: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
-	65,  // 107: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
-	66,  // 108: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
-	68,  // 109: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
-	69,  // 110: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
-	71,  // 111: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
-	73,  // 112: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
-	17,  // 113: agbox.v1.SandboxService.GetServiceLog:input_type -> agbox.v1.GetServiceLogRequest
-	50,  // 114: agbox.v1.SandboxService.ListVolumes:input_type -> agbox.v1.ListVolumesRequest
-	46,  // 115: agbox.v1.SandboxService.GetStats:input_type -> agbox.v1.GetStatsRequest
-	53,  // 116: agbox.v1.SandboxService.RemoveVolume:input_type -> agbox.v1.RemoveVolumeRequest
-	55,  // 117: agbox.v1.SandboxService.CreateSnapshot:input_type -> agbox.v1.CreateSnapshotRequest
-	57,  // 118: agbox.v1.SandboxService.ListSnapshots:input_type -> agbox.v1.ListSnapshotsRequest
-	60,  // 119: agbox.v1.SandboxService.RemoveSnapshot:input_type -> agbox.v1.RemoveSnapshotRequest
-	83,  // 120: agbox.v1.AdminService.ConfirmEngine:input_type -> agbox.v1.ConfirmEngineRequest
-	75,  // 121: agbox.v1.AdminService.Backup:input_type -> agbox.v1.BackupRequest
-	77,  // 122: agbox.v1.AdminService.Explain:input_type -> agbox.v1.ExplainRequest
-	80,  // 123: agbox.v1.AdminService.CollectGarbage:input_type -> agbox.v1.CollectGarbageRequest
-	97,  // 124: agbox.v1.AdminService.Drain:input_type -> agbox.v1.DrainRequest
-	98,  // 125: agbox.v1.AdminService.Undrain:input_type -> agbox.v1.UndrainRequest
-	99,  // 126: agbox.v1.AdminService.GetDrainStatus:input_type -> agbox.v1.GetDrainStatusRequest
-	4,   // 127: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
-	33,  // 128: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
-	35,  // 129: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
-	37,  // 130: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
-	64,  // 131: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
-	64,  // 132: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
-	64,  // 133: agbox.v1.SandboxService.PauseSandbox:output_type -> agbox.v1.AcceptedResponse
-	44,  // 134: agbox.v1.SandboxService.SetSandboxTimeout:output_type -> agbox.v1.SetSandboxTimeoutResponse
-	39,  // 135: agbox.v1.SandboxService.UpdateSandbox:output_type -> agbox.v1.UpdateSandboxResponse
-	64,  // 136: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
-	63,  // 137: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
-	28,  // 138: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
-	67,  // 139: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
-	64,  // 140: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
-	70,  // 141: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
-	72,  // 142: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
-	74,  // 143: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
-	18,  // 144: agbox.v1.SandboxService.GetServiceLog:output_type -> agbox.v1.GetServiceLogResponse
-	51,  // 145: agbox.v1.SandboxService.ListVolumes:output_type -> agbox.v1.ListVolumesResponse
-	47,  // 146: agbox.v1.SandboxService.GetStats:output_type -> agbox.v1.GetStatsResponse
-	54,  // 147: agbox.v1.SandboxService.RemoveVolume:output_type -> agbox.v1.RemoveVolumeResponse
-	56,  // 148: agbox.v1.SandboxService.CreateSnapshot:output_type -> agbox.v1.CreateSnapshotResponse
-	58,  // 149: agbox.v1.SandboxService.ListSnapshots:output_type -> agbox.v1.ListSnapshotsResponse
-	61,  // 150: agbox.v1.SandboxService.RemoveSnapshot:output_type -> agbox.v1.RemoveSnapshotResponse
-	84,  // 151: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
-	76,  // 152: agbox.v1.AdminService.Backup:output_type -> agbox.v1.BackupChunk
-	78,  // 153: agbox.v1.AdminService.Explain:output_type -> agbox.v1.ExplainResponse
-	81,  // 154: agbox.v1.AdminService.CollectGarbage:output_type -> agbox.v1.CollectGarbageResponse
-	100, // 155: agbox.v1.AdminService.Drain:output_type -> agbox.v1.DrainResponse
-	101, // 156: agbox.v1.AdminService.Undrain:output_type -> agbox.v1.UndrainResponse
-	102, // 157: agbox.v1.AdminService.GetDrainStatus:output_type -> agbox.v1.GetDrainStatusResponse
-	127, // [127:158] is the sub-list for method output_type
-	96,  // [96:127] is the sub-list for method input_type
-	96,  // [96:96] is the sub-list for extension type_name
-	96,  // [96:96] is the sub-list for extension extendee
-	0,   // [0:96] is the sub-list for field type_name
+	99,  // 93: agbox.v1.ExplainResponse.engine_problem_since:type_name -> google.protobuf.Timestamp
+	99,  // 94: agbox.v1.ExplainDeadline.at:type_name -> google.protobuf.Timestamp
+	82,  // 95: agbox.v1.DoctorResponse.checks:type_name -> agbox.v1.DoctorCheck
+	85,  // 96: agbox.v1.CollectGarbageResponse.items:type_name -> agbox.v1.GarbageItem
+	3,   // 97: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
+	32,  // 98: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
+	34,  // 99: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
+	36,  // 100: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
+	40,  // 101: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
+	41,  // 102: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
+	42,  // 103: agbox.v1.SandboxService.PauseSandbox:input_type -> agbox.v1.PauseSandboxRequest
+	43,  // 104: agbox.v1.SandboxService.SetSandboxTimeout:input_type -> agbox.v1.SetSandboxTimeoutRequest
+	38,  // 105: agbox.v1.SandboxService.UpdateSandbox:input_type -> agbox.v1.UpdateSandboxRequest
+	45,  // 106: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
+	62,  // 107: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
+	65,  // 108: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
+	66,  // 109: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
+	68,  // 110: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
+	69,  // 111: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
+	71,  // 112: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
+	73,  // 113: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
+	17,  // 114: agbox.v1.SandboxService.GetServiceLog:input_type -> agbox.v1.GetServiceLogRequest
+	50,  // 115: agbox.v1.SandboxService.ListVolumes:input_type -> agbox.v1.ListVolumesRequest
+	46,  // 116: agbox.v1.SandboxService.GetStats:input_type -> agbox.v1.GetStatsRequest
+	53,  // 117: agbox.v1.SandboxService.RemoveVolume:input_type -> agbox.v1.RemoveVolumeRequest
+	55,  // 118: agbox.v1.SandboxService.CreateSnapshot:input_type -> agbox.v1.CreateSnapshotRequest
+	57,  // 119: agbox.v1.SandboxService.ListSnapshots:input_type -> agbox.v1.ListSnapshotsRequest
+	60,  // 120: agbox.v1.SandboxService.RemoveSnapshot:input_type -> agbox.v1.RemoveSnapshotRequest
+	86,  // 121: agbox.v1.AdminService.ConfirmEngine:input_type -> agbox.v1.ConfirmEngineRequest
+	75,  // 122: agbox.v1.AdminService.Backup:input_type -> agbox.v1.BackupRequest
+	77,  // 123: agbox.v1.AdminService.Explain:input_type -> agbox.v1.ExplainRequest
+	83,  // 124: agbox.v1.AdminService.CollectGarbage:input_type -> agbox.v1.CollectGarbageRequest
+	100, // 125: agbox.v1.AdminService.Drain:input_type -> agbox.v1.DrainRequest
+	101, // 126: agbox.v1.AdminService.Undrain:input_type -> agbox.v1.UndrainRequest
+	102, // 127: agbox.v1.AdminService.GetDrainStatus:input_type -> agbox.v1.GetDrainStatusRequest
+	80,  // 128: agbox.v1.AdminService.Doctor:input_type -> agbox.v1.DoctorRequest
+	4,   // 129: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
+	33,  // 130: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
+	35,  // 131: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
+	37,  // 132: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
+	64,  // 133: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
+	64,  // 134: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
+	64,  // 135: agbox.v1.SandboxService.PauseSandbox:output_type -> agbox.v1.AcceptedResponse
+	44,  // 136: agbox.v1.SandboxService.SetSandboxTimeout:output_type -> agbox.v1.SetSandboxTimeoutResponse
+	39,  // 137: agbox.v1.SandboxService.UpdateSandbox:output_type -> agbox.v1.UpdateSandboxResponse
+	64,  // 138: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
+	63,  // 139: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
+	28,  // 140: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
+	67,  // 141: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
+	64,  // 142: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
+	70,  // 143: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
+	72,  // 144: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
+	74,  // 145: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
+	18,  // 146: agbox.v1.SandboxService.GetServiceLog:output_type -> agbox.v1.GetServiceLogResponse
+	51,  // 147: agbox.v1.SandboxService.ListVolumes:output_type -> agbox.v1.ListVolumesResponse
+	47,  // 148: agbox.v1.SandboxService.GetStats:output_type -> agbox.v1.GetStatsResponse
+	54,  // 149: agbox.v1.SandboxService.RemoveVolume:output_type -> agbox.v1.RemoveVolumeResponse
+	56,  // 150: agbox.v1.SandboxService.CreateSnapshot:output_type -> agbox.v1.CreateSnapshotResponse
+	58,  // 151: agbox.v1.SandboxService.ListSnapshots:output_type -> agbox.v1.ListSnapshotsResponse
+	61,  // 152: agbox.v1.SandboxService.RemoveSnapshot:output_type -> agbox.v1.RemoveSnapshotResponse
+	87,  // 153: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
+	76,  // 154: agbox.v1.AdminService.Backup:output_type -> agbox.v1.BackupChunk
+	78,  // 155: agbox.v1.AdminService.Explain:output_type -> agbox.v1.ExplainResponse
+	84,  // 156: agbox.v1.AdminService.CollectGarbage:output_type -> agbox.v1.CollectGarbageResponse
+	103, // 157: agbox.v1.AdminService.Drain:output_type -> agbox.v1.DrainResponse
+	104, // 158: agbox.v1.AdminService.Undrain:output_type -> agbox.v1.UndrainResponse
+	105, // 159: agbox.v1.AdminService.GetDrainStatus:output_type -> agbox.v1.GetDrainStatusResponse
+	81,  // 160: agbox.v1.AdminService.Doctor:output_type -> agbox.v1.DoctorResponse
+	129, // [129:161] is the sub-list for method output_type
+	97,  // [97:129] is the sub-list for method input_type
+	97,  // [97:97] is the sub-list for extension type_name
+	97,  // [97:97] is the sub-list for extension extendee
+	0,   // [0:97] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_sandbox_proto_init() }
@@ -7267,7 +7425,7 @@ func file_agbox_v1_sandbox_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_sandbox_proto_rawDesc), len(file_agbox_v1_sandbox_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   92,
+			NumMessages:   95,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -1132,6 +1132,7 @@ const (
 	AdminService_Drain_FullMethodName          = "/agbox.v1.AdminService/Drain"
 	AdminService_Undrain_FullMethodName        = "/agbox.v1.AdminService/Undrain"
 	AdminService_GetDrainStatus_FullMethodName = "/agbox.v1.AdminService/GetDrainStatus"
+	AdminService_Doctor_FullMethodName         = "/agbox.v1.AdminService/Doctor"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -1159,6 +1160,9 @@ type AdminServiceClient interface {
 	// Undrain ends the drain; the agents that it ended start again.
 	Undrain(ctx context.Context, in *UndrainRequest, opts ...grpc.CallOption) (*UndrainResponse, error)
 	GetDrainStatus(ctx context.Context, in *GetDrainStatusRequest, opts ...grpc.CallOption) (*GetDrainStatusResponse, error)
+	// Doctor returns what the daemon, the engine and its kernel are, and what they cannot enforce. It changes nothing and does not wait
+	// for the engine: about one that does not answer it says what was last known.
+	Doctor(ctx context.Context, in *DoctorRequest, opts ...grpc.CallOption) (*DoctorResponse, error)
 }
 
 type adminServiceClient struct {
@@ -1248,6 +1252,16 @@ func (c *adminServiceClient) GetDrainStatus(ctx context.Context, in *GetDrainSta
 	return out, nil
 }
 
+func (c *adminServiceClient) Doctor(ctx context.Context, in *DoctorRequest, opts ...grpc.CallOption) (*DoctorResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DoctorResponse)
+	err := c.cc.Invoke(ctx, AdminService_Doctor_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -1273,6 +1287,9 @@ type AdminServiceServer interface {
 	// Undrain ends the drain; the agents that it ended start again.
 	Undrain(context.Context, *UndrainRequest) (*UndrainResponse, error)
 	GetDrainStatus(context.Context, *GetDrainStatusRequest) (*GetDrainStatusResponse, error)
+	// Doctor returns what the daemon, the engine and its kernel are, and what they cannot enforce. It changes nothing and does not wait
+	// for the engine: about one that does not answer it says what was last known.
+	Doctor(context.Context, *DoctorRequest) (*DoctorResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -1303,6 +1320,9 @@ func (UnimplementedAdminServiceServer) Undrain(context.Context, *UndrainRequest)
 }
 func (UnimplementedAdminServiceServer) GetDrainStatus(context.Context, *GetDrainStatusRequest) (*GetDrainStatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetDrainStatus not implemented")
+}
+func (UnimplementedAdminServiceServer) Doctor(context.Context, *DoctorRequest) (*DoctorResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Doctor not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -1444,6 +1464,24 @@ func _AdminService_GetDrainStatus_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_Doctor_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DoctorRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).Doctor(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_Doctor_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).Doctor(ctx, req.(*DoctorRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1474,6 +1512,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetDrainStatus",
 			Handler:    _AdminService_GetDrainStatus_Handler,
+		},
+		{
+			MethodName: "Doctor",
+			Handler:    _AdminService_Doctor_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

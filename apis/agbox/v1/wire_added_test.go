@@ -48,6 +48,8 @@ ExplainDeadline: 1 kind string, 2 at Timestamp, 3 action string
 ConfirmEngineResponse: 1 engine_id string, 2 given_up repeated string, 3 undecided repeated string
 CollectGarbageRequest: 1 dry_run bool, 2 unknown bool
 CollectGarbageResponse: 1 items repeated GarbageItem
+DoctorResponse: 1 checks repeated DoctorCheck
+DoctorCheck: 1 name string, 2 status string, 3 text string
 GarbageItem: 1 kind string, 2 id string, 3 name string, 4 sandbox_id string, 5 reason string, 6 unknown bool, 7 removed bool, 8 error string
 GetServiceLogRequest: 1 sandbox_id string, 2 service_name string
 GetServiceLogResponse: 1 log_path string, 2 problem string
@@ -93,6 +95,7 @@ AdminService.CollectGarbage: CollectGarbageRequest CollectGarbageResponse
 AdminService.Drain: DrainRequest DrainResponse
 AdminService.Undrain: UndrainRequest UndrainResponse
 AdminService.GetDrainStatus: GetDrainStatusRequest GetDrainStatusResponse
+AdminService.Doctor: DoctorRequest DoctorResponse
 `
 
 const fromOurs, toTheEnd = 100, 1 << 30

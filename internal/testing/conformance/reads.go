@@ -28,6 +28,21 @@ func reads(t *testing.T, c *client) {
 			c.Errorf("%v", resp)
 		}
 	})
+	c.sub(t, "the doctor gives each check a name, a status and, unless it is ok, a text", func(c *client) {
+		resp, err := agboxv1.NewAdminServiceClient(c.conn).Doctor(c.ctx(), &agboxv1.DoctorRequest{})
+		c.must(err)
+		seen := map[string]bool{}
+		for _, check := range resp.GetChecks() {
+			known := slices.Contains([]string{"ok", "warning", "problem"}, check.GetStatus())
+			if !known || check.GetName() == "" || seen[check.GetName()] || check.GetStatus() != "ok" && check.GetText() == "" {
+				c.Errorf("%v", check)
+			}
+			seen[check.GetName()] = true
+		}
+		if !seen["disk_limit"] || !seen["security.profile"] {
+			c.Errorf("%v", resp)
+		}
+	})
 	c.sub(t, "a handle has the spec and the status", aHandle)
 	c.sub(t, "lists are newest first, and by labels", lists)
 	c.sub(t, "a create from YAML, with create_spec over it", fromYAML)

@@ -1,0 +1,201 @@
+package inspect
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/profile"
+	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/netrules"
+)
+
+// The statuses of a DoctorCheck.
+const (
+	DoctorOK      = "ok"
+	DoctorWarning = "warning"
+	DoctorProblem = "problem"
+)
+
+// Defaults are what the configuration gives sandboxes whose specs say nothing.
+type Defaults struct {
+	// Profile is empty for standard, NetworkMode for open.
+	Profile, NetworkMode string
+	// NetworkRequired: nothing is created without a network policy where none can be enforced.
+	NetworkRequired bool
+	// NetworkProblem says why no network policy can be enforced; empty: they can.
+	NetworkProblem string
+	// MemoryLimit in bytes; 0: none.
+	MemoryLimit int64
+}
+
+// Limits returns what the engine of info and its kernel are, what they cannot enforce, and which defaults are weaker than they can be. About
+// an engine that has never answered it says nothing.
+func Limits(info dockerx.Info, d Defaults) []*agboxv1.DoctorCheck {
+	defaults := []*agboxv1.DoctorCheck{defaultProfile(d), defaultNetwork(d)}
+	if info.Version == "" {
+		return defaults
+	}
+	facts := []*agboxv1.DoctorCheck{
+		ok("docker", fmt.Sprintf("Docker %s, API %s, %s in %s.", info.Version, info.APIVersion, info.StorageDriver, info.DataRoot)),
+		ok("kernel", fmt.Sprintf("Linux %s, %s.", info.KernelVersion, info.System)),
+	}
+	return slices.Concat(facts, specLimits(info, d), isolation(info), defaults)
+}
+
+const enforced = "Enforced."
+
+// specLimits returns a check for each part of a spec that an engine may lack. What the engine cannot hold, agboxd refuses.
+func specLimits(info dockerx.Info, d Defaults) []*agboxv1.DoctorCheck {
+	const kernel = "The engine's kernel cannot enforce it: specs with it are refused, and a sandbox can use %s. Boot a kernel with the cgroup controller %s."
+	return []*agboxv1.DoctorCheck{
+		held(info.CPULimit, "cpu_limit", enforced, fmt.Sprintf(kernel, "all processors", "cpu")),
+		memoryLimit(info, d, fmt.Sprintf(kernel, "all memory", "memory")),
+		held(info.PidsLimit, "pids_limit", enforced, fmt.Sprintf(kernel, "all process IDs of the host", "pids")),
+		diskLimit(info), gpus(info),
+		held(info.StartInterval, "start_interval", "Supported.", fmt.Sprintf("Specs with healthcheck.start_interval are refused: it needs API 1.44 (Docker 25), "+
+			"and this engine has API %s. Leave it out, or upgrade the engine.", info.APIVersion)),
+	}
+}
+
+func memoryLimit(info dockerx.Info, d Defaults, lacking string) *agboxv1.DoctorCheck {
+	switch {
+	case !info.MemoryLimit:
+		return warning("memory_limit", lacking)
+	case !info.SwapLimit:
+		return warning("memory_limit", "The kernel does not limit swap: a sandbox at its memory limit goes on in swap. Boot with swapaccount=1, or turn swap off.")
+	case d.MemoryLimit == 0:
+		return ok("memory_limit", "Enforced. A sandbox without it can use all memory of the host; runtime.memory_limit sets a default.")
+	}
+	return ok("memory_limit", enforced)
+}
+
+func diskLimit(info dockerx.Info) *agboxv1.DoctorCheck {
+	switch {
+	case !info.DiskLimit:
+		return warning("disk_limit", fmt.Sprintf("Specs with it are refused, and a sandbox can fill the engine's disk: the engine stores containers by %s. "+
+			"It needs overlay2 on XFS with the mount option pquota, or btrfs, or ZFS.", info.StorageDriver))
+	case info.Driver == "overlay2":
+		return ok("disk_limit", fmt.Sprintf("Enforced if %s is mounted with pquota, which the engine does not report; otherwise creates with it fail.", info.DataRoot))
+	}
+	return ok("disk_limit", enforced)
+}
+
+func gpus(info dockerx.Info) *agboxv1.DoctorCheck {
+	if info.GPUs {
+		return ok("gpus", "The engine can give GPUs to sandboxes.")
+	}
+	return ok("gpus", "The engine has none to give: specs with gpus are refused. If the host has GPUs, install the NVIDIA container toolkit.")
+}
+
+// isolation returns the checks of what separates a sandbox from its host.
+func isolation(info dockerx.Info) []*agboxv1.DoctorCheck {
+	return []*agboxv1.DoctorCheck{
+		held(info.LiveRestore, "live-restore", "Sandboxes go on while the engine restarts.",
+			`The end of the engine ends all sandboxes until they are started again. Set "live-restore": true in the engine's daemon.json, and reload it.`),
+		cgroups(info), seccomp(info), users(info), runtimes(info),
+	}
+}
+
+func cgroups(info dockerx.Info) *agboxv1.DoctorCheck {
+	text := "Version " + cmp.Or(info.CgroupVersion, "unknown") + ". "
+	if info.PrivateCgroups {
+		return ok("cgroups", text+"A sandbox sees its own part of them only.")
+	}
+	text += "Sandboxes are in the host's cgroup namespace: /proc/self/cgroup shows them paths of the host. "
+	if info.CgroupVersion == "1" {
+		return warning("cgroups", text+"Boot the host with cgroup version 2.")
+	}
+	return warning("cgroups", text+`Set "default-cgroupns-mode": "private" in the engine's daemon.json; containers made later have it.`)
+}
+
+func seccomp(info dockerx.Info) *agboxv1.DoctorCheck {
+	switch p := info.SeccompProfile; p {
+	case "":
+		return warning("seccomp", "The engine filters no system calls: sandboxes reach all of the kernel. Use an engine and a kernel with seccomp.")
+	case "unconfined":
+		return warning("seccomp", "The engine is set to filter no system calls: sandboxes reach all of the kernel. Remove seccomp-profile from its daemon.json.")
+	case "default", "builtin":
+		return ok("seccomp", "The engine's own filter of system calls.")
+	default:
+		return ok("seccomp", fmt.Sprintf("A filter of system calls of your own: %s.", p))
+	}
+}
+
+func users(info dockerx.Info) *agboxv1.DoctorCheck {
+	switch {
+	case info.Rootless:
+		return ok("users", "The engine is rootless: root in a sandbox is an unprivileged user of the host.")
+	case info.UsersRemapped:
+		return ok("users", "The engine remaps users: root in a sandbox is an unprivileged user of the host.")
+	}
+	return warning("users", "Root in a sandbox is user 0 of the host; capabilities and seccomp hold it back. "+
+		"For code that you do not trust, use the profile hardened or a runtime with a kernel of its own.")
+}
+
+// ownKernels are parts of the names under which runtimes are registered that have a kernel of their own.
+var ownKernels = []string{"runsc", "gvisor", "kata"}
+
+func hasOwnKernel(runtime string) bool {
+	return slices.ContainsFunc(ownKernels, func(part string) bool { return strings.Contains(strings.ToLower(runtime), part) })
+}
+
+func runtimes(info dockerx.Info) *agboxv1.DoctorCheck {
+	var stronger []string
+	for _, name := range info.Runtimes {
+		if hasOwnKernel(name) {
+			stronger = append(stronger, name)
+		}
+	}
+	switch {
+	case hasOwnKernel(info.DefaultRuntime):
+		return ok("runtimes", fmt.Sprintf("%s is the default: sandboxes have a kernel of their own.", info.DefaultRuntime))
+	case len(stronger) > 0:
+		return ok("runtimes", fmt.Sprintf("Sandboxes share the host's kernel, unless their spec has runtime: %s.", strings.Join(stronger, " or ")))
+	}
+	return ok("runtimes", "Sandboxes share the host's kernel. For a kernel of their own, register gVisor with the engine: docs/engines.md.")
+}
+
+func defaultProfile(d Defaults) *agboxv1.DoctorCheck {
+	if name := cmp.Or(d.Profile, profile.Standard); !profile.IsHardened(name) {
+		return warning("security.profile", name+": commands can become root in their sandbox, with most of Docker's capabilities. For code that you do not trust, "+
+			`set security.profile = "hardened", or security: {profile: hardened} in the spec.`)
+	}
+	return ok("security.profile", d.Profile+": commands have and gain no capabilities.")
+}
+
+func defaultNetwork(d Defaults) *agboxv1.DoctorCheck {
+	const name = "runtime.network_mode"
+	mode := cmp.Or(d.NetworkMode, netrules.Open)
+	switch {
+	case d.NetworkProblem != "" && mode != netrules.Open && d.NetworkRequired:
+		return warning(name, mode+", which cannot be enforced: sandboxes are refused, unless their spec has network: {mode: open}. The check network says why.")
+	case d.NetworkProblem != "" && mode != netrules.Open:
+		return warning(name, mode+", which cannot be enforced: new sandboxes reach whatever the host reaches. The check network says why; "+
+			"runtime.network_required = true refuses them.")
+	case mode == netrules.Open:
+		return warning(name, `open: sandboxes reach whatever the host reaches. Set runtime.network_mode = "internet", or network in the spec.`)
+	case mode == netrules.Internet:
+		return ok(name, "internet: sandboxes reach public addresses and DNS only.")
+	case mode == netrules.Internal:
+		return ok(name, "internal: sandboxes reach their own services only.")
+	}
+	return ok(name, mode+": sandboxes reach nothing.")
+}
+
+func ok(name, text string) *agboxv1.DoctorCheck {
+	return &agboxv1.DoctorCheck{Name: name, Status: DoctorOK, Text: text}
+}
+
+func warning(name, text string) *agboxv1.DoctorCheck {
+	return &agboxv1.DoctorCheck{Name: name, Status: DoctorWarning, Text: text}
+}
+
+func held(holds bool, name, yes, no string) *agboxv1.DoctorCheck {
+	if holds {
+		return ok(name, yes)
+	}
+	return warning(name, no)
+}

@@ -1,0 +1,82 @@
+package inspect_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/agbox/agbox/controller/inspect"
+	"github.com/agbox/agbox/dockerx"
+)
+
+func TestLimits(t *testing.T) {
+	good := dockerx.Info{
+		Version: "28.0.0", APIVersion: "1.50", StorageDriver: "btrfs", Driver: "btrfs", DataRoot: "/var/lib/docker", KernelVersion: "6.12", System: "Debian",
+		CPULimit: true, MemoryLimit: true, SwapLimit: true, PidsLimit: true, DiskLimit: true, GPUs: true, StartInterval: true, LiveRestore: true,
+		CgroupVersion: "2", PrivateCgroups: true, SeccompProfile: "builtin", UsersRemapped: true, Runtimes: []string{"runc", "runsc"}, DefaultRuntime: "runc",
+	}
+	safe := inspect.Defaults{Profile: "hardened", NetworkMode: "internet", MemoryLimit: 1}
+	for name, tc := range map[string]struct {
+		change func(*dockerx.Info, *inspect.Defaults)
+		// check is the one that the change concerns, status its status, and text a part of its text.
+		check, status, text string
+	}{
+		"no CPU limit":       {func(i *dockerx.Info, _ *inspect.Defaults) { i.CPULimit = false }, "cpu_limit", "warning", "use all processors"},
+		"no memory limit":    {func(i *dockerx.Info, _ *inspect.Defaults) { i.MemoryLimit = false }, "memory_limit", "warning", "controller memory"},
+		"no limit of swap":   {func(i *dockerx.Info, _ *inspect.Defaults) { i.SwapLimit = false }, "memory_limit", "warning", "swapaccount=1"},
+		"no default memory":  {func(_ *dockerx.Info, d *inspect.Defaults) { d.MemoryLimit = 0 }, "memory_limit", "ok", "runtime.memory_limit"},
+		"no pids limit":      {func(i *dockerx.Info, _ *inspect.Defaults) { i.PidsLimit = false }, "pids_limit", "warning", "controller pids"},
+		"overlay2 on ext4":   {func(i *dockerx.Info, _ *inspect.Defaults) { i.DiskLimit, i.StorageDriver = false, "overlay2 on extfs" }, "disk_limit", "warning", "overlay2 on extfs"},
+		"overlay2 on xfs":    {func(i *dockerx.Info, _ *inspect.Defaults) { i.Driver = "overlay2" }, "disk_limit", "ok", "pquota"},
+		"no GPUs":            {func(i *dockerx.Info, _ *inspect.Defaults) { i.GPUs = false }, "gpus", "ok", "are refused"},
+		"an older API":       {func(i *dockerx.Info, _ *inspect.Defaults) { i.StartInterval, i.APIVersion = false, "1.41" }, "start_interval", "warning", "API 1.41"},
+		"no live-restore":    {func(i *dockerx.Info, _ *inspect.Defaults) { i.LiveRestore = false }, "live-restore", "warning", `"live-restore": true`},
+		"cgroup v1":          {func(i *dockerx.Info, _ *inspect.Defaults) { i.CgroupVersion, i.PrivateCgroups = "1", false }, "cgroups", "warning", "cgroup version 2"},
+		"v1, but private":    {func(i *dockerx.Info, _ *inspect.Defaults) { i.CgroupVersion = "1" }, "cgroups", "ok", "Version 1."},
+		"v2, but the host's": {func(i *dockerx.Info, _ *inspect.Defaults) { i.PrivateCgroups = false }, "cgroups", "warning", "default-cgroupns-mode"},
+		"no seccomp":         {func(i *dockerx.Info, _ *inspect.Defaults) { i.SeccompProfile = "" }, "seccomp", "warning", "with seccomp"},
+		"seccomp unconfined": {func(i *dockerx.Info, _ *inspect.Defaults) { i.SeccompProfile = "unconfined" }, "seccomp", "warning", "seccomp-profile"},
+		"seccomp of a file":  {func(i *dockerx.Info, _ *inspect.Defaults) { i.SeccompProfile = "/etc/x.json" }, "seccomp", "ok", "/etc/x.json"},
+		"root is root":       {func(i *dockerx.Info, _ *inspect.Defaults) { i.UsersRemapped = false }, "users", "warning", "user 0 of the host"},
+		"rootless":           {func(i *dockerx.Info, _ *inspect.Defaults) { i.Rootless = true }, "users", "ok", "rootless"},
+		"runsc":              {func(*dockerx.Info, *inspect.Defaults) {}, "runtimes", "ok", "runtime: runsc."},
+		"runsc by default":   {func(i *dockerx.Info, _ *inspect.Defaults) { i.DefaultRuntime = "runsc" }, "runtimes", "ok", "runsc is the default"},
+		"runc only":          {func(i *dockerx.Info, _ *inspect.Defaults) { i.Runtimes = []string{"runc"} }, "runtimes", "ok", "register gVisor"},
+		"standard":           {func(_ *dockerx.Info, d *inspect.Defaults) { d.Profile = "standard" }, "security.profile", "warning", `"hardened"`},
+		"no profile":         {func(_ *dockerx.Info, d *inspect.Defaults) { d.Profile = "" }, "security.profile", "warning", "standard:"},
+		"open":               {func(_ *dockerx.Info, d *inspect.Defaults) { d.NetworkMode = "open" }, "runtime.network_mode", "warning", `"internet"`},
+		"no mode":            {func(_ *dockerx.Info, d *inspect.Defaults) { d.NetworkMode = "" }, "runtime.network_mode", "warning", "open:"},
+		"internal":           {func(_ *dockerx.Info, d *inspect.Defaults) { d.NetworkMode = "internal" }, "runtime.network_mode", "ok", "own services"},
+		"none":               {func(_ *dockerx.Info, d *inspect.Defaults) { d.NetworkMode = "none" }, "runtime.network_mode", "ok", "reach nothing"},
+		"no packet filter":   {func(_ *dockerx.Info, d *inspect.Defaults) { d.NetworkProblem = "there is none" }, "runtime.network_mode", "warning", "whatever the host reaches"},
+		"no packet filter, but required": {
+			func(_ *dockerx.Info, d *inspect.Defaults) {
+				d.NetworkProblem, d.NetworkRequired = "there is none", true
+			}, "runtime.network_mode", "warning", "are refused",
+		},
+	} {
+		info, d := good, safe
+		tc.change(&info, &d)
+		found := false
+		for _, c := range inspect.Limits(info, d) {
+			switch {
+			case c.GetName() == tc.check:
+				found = c.GetStatus() == tc.status && strings.Contains(c.GetText(), tc.text)
+				if !found {
+					t.Errorf("%s: %v", name, c)
+				}
+			case c.GetStatus() != "ok":
+				t.Errorf("%s also changes %v", name, c)
+			}
+		}
+		if !found {
+			t.Errorf("%s: no check %s as wanted", name, tc.check)
+		}
+	}
+}
+
+func TestNothingIsSaidOfAnEngineThatNeverAnswered(t *testing.T) {
+	checks := inspect.Limits(dockerx.Info{}, inspect.Defaults{})
+	if len(checks) != 2 || checks[0].GetName() != "security.profile" || checks[1].GetName() != "runtime.network_mode" {
+		t.Error(checks)
+	}
+}
