@@ -167,7 +167,8 @@ func (k *Keeper) Enforce(sb store.Sandbox, networkID string) error {
 	if !r.Empty() {
 		// Rules for a bridge of another host, or of another namespace, would hold nothing back.
 		if exists, err := k.o.Firewall.Exists(r.Bridge); err != nil || !exists {
-			return fmt.Errorf("the network policy cannot be enforced: the bridge %s is no interface of agboxd's host: %w", r.Bridge, cmp.Or[error](err, errdefs.ErrFailedPrecondition))
+			return fmt.Errorf("the network policy cannot be enforced: the bridge %s is no interface of agboxd's network namespace; an engine behind a proxy, or elsewhere, needs "+
+				"runtime.network_mode = \"open\", or the policy {mode: open}: %w", r.Bridge, cmp.Or[error](err, errdefs.ErrFailedPrecondition))
 		}
 	}
 	if err := k.o.Firewall.Enforce(r); err != nil {
