@@ -414,7 +414,7 @@ func TestReplacement(t *testing.T) {
 	s.expect(t, map[string]string{"a.example": "SERVFAIL"}) // it cannot be opened yet
 	s.reaches(t, false, "1.1.1.1:80")
 	s.rules(t, bridge, "internal", "a.example:80", "")
-	eventually(t, "known addresses are open", func() (bool, error) { return s.sandbox.Reaches(t, "1.1.1.1:80", short), nil })
+	eventually(t, "known addresses are open", func() (bool, error) { return s.sandbox.Reaches(t, "tcp 1.1.1.1:80", short), nil })
 	s.reaches(t, false, "1.1.1.1:443", "1.1.1.3:80")
 
 	// Others flush everything, the daemon repairs.
@@ -427,7 +427,7 @@ func TestReplacement(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.enforce(t, "internal", "a.example:80", "")
-	eventually(t, "known addresses are open after a repair", func() (bool, error) { return s.sandbox.Reaches(t, "1.1.1.1:80", short), nil })
+	eventually(t, "known addresses are open after a repair", func() (bool, error) { return s.sandbox.Reaches(t, "tcp 1.1.1.1:80", short), nil })
 
 	// A file that is none: names are refused until there is one.
 	if err := os.WriteFile(string(s.dir)+"/"+bridge+".json.tmp", []byte("{"), 0o600); err != nil {

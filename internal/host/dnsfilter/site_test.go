@@ -280,7 +280,7 @@ func (s *site) reaches(t *testing.T, want bool, addrs ...string) {
 	var all sync.WaitGroup
 	for _, a := range addrs {
 		all.Go(func() {
-			if got := s.sandbox.Reaches(t, a, wait); got != want {
+			if got := s.sandbox.Reaches(t, "tcp "+a, wait); got != want {
 				t.Errorf("%s passes: %v", a, got)
 			}
 		})

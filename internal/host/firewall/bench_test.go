@@ -6,12 +6,13 @@ import (
 
 	"github.com/agbox/agbox/internal/host/firewall"
 	"github.com/agbox/agbox/internal/netrules"
+	"github.com/agbox/agbox/internal/testing/netns"
 )
 
 // A create pays for one Enforce, and each pass for one Holds, beside the rules of other sandboxes.
 func BenchmarkEnforce(b *testing.B) {
-	host := newNetns(b, "host")
-	fw := firewall.New(int(host.file.Fd()))
+	host := netns.New(b, "host")
+	fw := firewall.New(int(host.File.Fd()))
 	policy := func(i int) netrules.Rules {
 		f := facts
 		f.Bridge = fmt.Sprintf("br-%012x", i)

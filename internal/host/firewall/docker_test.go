@@ -20,6 +20,7 @@ import (
 	"github.com/agbox/agbox/dockerx/dockertest/dockerd"
 	"github.com/agbox/agbox/internal/host/firewall"
 	"github.com/agbox/agbox/internal/netrules"
+	"github.com/agbox/agbox/internal/testing/netns"
 )
 
 // nameserver answers every question for an address with 1.1.1.1, and remembers who asked.
@@ -96,18 +97,18 @@ func testRulesUnderDocker(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	host, world := &netns{name: "engine", file: file}, newNetns(t, "world")
-	host.ip(t, "link add uplink type veth peer name eth0 netns "+world.path())
-	host.ip(t, "link set uplink up")
-	host.ip(t, "addr add 198.51.100.1/24 dev uplink")
-	host.ip(t, "route add default via 198.51.100.2")
-	world.ip(t, "link set eth0 up")
-	world.ip(t, "addr add 198.51.100.2/24 dev eth0")
+	host, world := &netns.NS{Name: "engine", File: file}, netns.New(t, "world")
+	host.IP(t, "link add uplink type veth peer name eth0 netns "+world.Path())
+	host.IP(t, "link set uplink up")
+	host.IP(t, "addr add 198.51.100.1/24 dev uplink")
+	host.IP(t, "route add default via 198.51.100.2")
+	world.IP(t, "link set eth0 up")
+	world.IP(t, "addr add 198.51.100.2/24 dev eth0")
 	for _, a := range []string{resolver, "1.1.1.1", "10.0.0.9"} {
-		world.ip(t, "addr add "+a+"/32 dev lo")
+		world.IP(t, "addr add "+a+"/32 dev lo")
 	}
 	var names nameserver
-	err = world.do(func() error {
+	err = world.Do(func() error {
 		p, err := net.ListenPacket("udp", resolver+":53")
 		if err == nil {
 			t.Cleanup(func() { p.Close() })
@@ -118,8 +119,8 @@ func testRulesUnderDocker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	world.serve(t, 80)
-	host.serve(t, 8080)
+	world.Serve(t, 80)
+	host.Serve(t, 8080)
 
 	must := func(args ...string) string {
 		t.Helper()
@@ -171,7 +172,7 @@ func testRulesUnderDocker(t *testing.T) {
 		}
 	}
 	published := func() bool {
-		c, err := host.dial("tcp", "127.0.0.1:7070", long)
+		c, err := host.Dial("tcp", "127.0.0.1:7070", long)
 		if err != nil {
 			t.Fatal(err) // the engine's proxy accepts in any case
 		}

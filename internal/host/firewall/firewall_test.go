@@ -16,13 +16,20 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/host/firewall"
 	"github.com/agbox/agbox/internal/netrules"
+	"github.com/agbox/agbox/internal/testing/netns"
 )
 
 // site is a host with two sandboxes, one of them with a service, and a world behind it that has public and private addresses.
 type site struct {
-	host, world, sandbox, service, other *netns
+	host, world, sandbox, service, other *netns.NS
 	fw                                   *firewall.Firewall
 }
+
+// How long a test waits for packets that should not come, and for those that should.
+const (
+	short = 300 * time.Millisecond
+	long  = 10 * time.Second
+)
 
 const bridge, otherBridge = "br-aaaaaaaaaaaa", "br-bbbbbbbbbbbb"
 
@@ -38,51 +45,51 @@ var worldAddresses = strings.Fields("1.1.1.1/32 8.8.8.8/32 10.0.0.2/32 10.0.0.9/
 func newSite(t testing.TB) *site {
 	t.Helper()
 	s := &site{
-		host: newNetns(t, "host"), world: newNetns(t, "world"), sandbox: newNetns(t, "sandbox"), service: newNetns(t, "service"), other: newNetns(t, "other"),
+		host: netns.New(t, "host"), world: netns.New(t, "world"), sandbox: netns.New(t, "sandbox"), service: netns.New(t, "service"), other: netns.New(t, "other"),
 	}
-	s.host.sysctl(t, "net/ipv4/ip_forward", "1")
-	s.host.sysctl(t, "net/ipv6/conf/all/forwarding", "1")
-	s.host.ip(t, "link add uplink type veth peer name eth0 netns "+s.world.path())
-	s.host.ip(t, "link set uplink up")
-	s.host.ip(t, "addr add 198.51.100.1/24 dev uplink")
-	s.host.ip(t, "addr add 2606:4700:1::1/64 dev uplink nodad")
-	s.host.ip(t, "route add default via 198.51.100.2")
-	s.host.ip(t, "-6 route add default via 2606:4700:1::2")
-	s.world.ip(t, "link set eth0 up")
-	s.world.ip(t, "addr add 198.51.100.2/24 dev eth0")
-	s.world.ip(t, "addr add 2606:4700:1::2/64 dev eth0 nodad")
-	s.world.ip(t, "route add default via 198.51.100.1")
-	s.world.ip(t, "-6 route add default via 2606:4700:1::1")
+	s.host.Sysctl(t, "net/ipv4/ip_forward", "1")
+	s.host.Sysctl(t, "net/ipv6/conf/all/forwarding", "1")
+	s.host.IP(t, "link add uplink type veth peer name eth0 netns "+s.world.Path())
+	s.host.IP(t, "link set uplink up")
+	s.host.IP(t, "addr add 198.51.100.1/24 dev uplink")
+	s.host.IP(t, "addr add 2606:4700:1::1/64 dev uplink nodad")
+	s.host.IP(t, "route add default via 198.51.100.2")
+	s.host.IP(t, "-6 route add default via 2606:4700:1::2")
+	s.world.IP(t, "link set eth0 up")
+	s.world.IP(t, "addr add 198.51.100.2/24 dev eth0")
+	s.world.IP(t, "addr add 2606:4700:1::2/64 dev eth0 nodad")
+	s.world.IP(t, "route add default via 198.51.100.1")
+	s.world.IP(t, "-6 route add default via 2606:4700:1::1")
 	for _, a := range worldAddresses {
-		s.world.ip(t, "addr add "+a+" dev lo nodad")
+		s.world.IP(t, "addr add "+a+" dev lo nodad")
 	}
 	for i, name := range []string{bridge, otherBridge} {
-		s.host.ip(t, "link add "+name+" type bridge")
-		s.host.ip(t, "link set "+name+" up")
-		s.host.ip(t, fmt.Sprintf("addr add 10.213.0.%d/28 dev %s", i*16+1, name))
-		s.host.ip(t, fmt.Sprintf("addr add fd13:0:0:%d::1/64 dev %s nodad", i, name))
+		s.host.IP(t, "link add "+name+" type bridge")
+		s.host.IP(t, "link set "+name+" up")
+		s.host.IP(t, fmt.Sprintf("addr add 10.213.0.%d/28 dev %s", i*16+1, name))
+		s.host.IP(t, fmt.Sprintf("addr add fd13:0:0:%d::1/64 dev %s nodad", i, name))
 	}
 	s.attach(t, s.sandbox, bridge, 0, 2)
 	s.attach(t, s.service, bridge, 0, 3)
 	s.attach(t, s.other, otherBridge, 1, 2)
-	for _, n := range []*netns{s.host, s.world, s.sandbox, s.service, s.other} {
-		n.serve(t, 53, 80, 443, 8080)
+	for _, n := range []*netns.NS{s.host, s.world, s.sandbox, s.service, s.other} {
+		n.Serve(t, 53, 80, 443, 8080)
 	}
-	s.fw = firewall.New(int(s.host.file.Fd()))
+	s.fw = firewall.New(int(s.host.File.Fd()))
 	s.awaitNeighbours(t)
 	return s
 }
 
-func (s *site) attach(t testing.TB, n *netns, bridge string, net, host int) {
+func (s *site) attach(t testing.TB, n *netns.NS, bridge string, net, host int) {
 	t.Helper()
 	port := fmt.Sprintf("veth%d.%d", net, host)
-	s.host.ip(t, fmt.Sprintf("link add %s type veth peer name eth0 netns %s", port, n.path()))
-	s.host.ip(t, fmt.Sprintf("link set %s master %s up", port, bridge))
-	n.ip(t, "link set eth0 up")
-	n.ip(t, fmt.Sprintf("addr add 10.213.0.%d/28 dev eth0", net*16+host))
-	n.ip(t, fmt.Sprintf("addr add fd13:0:0:%d::%d/64 dev eth0 nodad", net, host))
-	n.ip(t, fmt.Sprintf("route add default via 10.213.0.%d", net*16+1))
-	n.ip(t, fmt.Sprintf("-6 route add default via fd13:0:0:%d::1", net))
+	s.host.IP(t, fmt.Sprintf("link add %s type veth peer name eth0 netns %s", port, n.Path()))
+	s.host.IP(t, fmt.Sprintf("link set %s master %s up", port, bridge))
+	n.IP(t, "link set eth0 up")
+	n.IP(t, fmt.Sprintf("addr add 10.213.0.%d/28 dev eth0", net*16+host))
+	n.IP(t, fmt.Sprintf("addr add fd13:0:0:%d::%d/64 dev eth0 nodad", net, host))
+	n.IP(t, fmt.Sprintf("route add default via 10.213.0.%d", net*16+1))
+	n.IP(t, fmt.Sprintf("-6 route add default via fd13:0:0:%d::1", net))
 }
 
 // awaitNeighbours waits until IPv6 works everywhere: links come up with a delay.
@@ -90,7 +97,7 @@ func (s *site) awaitNeighbours(t testing.TB) {
 	t.Helper()
 	deadline := time.Now().Add(10 * time.Second)
 	for {
-		c, err := s.sandbox.dial("tcp", "[2606:4700::1111]:80", short)
+		c, err := s.sandbox.Dial("tcp", "[2606:4700::1111]:80", short)
 		if err == nil {
 			c.Close()
 			break
@@ -111,7 +118,7 @@ func (s *site) enforce(t testing.TB, mode string, allow, deny string) netrules.R
 		t.Fatal(err)
 	}
 	s.mustHold(t, r)
-	s.sandbox.ip(t, "-6 neigh flush dev eth0") // its gateway has to be found again
+	s.sandbox.IP(t, "-6 neigh flush dev eth0") // its gateway has to be found again
 	return r
 }
 
@@ -124,7 +131,7 @@ func (s *site) mustHold(t testing.TB, r netrules.Rules) {
 
 // path is one way through the site.
 type path struct {
-	from *netns
+	from *netns.NS
 	to   string
 }
 
@@ -138,15 +145,15 @@ func check(t *testing.T, want bool, paths []path) {
 	var all sync.WaitGroup
 	for _, p := range paths {
 		all.Go(func() {
-			if got := p.from.reaches(t, p.to, wait); got != want {
-				t.Errorf("%s to %s passes: %v", p.from.name, p.to, got)
+			if got := p.from.Reaches(t, p.to, wait); got != want {
+				t.Errorf("%s to %s passes: %v", p.from.Name, p.to, got)
 			}
 		})
 	}
 	all.Wait()
 }
 
-func paths(from *netns, targets ...string) (list []path) {
+func paths(from *netns.NS, targets ...string) (list []path) {
 	for _, to := range targets {
 		list = append(list, path{from, to})
 	}
@@ -207,22 +214,22 @@ func TestConnectionsThatPassedBefore(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.enforce(t, "internet", "", "")
-	out, err := s.sandbox.dial("tcp", "1.1.1.1:80", long)
+	out, err := s.sandbox.Dial("tcp", "1.1.1.1:80", long)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer out.Close()
-	in, err := s.world.dial("tcp", "10.213.0.2:80", long)
+	in, err := s.world.Dial("tcp", "10.213.0.2:80", long)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer in.Close()
 	s.enforce(t, "internal", "", "")
-	if !echoes(t, out, long) || !echoes(t, in, long) {
+	if !netns.Echoes(t, out, long) || !netns.Echoes(t, in, long) {
 		t.Error("an established connection was cut")
 	}
 	s.enforce(t, "none", "", "")
-	if echoes(t, out, short) || echoes(t, in, short) {
+	if netns.Echoes(t, out, short) || netns.Echoes(t, in, short) {
 		t.Error("none lets an established connection pass")
 	}
 }
@@ -233,7 +240,7 @@ func TestReplacementIsOneStep(t *testing.T) {
 	s := newSite(t)
 	got := make(chan string, 1)
 	var listener net.PacketConn
-	err := s.world.do(func() (err error) {
+	err := s.world.Do(func() (err error) {
 		listener, err = net.ListenPacket("udp", "10.0.0.9:9999")
 		return err
 	})
@@ -254,7 +261,7 @@ func TestReplacementIsOneStep(t *testing.T) {
 			}
 		}
 	}()
-	flood, err := s.sandbox.dial("udp", "10.0.0.9:9999", long)
+	flood, err := s.sandbox.Dial("udp", "10.0.0.9:9999", long)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,7 +320,7 @@ func TestReplacementIsOneStep(t *testing.T) {
 func TestRulesOfOthersStay(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	c, err := nftables.New(nftables.WithNetNSFd(int(s.host.file.Fd())))
+	c, err := nftables.New(nftables.WithNetNSFd(int(s.host.File.Fd())))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -432,7 +439,7 @@ func TestRepairs(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := nftables.New(nftables.WithNetNSFd(int(s.host.file.Fd())))
+			c, err := nftables.New(nftables.WithNetNSFd(int(s.host.File.Fd())))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -459,7 +466,7 @@ func TestRepairs(t *testing.T) {
 func TestSetsThatAreLeftOver(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	c, err := nftables.New(nftables.WithNetNSFd(int(s.host.file.Fd())))
+	c, err := nftables.New(nftables.WithNetNSFd(int(s.host.File.Fd())))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -542,7 +549,7 @@ func TestConcurrentChanges(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 4 {
 		all.Go(func() {
-			fw := firewall.New(int(s.host.file.Fd()))
+			fw := firewall.New(int(s.host.File.Fd()))
 			for j := range 20 {
 				r, err := netrules.Make([]string{"internet", "internal", "none"}[j%3], nil, netrules.Facts{Bridge: fmt.Sprintf("br-%d", i), Pool: facts.Pool})
 				if err != nil {

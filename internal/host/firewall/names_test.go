@@ -17,6 +17,7 @@ import (
 	"github.com/agbox/agbox/apis/netentry"
 	"github.com/agbox/agbox/internal/host/firewall"
 	"github.com/agbox/agbox/internal/netrules"
+	"github.com/agbox/agbox/internal/testing/netns"
 )
 
 // idOf returns the ID of the only set of names of a policy.
@@ -53,8 +54,8 @@ func (s *site) admit(t *testing.T, id string, d time.Duration, addrs ...string) 
 func TestPacketsOfNames(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.host.serve(t, int(facts.Forwarder)) // plays the forwarder
-	s.world.serve(t, 853)
+	s.host.Serve(t, int(facts.Forwarder)) // plays the forwarder
+	s.world.Serve(t, 853)
 	dns := paths(s.sandbox, "udp 1.1.1.1:53", "tcp 8.8.8.8:53", "udp 10.0.0.2:53", "udp [2606:4700::1111]:53", "tcp [fd00::2]:53", "udp 198.51.100.1:53", "udp 203.0.113.99:53")
 	own := paths(s.sandbox, "udp 10.213.0.3:53", "tcp 10.213.0.3:80", "tcp [fd13::3]:53")
 	never := paths(s.sandbox, "tcp 1.1.1.1:853", "udp 1.1.1.1:853", "udp 10.213.0.1:10053", "tcp 10.213.0.1:10053", "tcp 198.51.100.1:10053", "tcp [fd13::1]:10053",
@@ -62,17 +63,17 @@ func TestPacketsOfNames(t *testing.T) {
 	named := paths(s.sandbox, "tcp 1.1.1.1:443", "udp 1.1.1.1:443", "tcp [2606:4700::1111]:443")
 	others := paths(s.sandbox, "tcp 1.1.1.1:80", "tcp 8.8.8.8:443", "udp 8.8.8.8:80")
 
-	old, err := s.sandbox.dial("udp", "8.8.8.8:53", long)
+	old, err := s.sandbox.Dial("udp", "8.8.8.8:53", long)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer old.Close()
 	s.enforce(t, "internet", "8.8.8.8:53", "")
-	if !echoes(t, old, long) {
+	if !netns.Echoes(t, old, long) {
 		t.Fatal("DNS does not pass without names in the policy")
 	}
 	s.enforce(t, "internal", "*.example:443 10.0.0.9", "8.8.8.0/24")
-	if echoes(t, old, short) {
+	if netns.Echoes(t, old, short) {
 		t.Error("an older flow of DNS goes past the forwarder")
 	}
 	check(t, true, append(append(dns, own...), paths(s.sandbox, "tcp 10.0.0.9:80")...))
@@ -97,7 +98,7 @@ func TestNamesWithoutForwarder(t *testing.T) {
 	for _, target := range []string{"udp 1.1.1.1:53", "tcp 10.0.0.2:53", "udp [2606:4700::1111]:53", "tcp [fd00::2]:53"} {
 		network, addr, _ := strings.Cut(target, " ")
 		begun := time.Now()
-		c, err := s.sandbox.dial(network, addr, long)
+		c, err := s.sandbox.Dial(network, addr, long)
 		if err == nil {
 			_, _ = c.Write([]byte("ping"))
 			_ = c.SetReadDeadline(time.Now().Add(long))
@@ -120,7 +121,7 @@ func TestAddressesTimeOut(t *testing.T) {
 	s.admit(t, id, 2*time.Second, "2606:4700::1111")
 	s.admit(t, id, time.Minute, "2606:4700::1111") // later answers say so
 	s.mustHold(t, r)
-	c, err := s.sandbox.dial("tcp", "1.1.1.1:80", long)
+	c, err := s.sandbox.Dial("tcp", "1.1.1.1:80", long)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +129,7 @@ func TestAddressesTimeOut(t *testing.T) {
 	time.Sleep(2500 * time.Millisecond)
 	check(t, false, paths(s.sandbox, "tcp 1.1.1.1:80"))
 	check(t, true, paths(s.sandbox, "tcp 8.8.8.8:80", "tcp [2606:4700::1111]:80"))
-	if !echoes(t, c, long) {
+	if !netns.Echoes(t, c, long) {
 		t.Error("an established connection ends with the time of its address")
 	}
 	s.mustHold(t, r)
@@ -150,7 +151,7 @@ func TestReplacementKeepsAddresses(t *testing.T) {
 		s.enforce(t, "internal", policy[0], policy[1])
 		check(t, true, named)
 	}
-	fw := firewall.New(int(s.host.file.Fd())) // of a daemon that has restarted
+	fw := firewall.New(int(s.host.File.Fd())) // of a daemon that has restarted
 	r, err := netrules.Make("internal", &agboxv1.NetworkSpec{Allow: []string{"a.example:443"}}, facts)
 	if err != nil {
 		t.Fatal(err)
@@ -169,7 +170,7 @@ func TestReplacementKeepsAddresses(t *testing.T) {
 	if err := s.fw.Remove(bridge); err != nil {
 		t.Fatal(err)
 	}
-	c, err := nftables.New(nftables.WithNetNSFd(int(s.host.file.Fd())))
+	c, err := nftables.New(nftables.WithNetNSFd(int(s.host.File.Fd())))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +188,7 @@ func TestReplacementKeepsAddresses(t *testing.T) {
 func TestRepairsOfNames(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.host.serve(t, int(facts.Forwarder))
+	s.host.Serve(t, int(facts.Forwarder))
 	if err := s.fw.CheckRedirect(); err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +206,7 @@ func TestRepairsOfNames(t *testing.T) {
 			c.InsertRule(&nftables.Rule{Table: table, Chain: &nftables.Chain{Name: "prerouting", Table: table}, Exprs: []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}}})
 		},
 	} {
-		c, err := nftables.New(nftables.WithNetNSFd(int(s.host.file.Fd())))
+		c, err := nftables.New(nftables.WithNetNSFd(int(s.host.File.Fd())))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -243,7 +244,7 @@ func TestManyAddresses(t *testing.T) {
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
-			fw := firewall.New(int(s.host.file.Fd()))
+			fw := firewall.New(int(s.host.File.Fd()))
 			for range 50 {
 				if err := fw.Admit(bridge, append(many[:20:20], firewall.Admission{Names: id, Addr: netip.MustParseAddr("1.1.1.1"), For: time.Minute})); err != nil {
 					t.Error(err)
@@ -260,8 +261,8 @@ func TestManyAddresses(t *testing.T) {
 }
 
 func BenchmarkAdmit(b *testing.B) {
-	host := newNetns(b, "host")
-	fw := firewall.New(int(host.file.Fd()))
+	host := netns.New(b, "host")
+	fw := firewall.New(int(host.File.Fd()))
 	for i := range 200 {
 		f := facts
 		f.Bridge = fmt.Sprintf("br-%012x", i)

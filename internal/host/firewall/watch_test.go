@@ -12,6 +12,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/host/firewall"
 	"github.com/agbox/agbox/internal/netrules"
+	"github.com/agbox/agbox/internal/testing/netns"
 )
 
 // dropper is set in the environment of a second process of this test, which drops the table in the network namespace of its file 3.
@@ -70,8 +71,8 @@ func watched(t *testing.T, fw *firewall.Firewall) <-chan struct{} {
 
 // Changes of this process are not reported; those of another one are, and then Holds looks again.
 func TestWatch(t *testing.T) {
-	host := newNetns(t, "host")
-	fw := firewall.New(int(host.file.Fd()))
+	host := netns.New(t, "host")
+	fw := firewall.New(int(host.File.Fd()))
 	changed := watched(t, fw)
 	r, err := netrules.Make(netrules.Internet, nil, facts)
 	if err != nil {
@@ -86,7 +87,7 @@ func TestWatch(t *testing.T) {
 		}
 	}
 	drop := exec.Command(os.Args[0])
-	drop.Env, drop.ExtraFiles = append(os.Environ(), dropper+"=1"), []*os.File{host.file}
+	drop.Env, drop.ExtraFiles = append(os.Environ(), dropper+"=1"), []*os.File{host.File}
 	if out, err := drop.CombinedOutput(); err != nil {
 		t.Fatal(err, string(out))
 	}
@@ -105,8 +106,8 @@ func TestWatch(t *testing.T) {
 
 // Another daemon's sandboxes are none of ours: a daemon is not told of each of them. What is shared is everybody's.
 func TestWatchOfAnotherDaemon(t *testing.T) {
-	host := newNetns(t, "host")
-	ours, theirs := firewall.New(int(host.file.Fd())), "br-theirs"
+	host := netns.New(t, "host")
+	ours, theirs := firewall.New(int(host.File.Fd())), "br-theirs"
 	closed := func(bridge string) netrules.Rules {
 		r, err := netrules.Make(netrules.Internal, nil, netrules.Facts{Bridge: bridge})
 		if err != nil {
@@ -120,7 +121,7 @@ func TestWatchOfAnotherDaemon(t *testing.T) {
 	changed := watched(t, ours)
 	elsewhere := func(what string) {
 		cmd := exec.Command(os.Args[0])
-		cmd.Env, cmd.ExtraFiles = append(os.Environ(), enforcer+"="+what), []*os.File{host.file}
+		cmd.Env, cmd.ExtraFiles = append(os.Environ(), enforcer+"="+what), []*os.File{host.File}
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatal(err, string(out))
 		}
@@ -155,8 +156,8 @@ func TestWatchOfAnotherDaemon(t *testing.T) {
 
 // Addresses that another process admits are no change of the rules.
 func TestWatchIgnoresAdmissions(t *testing.T) {
-	host := newNetns(t, "host")
-	fw := firewall.New(int(host.file.Fd()))
+	host := netns.New(t, "host")
+	fw := firewall.New(int(host.File.Fd()))
 	changed := watched(t, fw)
 	r, err := netrules.Make(netrules.Internal, &agboxv1.NetworkSpec{Allow: []string{"a.example"}}, facts)
 	if err != nil {
@@ -168,7 +169,7 @@ func TestWatchIgnoresAdmissions(t *testing.T) {
 	run := func(env string) {
 		t.Helper()
 		c := exec.Command(os.Args[0])
-		c.Env, c.ExtraFiles = append(os.Environ(), env), []*os.File{host.file}
+		c.Env, c.ExtraFiles = append(os.Environ(), env), []*os.File{host.File}
 		if out, err := c.CombinedOutput(); err != nil {
 			t.Fatal(err, string(out))
 		}
@@ -186,8 +187,8 @@ func TestWatchIgnoresAdmissions(t *testing.T) {
 }
 
 func TestSweep(t *testing.T) {
-	host := newNetns(t, "host")
-	fw := firewall.New(int(host.file.Fd()))
+	host := netns.New(t, "host")
+	fw := firewall.New(int(host.File.Fd()))
 	for _, name := range []string{"br-exists", "br-kept", "br-gone"} {
 		r, err := netrules.Make(netrules.Internal, nil, netrules.Facts{Bridge: name})
 		if err != nil {
@@ -197,7 +198,7 @@ func TestSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	host.ip(t, "link add br-exists type bridge")
+	host.IP(t, "link add br-exists type bridge")
 	removed, err := fw.Sweep(func(bridge string) bool { return bridge == "br-kept" })
 	if err != nil || !slices.Equal(removed, []string{"br-gone"}) {
 		t.Fatal(removed, err)

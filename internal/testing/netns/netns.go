@@ -2,7 +2,6 @@
 package netns
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -89,24 +88,35 @@ func (n *NS) Sysctl(t testing.TB, key, value string) {
 // Path names the namespace for ip.
 func (n *NS) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), n.File.Fd()) }
 
-// Serve sends back what comes over connections to a port of all addresses.
-func (n *NS) Serve(t testing.TB, port int) {
+// Serve sends back what comes, over connections and as datagrams, at ports of all addresses. Datagrams have a socket for each address: the
+// answer of one for all would come from another address.
+func (n *NS) Serve(t testing.TB, ports ...int) {
 	t.Helper()
 	err := n.Do(func() error {
-		l, err := net.Listen("tcp", fmt.Sprintf("[::]:%d", port))
+		addrs, err := net.InterfaceAddrs()
 		if err != nil {
 			return err
 		}
-		t.Cleanup(func() { l.Close() })
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go func() { _, _ = io.Copy(c, c); c.Close() }()
+		for _, port := range ports {
+			l, err := net.Listen("tcp", fmt.Sprintf("[::]:%d", port))
+			if err != nil {
+				return err
 			}
-		}()
+			t.Cleanup(func() { l.Close() })
+			go accept(l)
+			for _, a := range addrs {
+				ip := a.(*net.IPNet).IP
+				if ip.IsLinkLocalUnicast() && ip.To4() == nil {
+					continue
+				}
+				p, err := net.ListenPacket("udp", net.JoinHostPort(ip.String(), fmt.Sprint(port)))
+				if err != nil {
+					return err
+				}
+				t.Cleanup(func() { _ = p.Close() })
+				go reflect(p)
+			}
+		}
 		return nil
 	})
 	if err != nil {
@@ -114,24 +124,44 @@ func (n *NS) Serve(t testing.TB, port int) {
 	}
 }
 
+func accept(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() { _, _ = io.Copy(c, c); c.Close() }()
+	}
+}
+
+func reflect(p net.PacketConn) {
+	b := make([]byte, 64)
+	for {
+		n, from, err := p.ReadFrom(b)
+		if err != nil {
+			return
+		}
+		_, _ = p.WriteTo(b[:n], from)
+	}
+}
+
 // Dial opens a connection.
 func (n *NS) Dial(network, addr string, wait time.Duration) (c net.Conn, err error) {
 	err = n.Do(func() (err error) {
-		ctx, cancel := context.WithTimeout(context.Background(), wait)
-		defer cancel()
-		c, err = new(net.Dialer).DialContext(ctx, network, addr)
+		c, err = net.DialTimeout(network, addr, wait)
 		return err
 	})
 	return c, err
 }
 
-// Reaches reports whether an echo comes back from a TCP address. Anything but a timeout is an error: dropped packets time out.
-func (n *NS) Reaches(t testing.TB, addr string, wait time.Duration) bool {
+// Reaches reports whether an echo comes back from a target like "tcp 10.0.0.1:80". Anything but a timeout is an error: dropped packets time out.
+func (n *NS) Reaches(t testing.TB, target string, wait time.Duration) bool {
 	t.Helper()
-	c, err := n.Dial("tcp", addr, wait)
+	network, addr, _ := strings.Cut(target, " ")
+	c, err := n.Dial(network, addr, wait)
 	if err != nil {
 		if !IsTimeout(err) {
-			t.Errorf("%s to %s: %v", n.Name, addr, err)
+			t.Errorf("%s to %s: %v", n.Name, target, err)
 		}
 		return false
 	}
