@@ -318,7 +318,7 @@ func TestRefusals(t *testing.T) {
 		{400, "limit", "GET", "/snapshots?limit=0", nil},
 		{400, "nextToken", "GET", "/snapshots?nextToken=zz", nil},
 		{501, "fork", "POST", "/sandboxes/" + id + "/fork", nil},
-		{501, "template build", "POST", "/v3/templates", nil},
+		{501, "template build of this version", "POST", "/v2/templates", nil},
 		{404, "no route", "GET", "/nowhere", nil},
 		{400, "state", "GET", "/v2/sandboxes?state=odd", nil},
 		{400, "limit", "GET", "/v2/sandboxes?limit=0", nil},

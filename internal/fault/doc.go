@@ -16,6 +16,7 @@ const (
 
 	Rules   = "rules"   // OPERATION is add_sets, replace or remove_sets, of the packet filter rules of a sandbox
 	Session = "session" // OPERATION is save or remove, of the copies of agents' sessions
+	Builds  = "builds"  // OPERATION is one of package buildfiles, the files of template builds
 )
 
 // The moments of a point.

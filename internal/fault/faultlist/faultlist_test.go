@@ -47,6 +47,20 @@ func TestEveryChangeOfTheBallastIsWithinAFailpoint(t *testing.T) {
 	}
 }
 
+func TestEveryChangeOfTheFilesOfBuildsIsWithinAFailpoint(t *testing.T) {
+	ops, uncovered, err := faultlist.Disk("../../host/buildfiles", "Builds")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"append_log", "create_log", "drop_archive", "name_archive", "receive_archive", "remove_directory", "remove_file"}
+	if !slices.Equal(ops, want) {
+		t.Errorf("operations %q, want %q", ops, want)
+	}
+	for _, u := range uncovered {
+		t.Errorf("%s is in no failpoint: surround it with fault.Around(fault.Builds, ...)", u)
+	}
+}
+
 func TestTheLogHasItsFailpoints(t *testing.T) {
 	ops, _, err := faultlist.Disk("../../../store/internal/txlog", "Log")
 	if err != nil {

@@ -17,12 +17,18 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/host/disk"
 )
 
 // MaxArchive bounds an archive, and maxArchives those of a template, in bytes.
 const (
 	MaxArchive  = 512 << 20
 	maxArchives = 4 * MaxArchive
+	blockSize   = 4 << 10
+	// checkEvery is after how many bytes of an upload the size of all is read.
+	checkEvery = 16 << 20
 )
 
 const (
@@ -76,36 +82,49 @@ func (d *Dir) Save(ctx context.Context, template, hash string, r io.Reader) (err
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	part := ""
+	err = fault.Around(fault.Builds, "receive_archive", func() (err error) {
+		part, err = d.receive(ctx, template, r)
 		return err
-	}
-	used, err := d.used(template)
-	if err != nil {
-		return err
-	}
-	part, err := os.CreateTemp(filepath.Dir(path), partPrefix)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(part.Name())
-		}
-	}()
-	n, err := io.Copy(part, io.LimitReader(&stoppable{ctx, r}, MaxArchive+1))
-	if err == nil && (n > MaxArchive || used+n > maxArchives) {
-		err = ErrTooLarge
-	}
+	})
 	if err == nil {
-		err = part.Sync()
+		err = fault.Around(fault.Builds, "name_archive", func() error { return os.Rename(part, path) })
 	}
-	if closeErr := part.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil {
-		err = os.Rename(part.Name(), path)
+	if err != nil && part != "" {
+		err = errors.Join(err, fault.Around(fault.Builds, "drop_archive", func() error { return disk.Remove(part) }))
 	}
 	return err
+}
+
+// receive stores what r has in a file without a final name. With an error it returns the name too if there is a file.
+func (d *Dir) receive(ctx context.Context, template string, r io.Reader) (name string, err error) {
+	dir := filepath.Join(d.path, template)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	part, err := os.CreateTemp(dir, partPrefix)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, part.Close()) }()
+	for left := int64(MaxArchive + 1); ; {
+		n, err := io.Copy(part, io.LimitReader(&stoppable{ctx, r}, min(left, checkEvery)))
+		left -= n
+		used := int64(0)
+		if err == nil {
+			used, err = d.used(template) // uploads that run at the same time grow too
+		}
+		if err == nil && (left == 0 || used > maxArchives) {
+			err = ErrTooLarge
+		}
+		if err != nil {
+			return part.Name(), err
+		}
+		if n < checkEvery {
+			break
+		}
+	}
+	return part.Name(), part.Sync()
 }
 
 // stoppable is a reader that ends with a context.
@@ -122,12 +141,12 @@ func (s *stoppable) Read(p []byte) (int, error) {
 	return s.r.Read(p)
 }
 
-// used returns the size of a template's archives.
+// used returns the size of a template's archives and of those that are being received, each with the block that it takes at least.
 func (d *Dir) used(template string) (n int64, err error) {
 	entries, err := os.ReadDir(filepath.Join(d.path, template))
 	for _, e := range entries {
 		if info, err := e.Info(); err == nil && !strings.HasSuffix(e.Name(), logSuffix) {
-			n += info.Size()
+			n += max(info.Size(), blockSize)
 		}
 	}
 	return n, err
@@ -170,12 +189,18 @@ func (d *Dir) remove(template string, garbage func(fs.DirEntry) bool) error {
 	for _, e := range entries {
 		if !garbage(e) {
 			left++
-		} else if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+			continue
+		}
+		err := fault.Around(fault.Builds, "remove_file", func() error { return os.RemoveAll(filepath.Join(dir, e.Name())) })
+		if err != nil {
 			return err
 		}
 	}
 	if err == nil && left == 0 {
-		_ = os.Remove(dir) // a file that was made meanwhile keeps it
+		err = fault.Around(fault.Builds, "remove_directory", func() error {
+			_ = os.Remove(dir) // a file that was made meanwhile keeps it
+			return nil
+		})
 	}
 	return err
 }
@@ -223,10 +248,13 @@ func (d *Dir) CreateLog(template, build string) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, err
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
+	var f *os.File
+	err = fault.Around(fault.Builds, "create_log", func() (err error) {
+		if err = os.MkdirAll(filepath.Dir(path), 0o700); err == nil {
+			f, err = os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
+		}
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -235,8 +263,10 @@ func (d *Dir) CreateLog(template, build string) (*Log, error) {
 
 // Append adds a line. A crash of the host may lose the last ones.
 func (l *Log) Append(line Line) error {
-	_, err := fmt.Fprintf(l.f, "%d %d %s\n", line.At.UnixNano(), line.Step, line.Text)
-	return err
+	return fault.Around(fault.Builds, "append_log", func() error {
+		_, err := fmt.Fprintf(l.f, "%d %d %s\n", line.At.UnixNano(), line.Step, line.Text)
+		return err
+	})
 }
 
 // Close closes the log.

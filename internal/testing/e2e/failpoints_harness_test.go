@@ -5,10 +5,12 @@ package e2e
 import (
 	"context"
 	"crypto/rand"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -38,6 +40,8 @@ type mortal struct {
 	revived chan struct{} // closed when the reviving goroutine has ended
 }
 
+var scenes = flag.String("scenes", "", "the scenes of TestKilledAtEveryFailpoint to run, a regular expression; empty: all")
+
 // unreached are the operations at which the scenario can't kill the daemon. A test fails when one of them is reached.
 var unreached = map[string]string{
 	fault.Store + ".CheckCreate":      "a dry run stages nothing",
@@ -60,7 +64,14 @@ func allPoints(t testing.TB) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slices.Concat(faultlist.Points(fault.Rules, rules), faultlist.Points(fault.Session, sessions), faultlist.Points(fault.Engine, dockerx.Ops()), faultlist.Points(fault.Store, commits), faultlist.Points(fault.Log, log))
+	builds, _, err := faultlist.Disk("../../host/buildfiles", "Builds")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Concat(
+		faultlist.Points(fault.Rules, rules), faultlist.Points(fault.Session, sessions), faultlist.Points(fault.Builds, builds),
+		faultlist.Points(fault.Engine, dockerx.Ops()), faultlist.Points(fault.Store, commits), faultlist.Points(fault.Log, log),
+	)
 }
 
 // diskPoints are those of the daemon's operations on the disk, at which TestKilledWhileTheBallastIsReleasedAndMade kills it: they need a
@@ -211,6 +222,9 @@ func (m *mortal) left(ops ...string) []string {
 // rehearse repeats a scene until the daemon has died at every point of the operations that it is there for.
 func (m *mortal) rehearse(name string, ops []string, scene func(round string)) {
 	m.Helper()
+	if !regexp.MustCompile(*scenes).MatchString(name) {
+		return
+	}
 	begun := time.Now()
 	for round := range 12 {
 		scene(fmt.Sprintf("%s-%s-%d", name, m.tag, round))
