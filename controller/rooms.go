@@ -207,7 +207,7 @@ func (c *Controller) newTemplates() *template.Keeper {
 	}
 	return template.New(template.Options{
 		Store: c.cfg.Store, Engine: c.cfg.Engine, Files: files, CheckMarker: c.link.Checker.CheckMarker,
-		UID: c.cfg.HostUID, GID: c.cfg.HostGID, Logger: c.log, Metrics: c.cfg.Metrics,
+		PidsLimit: func() int64 { return c.inForce().PidsLimit }, NoRoom: c.cfg.NoRoom, UID: c.cfg.HostUID, GID: c.cfg.HostGID, Logger: c.log, Metrics: c.cfg.Metrics,
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,10 +18,10 @@ import (
 )
 
 // withBuilds is withDaemon with a directory for the files of builds.
-func withBuilds(t *testing.T, test func(t *testing.T, p *player)) {
+func withBuilds(t *testing.T, test func(t *testing.T, p *player), configure ...func(*controller.Config)) {
 	t.Helper()
 	dir := t.TempDir()
-	withDaemon(t, test, func(c *controller.Config) { c.Builds = buildfiles.New(dir) })
+	withDaemon(t, test, append(configure, func(c *controller.Config) { c.Builds = buildfiles.New(dir) })...)
 }
 
 // archive returns a tar archive with one file.
@@ -116,9 +117,6 @@ func TestATemplateIsBuilt(t *testing.T) {
 		pass(time.Second)
 		if now, _ := p.buildNow(t, b); now.GetState() != building {
 			t.Errorf("started: %v", now)
-		}
-		if err := k.RemoveTemplate(t.Context(), "me", b.GetTemplateId()); !errdefs.IsFailedPrecondition(err) {
-			t.Errorf("removed during the build: %v", err)
 		}
 		pass(10 * time.Minute)
 		now, log := p.buildNow(t, b)
@@ -332,6 +330,176 @@ func TestTheCacheIsGarbage(t *testing.T) {
 		}
 		if now, _ := p.buildNow(t, b); now.GetState() != built {
 			t.Errorf("the build is %v", now)
+		}
+	})
+}
+
+// from builds a template of an owner from an image, and returns the end of the build with its log.
+func (p *player) from(t *testing.T, owner, ref string) (*agboxv1.TemplateBuild, []string) {
+	t.Helper()
+	k := p.daemon.Templates()
+	b, err := k.CreateTemplateBuild(t.Context(), &agboxv1.CreateTemplateBuildRequest{GatewayOwner: owner, Name: "from"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = k.StartTemplateBuild(t.Context(), &agboxv1.StartTemplateBuildRequest{
+		GatewayOwner: owner, BuildId: b.GetBuildId(), FromImage: ref, Steps: []*agboxv1.TemplateStep{{Type: "RUN", Args: []string{"echo hello"}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pass(time.Minute)
+	resp, err := k.GetTemplateBuild(t.Context(), &agboxv1.GetTemplateBuildRequest{GatewayOwner: owner, BuildId: b.GetBuildId(), LogLimit: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log []string
+	for _, l := range resp.GetLog() {
+		log = append(log, l.GetText())
+	}
+	return resp.GetBuild(), log
+}
+
+// TestANameOfAnotherOwnersImageIsRefused: a pull from the client's registry can give a name to any image that the engine has.
+func TestANameOfAnotherOwnersImageIsRefused(t *testing.T) {
+	withBuilds(t, func(t *testing.T, p *player) {
+		if _, err := p.store.CreateSandbox(t.Context(), "mine", "", &agboxv1.CreateSpec{Image: image, Gateway: &agboxv1.GatewaySpec{Owner: "me"}}, nil); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Minute)
+		snap, err := p.daemon.CreateSnapshot(t.Context(), "mine", "snap")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.from(t, "me", image)
+		all, err := p.daemon.Templates().ListTemplates(t.Context(), "me")
+		if err != nil || len(all) != 1 {
+			t.Fatalf("%v, %v", all, err)
+		}
+		layers, err := p.engine.ListImages(t.Context(), map[string]string{naming.BuildLayer: p.store.InstanceID()})
+		if err != nil || len(layers) == 0 {
+			t.Fatalf("%v, %v", layers, err)
+		}
+		for name, id := range map[string]string{"template": all[0].GetImage(), "snapshot": snap.GetImage(), "layer": layers[0].ID} {
+			img, err := p.engine.InspectImage(t.Context(), id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			stolen := "registry.example/" + name + ":1"
+			p.engine.AddRemoteImage(stolen, img)
+			if end, _ := p.from(t, "you", stolen); end.GetState() != broken || !strings.Contains(end.GetErrorMessage(), "of another owner") {
+				t.Errorf("%s: a build from it is %v", name, end)
+			}
+			if _, err := p.store.CreateSandbox(t.Context(), "thief-"+name, "", &agboxv1.CreateSpec{Image: stolen, Gateway: &agboxv1.GatewaySpec{Owner: "you"}}, nil); err != nil {
+				t.Fatal(err)
+			}
+			pass(time.Minute)
+			p.wantState(t, "thief-"+name, agboxv1.SandboxState_SANDBOX_STATE_FAILED)
+			if end, _ := p.from(t, "me", stolen); (end.GetState() == built) != (name != "layer") {
+				t.Errorf("%s: a build of its owner from it is %v", name, end)
+			}
+		}
+	})
+}
+
+func TestOwnersShareNoCache(t *testing.T) {
+	withBuilds(t, func(t *testing.T, p *player) {
+		pass(time.Minute)
+		for _, owner := range []string{"me", "you"} {
+			if end, log := p.from(t, owner, image); end.GetState() != built || !slices.Contains(log, "hello") {
+				t.Errorf("%s: %v, with the log %q", owner, end, log)
+			}
+		}
+	})
+}
+
+func TestStepsHaveALimitOfProcesses(t *testing.T) {
+	withBuilds(t, func(t *testing.T, p *player) {
+		pass(time.Minute)
+		p.engine.BuildDelay = time.Minute
+		b := p.builds(t)
+		if err := p.starts(t, b, "echo hello"); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			pass(30 * time.Second)
+			all, err := p.engine.ListContainers(t.Context(), map[string]string{naming.BuildLayer: p.store.InstanceID()})
+			if err != nil || len(all) != 1 {
+				t.Fatalf("containers of steps: %v, %v", all, err)
+			}
+			c, err := p.engine.InspectContainer(t.Context(), all[0].ID)
+			if err != nil || c.Limits.Pids != 777 || c.Limits.MemoryBytes != 512<<20 || c.Limits.NanoCPUs != 1e9 {
+				t.Errorf("%+v, %v", c.Limits, err)
+			}
+			pass(30 * time.Second)
+		}
+		if now, _ := p.buildNow(t, b); now.GetState() != built {
+			t.Errorf("ended: %v", now)
+		}
+	}, func(c *controller.Config) { c.Settings.PidsLimit = 777 })
+}
+
+func TestABuildEndsWhenTheDiskIsFull(t *testing.T) {
+	var full atomic.Bool
+	withBuilds(t, func(t *testing.T, p *player) {
+		pass(time.Minute)
+		p.engine.BuildDelay = time.Minute
+		b := p.builds(t)
+		if err := p.starts(t, b, "echo hello"); err != nil {
+			t.Fatal(err)
+		}
+		pass(90 * time.Second)
+		full.Store(true)
+		pass(5 * time.Second)
+		if now, _ := p.buildNow(t, b); now.GetState() != broken || !strings.Contains(now.GetErrorMessage(), "no room at all") {
+			t.Errorf("%v", now)
+		}
+		pass(2 * time.Minute)
+		if n := p.layers(t); n != 0 {
+			t.Errorf("%d images of steps are left", n)
+		}
+	}, func(c *controller.Config) {
+		c.NoRoom = func() string {
+			if full.Load() {
+				return "no room at all"
+			}
+			return ""
+		}
+	})
+}
+
+// TestARemovedTemplateEndsItsBuilds: a running build, and one that waits for it.
+func TestARemovedTemplateEndsItsBuilds(t *testing.T) {
+	withBuilds(t, func(t *testing.T, p *player) {
+		pass(time.Minute)
+		k := p.daemon.Templates()
+		p.engine.BuildDelay = time.Hour
+		var all []*agboxv1.TemplateBuild
+		for range 3 {
+			b := p.builds(t)
+			if err := p.starts(t, b, "echo hello"); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, b)
+		}
+		pass(time.Minute)
+		if now, _ := p.buildNow(t, all[2]); now.GetState() != building {
+			t.Errorf("the last one is %v", now)
+		}
+		if err := k.RemoveTemplate(t.Context(), "me", all[0].GetTemplateId()); err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range all {
+			if _, err := k.GetTemplateBuild(t.Context(), &agboxv1.GetTemplateBuildRequest{GatewayOwner: "me", BuildId: b.GetBuildId()}); !errdefs.IsNotFound(err) {
+				t.Errorf("%s: %v", b.GetBuildId(), err)
+			}
+		}
+		if left, err := p.engine.ListContainers(t.Context(), map[string]string{naming.BuildLayer: p.store.InstanceID()}); err != nil || len(left) > 0 {
+			t.Errorf("containers: %v, %v", left, err)
+		}
+		p.engine.BuildDelay = 0
+		if end, _ := p.from(t, "me", image); end.GetState() != built {
+			t.Errorf("after it: %v", end)
 		}
 	})
 }

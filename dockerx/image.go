@@ -3,6 +3,7 @@ package dockerx
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -17,6 +18,7 @@ type Image struct {
 	User, WorkingDir     string
 	Env, Entrypoint, Cmd []string // Env as KEY=VALUE
 	Labels               map[string]string
+	Refs                 []string // names with tags, sorted; none for an image that was left without
 }
 
 // InspectImage returns a local image by reference or ID. Errors: ErrNotFound; ErrInvalidArgument for a malformed
@@ -90,8 +92,15 @@ func pullName(ref string) (reference.Named, error) {
 // isImageID reports whether ref names an image by its content, which no registry can change.
 func isImageID(ref string) bool { return isFullID(strings.TrimPrefix(ref, "sha256:")) }
 
+// tagged returns names with tags, sorted, without those that the engine shows for an image without one.
+func tagged(refs []string) []string {
+	refs = slices.DeleteFunc(slices.Clone(refs), func(ref string) bool { return ref == "<none>:<none>" })
+	slices.Sort(refs)
+	return refs
+}
+
 func fromImage(raw *image.InspectResponse) Image {
-	out := Image{ID: raw.ID}
+	out := Image{ID: raw.ID, Refs: tagged(raw.RepoTags)}
 	if c := raw.Config; c != nil {
 		out.User, out.WorkingDir, out.Env, out.Entrypoint, out.Cmd = c.User, c.WorkingDir, c.Env, c.Entrypoint, c.Cmd
 		out.Labels = c.Labels

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -143,9 +142,7 @@ func (e *Engine) ListImages(ctx context.Context, labels map[string]string) ([]Lo
 		raw, err := c.ImageList(ctx, image.ListOptions{All: true, Filters: labelFilter(labels)})
 		var out []LocalImage
 		for _, i := range raw {
-			refs := slices.DeleteFunc(i.RepoTags, func(ref string) bool { return ref == "<none>:<none>" })
-			slices.Sort(refs)
-			out = append(out, LocalImage{ID: i.ID, Refs: refs, Labels: i.Labels, Created: time.Unix(i.Created, 0).UTC(), Size: i.Size, Parent: i.ParentID})
+			out = append(out, LocalImage{ID: i.ID, Refs: tagged(i.RepoTags), Labels: i.Labels, Created: time.Unix(i.Created, 0).UTC(), Size: i.Size, Parent: i.ParentID})
 		}
 		return out, err
 	})

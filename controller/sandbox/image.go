@@ -13,6 +13,7 @@ import (
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/controller/queue"
 	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/host/naming"
 )
 
 // Values of pull_policy; the empty one is if-not-present.
@@ -37,6 +38,9 @@ func (p *pass) ensureImage(ctx context.Context, s plan.Step) error {
 		return &waitingError{"pulling image " + ref} // also if the image is present by now: the end of the pull records an event
 	}
 	image, err := p.o.Engine.InspectImage(ctx, ref)
+	if g := p.sb.Spec.GetGateway(); err == nil && g != nil && naming.IsOthers(g.GetOwner(), ref, image.Labels, image.Refs) {
+		return fmt.Errorf("image %s is a template or snapshot of another owner: %w", ref, errdefs.ErrNotFound)
+	}
 	ended, failure := p.ops.Outcome(key)
 	switch {
 	case err == nil && (policy != pullAlways || ended && failure == nil): // also if the image appeared after a failed pull

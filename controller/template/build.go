@@ -23,6 +23,7 @@ import (
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/buildfiles"
 	"github.com/agbox/agbox/internal/host/naming"
+	"github.com/agbox/agbox/internal/wait"
 )
 
 const (
@@ -31,6 +32,11 @@ const (
 	maxLogBytes = 4 << 20
 	// buildMemory limits the container of a step if the template has no limit.
 	buildMemory = 2 << 30
+	// guardEvery is the time between two looks at the disk, and the least time between two lists of the containers of steps.
+	guardEvery = 500 * time.Millisecond
+	limitEvery = 50 * time.Millisecond
+	// limitTries is how often the limit of a container is tried: one that is being removed refuses it.
+	limitTries = 20
 	// endTimeout bounds the writing of a build's end.
 	endTimeout = 20 * time.Second
 )
@@ -44,6 +50,10 @@ type run struct {
 	from     string
 	req      *agboxv1.StartTemplateBuildRequest
 	recipe   *recipe
+	ctx      context.Context //nolint:containedctx // of the build, which goes on after the call that starts it
+	stop     context.CancelCauseFunc
+	created  chan struct{} // a container of a step may have been created
+	ended    chan struct{} // closed when the run is forgotten
 
 	mu    sync.Mutex
 	log   *buildfiles.Log
@@ -56,20 +66,21 @@ type run struct {
 func (r *run) start() {
 	r.k.wg.Go(func() {
 		begun := time.Now()
-		err := r.build(r.k.ctx)
+		err := r.build()
 		step := r.step
 		if err == nil {
 			step = 0
-		}
-		if r.k.ctx.Err() != nil && err != nil {
-			err = errInterrupted // whatever the engine said of it
 		}
 		r.k.audit(plan.BuildTemplate, plan.BecauseRequested, r.id, begun, err)
 		r.end(err, step)
 	})
 }
 
-var errInterrupted = errors.New(interrupted)
+var (
+	errInterrupted = errors.New(interrupted)
+	errRemoved     = errors.New("the build was cancelled: its template is being removed")
+	errTooLong     = fmt.Errorf("the build has taken more than %s", buildTimeout)
+)
 
 // end records the end of the build, and then forgets it.
 func (r *run) end(err error, step uint32) {
@@ -93,10 +104,14 @@ func (r *run) end(err error, step uint32) {
 	delete(r.k.started, r.id)
 	r.k.mu.Unlock()
 	r.k.dropFiles(ctx, r.template)
+	r.stop(nil)
+	close(r.ended)
 }
 
 // dropFiles removes the uploaded files of a template unless another build of it may use them.
 func (k *Keeper) dropFiles(ctx context.Context, template string) {
+	k.files.Lock()
+	defer k.files.Unlock()
 	if k.busy()[template] {
 		return
 	}
@@ -112,24 +127,44 @@ func (k *Keeper) dropFiles(ctx context.Context, template string) {
 	}
 }
 
-func (r *run) build(ctx context.Context) error {
+// build builds. What has ended its context is the error, whatever the engine says of it.
+func (r *run) build() error {
 	select {
 	case r.k.slots <- struct{}{}:
 		defer func() { <-r.k.slots }()
-	case <-ctx.Done():
-		return ctx.Err()
+	case <-r.ctx.Done():
+		return context.Cause(r.ctx)
 	}
+	ctx, cancel := context.WithTimeoutCause(r.ctx, buildTimeout, errTooLong)
+	defer cancel()
+	err := r.make(ctx)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return err
+}
+
+func (r *run) make(ctx context.Context) error {
 	r.k.cache.RLock()
 	defer r.k.cache.RUnlock()
-	ctx, cancel := context.WithTimeout(ctx, buildTimeout)
-	defer cancel()
 	if err := r.k.o.CheckMarker(ctx); err != nil {
 		return err
 	}
+	guarded := make(chan struct{})
+	defer func() { <-guarded }()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		defer close(guarded)
+		r.guard(ctx)
+	}()
 	r.print(0, "FROM "+r.from)
 	base, err := r.k.o.Engine.EnsureImage(ctx, r.from, dockerx.PullOptions{})
 	if err != nil {
 		return err
+	}
+	if naming.IsOthers(r.record.GetOwner(), r.from, base.Labels, base.Refs) {
+		return fmt.Errorf("image %s is a template or snapshot of another owner: %w", r.from, errdefs.ErrNotFound)
 	}
 	r.recipe.lines[0] = "FROM " + base.ID
 	built, err := r.steps(ctx)
@@ -228,7 +263,65 @@ func (r *run) output(line string) {
 	}
 	if !noise.MatchString(line) {
 		r.print(r.step, line)
+		return
 	}
+	select {
+	case r.created <- struct{}{}:
+	default:
+	}
+}
+
+// guard bounds what the engine's builder does not, until ctx ends: the processes of steps, and the disk that they fill.
+func (r *run) guard(ctx context.Context) {
+	limited, tries := map[string]bool{}, 0
+	ticker := time.NewTicker(guardEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			if why := r.k.o.NoRoom(); why != "" {
+				r.stop(refuse("DISK_FULL", errdefs.ErrUnavailable, "build_id", r.id, "the build was cancelled: %s", why))
+			}
+			continue
+		case <-r.created:
+		}
+		err := r.k.limitSteps(ctx, limited)
+		if tries++; err == nil {
+			tries = 0
+		}
+		if tries == limitTries {
+			r.stop(fmt.Errorf("limit the processes of a step: %w", err))
+		}
+		_ = wait.For(ctx, limitEvery) // a step may print the lines of the engine
+		if err != nil {
+			select {
+			case r.created <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// limitSteps limits the processes of all containers of steps that are not in limited, and adds them. The output of a build does not say for sure
+// which one is its own, and needs not: the limit is the same for all.
+func (k *Keeper) limitSteps(ctx context.Context, limited map[string]bool) (err error) {
+	all, err := k.containers(ctx)
+	for _, c := range all {
+		if limited[c.ID] {
+			continue
+		}
+		detail, inspectErr := k.o.Engine.InspectContainer(ctx, c.ID)
+		if inspectErr == nil {
+			detail.Limits.Pids = k.o.PidsLimit()
+			inspectErr = k.o.Engine.UpdateContainer(ctx, c.ID, detail.Limits)
+		}
+		if limited[c.ID] = inspectErr == nil || errdefs.IsNotFound(inspectErr); !limited[c.ID] {
+			err = errors.Join(err, inspectErr)
+		}
+	}
+	return err
 }
 
 // print adds a line to the log. The one after the last that there is room for says so.

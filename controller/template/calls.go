@@ -75,7 +75,10 @@ func (k *Keeper) CreateTemplateBuild(ctx context.Context, req *agboxv1.CreateTem
 	mayDrop := func(id string, b *storev1.TemplateBuild) bool {
 		return k.running(id) == nil && (b.GetStartedAt() != 0 || time.Since(time.Unix(0, b.GetCreatedAt())) > filesAge)
 	}
-	if err := k.o.Store.CreateTemplateBuild(ctx, id, b, mayDrop); err != nil {
+	k.files.Lock() // the files that the client may find are not removed
+	err := k.o.Store.CreateTemplateBuild(ctx, id, b, mayDrop)
+	k.files.Unlock()
+	if err != nil {
 		return nil, err
 	}
 	return k.build(ctx, req.GetGatewayOwner(), id)
@@ -129,9 +132,11 @@ func (k *Keeper) StartTemplateBuild(ctx context.Context, req *agboxv1.StartTempl
 		return err
 	}
 	k.mu.Lock()
-	err = k.ctx.Err()
+	err = context.Cause(k.ctx)
 	switch {
 	case err != nil:
+	case k.removing[r.template] > 0:
+		err = inUse(r.template, "it is being removed")
 	case k.started[r.id] != nil:
 		err = refuse("TEMPLATE_BUILD_STARTED", errdefs.ErrFailedPrecondition, "build_id", r.id, "build %s was started before", r.id)
 	case len(k.started) >= maxStarted:
@@ -141,12 +146,15 @@ func (k *Keeper) StartTemplateBuild(ctx context.Context, req *agboxv1.StartTempl
 	}
 	k.mu.Unlock()
 	if err != nil {
+		r.stop(nil)
 		return err
 	}
 	if err := k.o.Store.StartTemplateBuild(ctx, r.id); err != nil { // before the first call of the engine
 		k.mu.Lock()
 		delete(k.started, r.id)
 		k.mu.Unlock()
+		r.stop(nil)
+		close(r.ended)
 		return err
 	}
 	if r.log, err = k.o.Files.CreateLog(r.template, r.id); err != nil {
@@ -165,7 +173,7 @@ func (k *Keeper) newRun(id string, b *storev1.TemplateBuild, req *agboxv1.StartT
 	case len(req.GetReadyCommand()) > maxCommand:
 		return nil, badField("ready_command", "must be at most %d bytes", maxCommand)
 	}
-	recipe, err := newRecipe(req, options{from: "scratch", instance: k.o.Store.InstanceID(), build: id, uid: k.o.UID, gid: k.o.GID})
+	recipe, err := newRecipe(req, options{from: "scratch", instance: k.o.Store.InstanceID(), owner: b.GetOwner(), build: id, uid: k.o.UID, gid: k.o.GID})
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +186,12 @@ func (k *Keeper) newRun(id string, b *storev1.TemplateBuild, req *agboxv1.StartT
 			return nil, invalid(s.step, "its files were not uploaded, or their build was not started within %s", filesAge)
 		}
 	}
-	return &run{k: k, id: id, template: b.GetTemplateId(), record: b, from: req.GetFromImage(), req: req, recipe: recipe}, nil
+	r := &run{
+		k: k, id: id, template: b.GetTemplateId(), record: b, from: req.GetFromImage(), req: req, recipe: recipe,
+		created: make(chan struct{}, 1), ended: make(chan struct{}),
+	}
+	r.ctx, r.stop = context.WithCancelCause(k.ctx)
+	return r, nil
 }
 
 // record returns the record of an owner's build. Errors: Refusal TEMPLATE_BUILD_NOT_FOUND.
@@ -336,7 +349,8 @@ func (k *Keeper) ListTemplates(ctx context.Context, owner string) ([]*agboxv1.Te
 	}), nil
 }
 
-// RemoveTemplate implements the RPC. Cut off by a crash, it can be repeated: the records go last.
+// RemoveTemplate implements the RPC. It cancels builds that run, unless a sandbox keeps the template. Cut off by a crash, it can be repeated: the
+// records go last.
 func (k *Keeper) RemoveTemplate(ctx context.Context, owner, id string) error {
 	if k.o.Store.RebuildPending() {
 		return fmt.Errorf("records are being rebuilt; whether template %s is in use is known when that is done: %w", id, errdefs.ErrUnavailable)
@@ -344,28 +358,13 @@ func (k *Keeper) RemoveTemplate(ctx context.Context, owner, id string) error {
 	if err := k.o.CheckMarker(ctx); err != nil {
 		return err
 	}
-	images, err := k.finished(ctx, naming.BuildTemplate, id)
-	if err != nil {
+	if _, _, err := k.removable(ctx, owner, id); err != nil {
 		return err
 	}
-	images = slices.DeleteFunc(images, func(f finished) bool { return f.owner != owner })
-	records, err := k.o.Store.TemplateBuilds(ctx)
+	defer k.stopBuilds(id)()
+	images, records, err := k.removable(ctx, owner, id) // a build may have finished
 	if err != nil {
 		return err
-	}
-	maps.DeleteFunc(records, func(_ string, b *storev1.TemplateBuild) bool { return b.GetTemplateId() != id || b.GetOwner() != owner })
-	if len(images)+len(records) == 0 {
-		return templateNotFound(id)
-	}
-	if k.busy()[id] {
-		return inUse(id, "a build of it runs")
-	}
-	for _, f := range images { // all or none
-		if user, err := k.user(ctx, f); err != nil {
-			return err
-		} else if user != "" {
-			return inUse(id, "delete sandbox "+user+" first")
-		}
 	}
 	for _, f := range images {
 		if err := k.removeImage(ctx, f); errdefs.IsFailedPrecondition(err) {
@@ -378,6 +377,52 @@ func (k *Keeper) RemoveTemplate(ctx context.Context, owner, id string) error {
 		return err
 	}
 	return k.o.Store.RemoveTemplateBuilds(ctx, slices.Collect(maps.Keys(records)))
+}
+
+// removable returns the images and records of a template. Errors: Refusals TEMPLATE_NOT_FOUND and TEMPLATE_IN_USE.
+func (k *Keeper) removable(ctx context.Context, owner, id string) ([]finished, map[string]*storev1.TemplateBuild, error) {
+	images, err := k.finished(ctx, naming.BuildTemplate, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	images = slices.DeleteFunc(images, func(f finished) bool { return f.owner != owner })
+	records, err := k.o.Store.TemplateBuilds(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	maps.DeleteFunc(records, func(_ string, b *storev1.TemplateBuild) bool { return b.GetTemplateId() != id || b.GetOwner() != owner })
+	if len(images)+len(records) == 0 {
+		return nil, nil, templateNotFound(id)
+	}
+	for _, f := range images { // all or none
+		if user, err := k.user(ctx, f); err != nil {
+			return nil, nil, err
+		} else if user != "" {
+			return nil, nil, inUse(id, "delete sandbox "+user+" first")
+		}
+	}
+	return images, records, nil
+}
+
+// stopBuilds cancels the builds of a template, and waits for that. Until the returned function is called, none starts.
+func (k *Keeper) stopBuilds(template string) (resume func()) {
+	k.mu.Lock()
+	k.removing[template]++
+	runs := slices.DeleteFunc(slices.Collect(maps.Values(k.started)), func(r *run) bool { return r.template != template })
+	k.mu.Unlock()
+	for _, r := range runs {
+		r.stop(errRemoved)
+	}
+	for _, r := range runs {
+		<-r.ended
+	}
+	return func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.removing[template]--; k.removing[template] == 0 {
+			delete(k.removing, template)
+		}
+	}
 }
 
 func inUse(id, why string) error {

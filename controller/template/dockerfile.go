@@ -73,6 +73,7 @@ type recipe struct {
 type options struct {
 	from     string // the ID of an image
 	instance string
+	owner    string
 	build    string
 	uid, gid int
 }
@@ -83,7 +84,7 @@ func invalid(step int, format string, args ...any) error {
 	return &store.Refusal{Reason: "INVALID_SPEC", Class: errdefs.ErrInvalidArgument, Message: message, Metadata: map[string]string{"field": fmt.Sprintf("steps[%d]", step)}}
 }
 
-// newRecipe returns the Dockerfile of a build. Its first lines are the same for all builds on an image, so that the engine finds their results
+// newRecipe returns the Dockerfile of a build. Its first lines are the same for all builds of an owner on an image, so that the engine finds their results
 // in its cache; the labels make the images of all steps found. Errors: a Refusal INVALID_SPEC that names the step.
 func newRecipe(req *agboxv1.StartTemplateBuildRequest, o options) (*recipe, error) {
 	r := &recipe{user: defaultUser, dir: defaultDir}
@@ -92,6 +93,7 @@ func newRecipe(req *agboxv1.StartTemplateBuildRequest, o options) (*recipe, erro
 	}
 	r.add(0, "FROM "+o.from)
 	r.add(0, "LABEL "+naming.BuildLayer+"="+quoted(o.instance))
+	r.add(0, "LABEL "+naming.BuildOwner+"="+quoted(o.owner)) // so that no owner gets results of another one from the cache
 	if len(req.GetSteps()) > 0 {
 		r.add(0, "USER "+rootUser)
 		r.add(0, "RUN "+list("/bin/sh", "-c", makeUser, defaultUser, strconv.Itoa(o.uid), strconv.Itoa(o.gid)))
@@ -191,7 +193,7 @@ func (r *recipe) env(i int, args []string) error {
 }
 
 func (r *recipe) workdir(i int, dir string, n int) error {
-	if n != 1 || dir == "" || strings.ContainsAny(dir, "\r\n") || strings.TrimSpace(dir) != dir {
+	if n != 1 || dir == "" || strings.ContainsAny(dir, "\r\n") || strings.TrimSpace(dir) != dir || strings.HasSuffix(dir, `\`) {
 		return invalid(i, "WORKDIR: %q is no directory", dir)
 	}
 	r.dir = path.Join("/", r.dir, dir)

@@ -59,6 +59,8 @@ type Engine interface {
 	ListImages(ctx context.Context, labels map[string]string) ([]dockerx.LocalImage, error)
 	RemoveImage(ctx context.Context, id string) error
 	ListContainers(ctx context.Context, labels map[string]string) ([]dockerx.Container, error)
+	InspectContainer(ctx context.Context, id string) (dockerx.ContainerDetail, error)
+	UpdateContainer(ctx context.Context, id string, limits dockerx.Limits) error
 	RemoveContainer(ctx context.Context, id string) error
 }
 
@@ -69,6 +71,9 @@ type Options struct {
 	Files  *buildfiles.Dir
 	// CheckMarker checks that the engine is ours.
 	CheckMarker func(ctx context.Context) error
+	// PidsLimit returns the limit of processes of a step. NoRoom returns why the disk is full, in one sentence, or "". They must not block.
+	PidsLimit func() int64
+	NoRoom    func() string
 	// UID and GID are those of the default user in images that lack it.
 	UID, GID int
 	Logger   *slog.Logger
@@ -80,27 +85,30 @@ type Keeper struct {
 	o     Options
 	wg    sync.WaitGroup
 	ctx   context.Context
-	stop  context.CancelFunc
+	stop  context.CancelCauseFunc
 	slots chan struct{}
 	// cache is held for reading by builds, and for writing while images of their steps are removed.
 	cache sync.RWMutex
+	// files is held while uploaded files are judged and removed, and while a build is recorded that may find them.
+	files sync.Mutex
 
-	mu      sync.Mutex
-	started map[string]*run // by build ID
-	swept   time.Time       // of the last sweep of the engine; zero: none since the start of the daemon
-	built   bool            // a build was started by this daemon
+	mu       sync.Mutex
+	started  map[string]*run // by build ID
+	removing map[string]int  // calls that remove a template, by its ID
+	swept    time.Time       // of the last sweep of the engine; zero: none since the start of the daemon
+	built    bool            // a build was started by this daemon
 }
 
 // New returns a Keeper.
 func New(o Options) *Keeper {
-	k := &Keeper{o: o, slots: make(chan struct{}, atOnce), started: map[string]*run{}}
-	k.ctx, k.stop = context.WithCancel(context.Background())
+	k := &Keeper{o: o, slots: make(chan struct{}, atOnce), started: map[string]*run{}, removing: map[string]int{}}
+	k.ctx, k.stop = context.WithCancelCause(context.Background())
 	return k
 }
 
 // Close cancels the builds, and waits for that. Their records show that they were interrupted.
 func (k *Keeper) Close() {
-	k.stop()
+	k.stop(errInterrupted)
 	k.wg.Wait()
 }
 
@@ -150,17 +158,25 @@ func (k *Keeper) Leftovers(ctx context.Context) (containers []dockerx.Container,
 	return k.leftovers(ctx)
 }
 
-func (k *Keeper) leftovers(ctx context.Context) (containers []dockerx.Container, layers []dockerx.LocalImage, err error) {
+// containers lists the containers of steps.
+func (k *Keeper) containers(ctx context.Context) (all []dockerx.Container, err error) {
 	for _, id := range k.o.Store.InstanceIDs() {
 		some, err := k.o.Engine.ListContainers(ctx, map[string]string{naming.BuildLayer: id})
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		for _, c := range some {
-			if c.Labels[naming.BuildLayer] == id { // no list makes us remove anything else
-				containers = append(containers, c)
+			if c.Labels[naming.BuildLayer] == id { // no list makes us change anything else
+				all = append(all, c)
 			}
 		}
+	}
+	return all, nil
+}
+
+func (k *Keeper) leftovers(ctx context.Context) (containers []dockerx.Container, layers []dockerx.LocalImage, err error) {
+	if containers, err = k.containers(ctx); err != nil {
+		return nil, nil, err
 	}
 	layers, err = k.images(ctx, naming.BuildLayer, map[string]string{})
 	layers = slices.DeleteFunc(layers, func(i dockerx.LocalImage) bool { return len(i.Refs) > 0 }) // somebody has named it
@@ -183,7 +199,8 @@ func childrenFirst(all []dockerx.LocalImage) (sorted []dockerx.LocalImage) {
 }
 
 // Sweep removes what builds of an earlier daemon left, images of steps that are older than cacheAge, the images of builds that newer ones
-// replaced, and files that no build uses: on the engine at the first call, and then once an hour if there were builds. While a build runs, it leaves the first two alone. The engine must be ours. Errors: ErrUnavailable.
+// replaced, and files that no build uses: on the engine at the first call, while the disk is full, and else once an hour if there were builds. While
+// a build runs, it leaves the first two alone. The engine must be ours. Errors: ErrUnavailable.
 func (k *Keeper) Sweep(ctx context.Context) error {
 	records, err := k.o.Store.TemplateBuilds(ctx)
 	if err != nil {
@@ -195,19 +212,23 @@ func (k *Keeper) Sweep(ctx context.Context) error {
 			busy[b.GetTemplateId()] = true
 		}
 	}
-	if err := k.o.Files.Sweep(time.Now(), filesAge, func(t string) bool { return busy[t] }, func(b string) bool { return records[b] != nil }); err != nil {
+	k.files.Lock()
+	err = k.o.Files.Sweep(time.Now(), filesAge, func(t string) bool { return busy[t] }, func(b string) bool { return records[b] != nil })
+	k.files.Unlock()
+	if err != nil {
 		k.o.Logger.Warn("files of template builds are not removed", "err", err)
 	}
 	k.mu.Lock()
 	last, built := k.swept, k.built
 	k.mu.Unlock()
-	if !last.IsZero() && (time.Since(last) < sweepEvery || len(records) == 0 && !built) {
+	full := k.o.NoRoom() != ""
+	if !full && !last.IsZero() && (time.Since(last) < sweepEvery || len(records) == 0 && !built) {
 		return nil
 	}
 	if err := k.sweepReplaced(ctx); err != nil {
 		return err
 	}
-	return k.sweepLeftovers(ctx, last.IsZero())
+	return k.sweepLeftovers(ctx, last.IsZero() || full)
 }
 
 // sweepLeftovers removes what builds left; all: also the images of steps that are not old.

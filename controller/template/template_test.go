@@ -21,11 +21,11 @@ func step(kind string, args ...string) *agboxv1.TemplateStep {
 }
 
 func recipeOf(steps ...*agboxv1.TemplateStep) (*recipe, error) {
-	return newRecipe(&agboxv1.StartTemplateBuildRequest{Steps: steps}, options{from: "sha256:1", instance: "i", build: "b", uid: 1000, gid: 1000})
+	return newRecipe(&agboxv1.StartTemplateBuildRequest{Steps: steps}, options{from: "sha256:1", instance: "i", owner: "me", build: "b", uid: 1000, gid: 1000})
 }
 
 func TestStepsBecomeLines(t *testing.T) {
-	const prelude = 6
+	const prelude = 7
 	for _, row := range []struct {
 		step *agboxv1.TemplateStep
 		want []string
@@ -46,7 +46,7 @@ func TestStepsBecomeLines(t *testing.T) {
 		r.lines[len(r.lines)-1] != "WORKDIR /home/user/z" || r.steps[prelude] != 1 || r.steps[len(r.steps)-1] != 3 {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if r, err := recipeOf(); err != nil || len(r.lines) != 2 {
+	if r, err := recipeOf(); err != nil || len(r.lines) != 3 {
 		t.Errorf("without steps, which need no shell in the image: %v, %v", r, err)
 	}
 }
@@ -56,7 +56,7 @@ func TestForcedStepsAreNotCached(t *testing.T) {
 	forced := step("RUN", "two")
 	forced.Force = true
 	r, err := recipeOf(step("RUN", "one"), forced, step("RUN", "three"))
-	if err != nil || len(r.lines) != 10 || !strings.HasPrefix(r.lines[7], "LABEL ") || !strings.HasSuffix(r.lines[7], `="b"`) {
+	if err != nil || len(r.lines) != 11 || !strings.HasPrefix(r.lines[8], "LABEL ") || !strings.HasSuffix(r.lines[8], `="b"`) {
 		t.Errorf("%q, %v", r.lines, err)
 	}
 }
@@ -64,7 +64,7 @@ func TestForcedStepsAreNotCached(t *testing.T) {
 func TestStepsThatAreRefused(t *testing.T) {
 	for _, s := range []*agboxv1.TemplateStep{
 		step("EXPOSE", "80"), step("RUN"), step("RUN", "x", "a b"), step("RUN", "x\x00"), step("RUN", strings.Repeat("x", maxLine)), step("USER", "a\nRUN b"), step("USER", ""),
-		step("ENV", "A"), step("ENV", "A B", "x"), step("ENV", "A", "x\nRUN y"), step("WORKDIR", "a\nb"), step("WORKDIR", ""),
+		step("ENV", "A"), step("ENV", "A B", "x"), step("ENV", "A", "x\nRUN y"), step("WORKDIR", "a\nb"), step("WORKDIR", `a\`), step("WORKDIR", ""),
 		step("COPY", "a"), step("COPY", "/etc/passwd", "/x"), step("COPY", "../a", "/x"), step("COPY", "a/../../b", "/x"), step("COPY", "a", "/x\ny"),
 		step("COPY", "**/a", "/x"), step("COPY", "a", "/x", "u --from=y"), step("COPY", "a", "/x", "", "9"), {Type: "COPY", Args: []string{"a", "b"}, FilesHash: "../x"},
 	} {

@@ -20,7 +20,7 @@ import (
 )
 
 // BuildImage implements Subject for Dockerfiles of the forms that the daemon generates. A RUN step takes BuildDelay; of its shell command the
-// fake knows "echo WORD" and "exit N", and everything else does nothing. Its container is not in lists.
+// fake knows "echo WORD", "sleep N" and "exit N", and everything else does nothing. No event tells of its container.
 func (f *Fake) BuildImage(ctx context.Context, spec dockerx.BuildSpec) (id string, err error) {
 	lines, files, err := readContext(spec.Context)
 	if err != nil {
@@ -98,7 +98,9 @@ func (f *Fake) buildStep(ctx context.Context, on, line string, files map[string]
 		return id, err
 	}
 	if word == "RUN" {
-		if err := f.runStep(ctx, rest, spec.Log); err != nil {
+		end := f.startStep(on, spec)
+		err := f.runStep(ctx, rest, spec.Log)
+		if end(); err != nil {
 			return "", err
 		}
 	}
@@ -141,6 +143,21 @@ func keyValue(text string) (key, value string) {
 		value = quoted
 	}
 	return key, value
+}
+
+// startStep adds the container of a step on an image, until end is called.
+func (f *Fake) startStep(on string, spec dockerx.BuildSpec) (end func()) {
+	var id string
+	f.do(func() {
+		img, _ := f.image(on)
+		id = f.newID()
+		f.containers[id] = &fakeContainer{driver: f.driver, files: f.filesOf(on), detail: dockerx.ContainerDetail{
+			Container: dockerx.Container{ID: id, Name: "step-" + id, Labels: maps.Clone(img.Labels), State: dockerx.StateRunning, Created: f.clock().UTC()},
+			Image:     on, Running: true, Limits: dockerx.Limits{MemoryBytes: spec.MemoryBytes, NanoCPUs: int64(spec.CPUs * 1e9)},
+		}}
+	})
+	spec.Log(" ---> Running in " + id[:12])
+	return func() { f.do(func() { delete(f.containers, id) }) }
 }
 
 // runStep carries out what the fake knows of a command in JSON.

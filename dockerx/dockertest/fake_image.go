@@ -51,15 +51,14 @@ func copyImage(i dockerx.Image) dockerx.Image {
 
 // image returns a local image by reference or ID. Called with mu held.
 func (f *Fake) image(ref string) (dockerx.Image, bool) {
-	if img, ok := f.images[ref]; ok {
-		return copyImage(img), true
-	}
-	for _, img := range f.images {
-		if img.ID == ref {
-			return copyImage(img), true
+	img, ok := f.images[ref]
+	for _, other := range f.images {
+		if !ok && other.ID == ref {
+			img, ok = other, true
 		}
 	}
-	return dockerx.Image{}, false
+	img.Refs = f.refsOf(img.ID)
+	return copyImage(img), ok
 }
 
 // InspectImage implements Subject.

@@ -101,13 +101,14 @@ func (f *Fake) RewriteImage(ctx context.Context, layersOf, configOf, ref string,
 			img.Labels = map[string]string{}
 		}
 		maps.Copy(img.Labels, labels)
-		img.ID = ""
+		img.ID, img.Refs = "", nil
 		img.ID = fmt.Sprintf("sha256:%x", sha256.Sum256(fmt.Append(nil, layers.ID, img)))
 		f.unname(ref)
 		delete(f.images, img.ID) // it was left without a name
 		f.images[ref] = img
 		f.made[img.ID] = madeImage{files: f.filesOf(layers.ID), created: f.made[layers.ID].created}
-		return copyImage(img), nil
+		img, _ = f.image(ref)
+		return img, nil
 	})
 }
 
@@ -131,6 +132,11 @@ func (f *Fake) namesOf(id string) (names []string) {
 	return names
 }
 
+// refsOf returns the names of an image as the engine shows them. Called with mu held.
+func (f *Fake) refsOf(id string) []string {
+	return slices.DeleteFunc(f.namesOf(id), func(name string) bool { return name == id })
+}
+
 // ListImages implements Subject.
 func (f *Fake) ListImages(ctx context.Context, labels map[string]string) ([]dockerx.LocalImage, error) {
 	return ask(ctx, f, dockerx.OpListImages, func() (out []dockerx.LocalImage, err error) {
@@ -140,8 +146,7 @@ func (f *Fake) ListImages(ctx context.Context, labels map[string]string) ([]dock
 				continue
 			}
 			seen[img.ID] = true
-			refs := slices.DeleteFunc(f.namesOf(img.ID), func(name string) bool { return name == img.ID })
-			out = append(out, dockerx.LocalImage{ID: img.ID, Refs: refs, Labels: maps.Clone(img.Labels), Created: f.made[img.ID].created, Size: 1 << 20, Parent: f.made[img.ID].base})
+			out = append(out, dockerx.LocalImage{ID: img.ID, Refs: f.refsOf(img.ID), Labels: maps.Clone(img.Labels), Created: f.made[img.ID].created, Size: 1 << 20, Parent: f.made[img.ID].base})
 		}
 		slices.SortFunc(out, func(a, b dockerx.LocalImage) int {
 			return cmp.Or(b.Created.Compare(a.Created), strings.Compare(a.ID, b.ID))

@@ -41,7 +41,7 @@ var errorReasons = []code{
 	{"SNAPSHOT_IN_USE", "a sandbox has the snapshot's image in its spec, or a container or an image was made from it"},
 	{"SANDBOX_BUSY", "another snapshot of the sandbox is being made, or it did not rest while its files were copied; try again"},
 	{"TEMPLATE_NOT_FOUND", "the gateway's owner has no such template"},
-	{"TEMPLATE_IN_USE", "a sandbox was made from the template, a container or an image has its image, or a build of it runs"},
+	{"TEMPLATE_IN_USE", "a sandbox was made from the template, a container or an image has its image, or it is being removed"},
 	{"TEMPLATE_FILES_TOO_LARGE", "an uploaded archive, or all of a template, are larger than the limit"},
 	{"TEMPLATE_BUILD_NOT_FOUND", "the gateway's owner has no such build"},
 	{"TEMPLATE_BUILD_ALREADY_EXISTS", "a build has this ID"},

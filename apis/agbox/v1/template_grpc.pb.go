@@ -45,14 +45,14 @@ type TemplateServiceClient interface {
 	// DISK_FULL.
 	UploadTemplateFiles(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[UploadTemplateFilesRequest, UploadTemplateFilesResponse], error)
 	// StartTemplateBuild starts a build, once. Errors: NOT_FOUND, reason TEMPLATE_BUILD_NOT_FOUND; INVALID_ARGUMENT for a step that cannot be
-	// built; FAILED_PRECONDITION, reason TEMPLATE_BUILD_STARTED; RESOURCE_EXHAUSTED, reason TEMPLATE_BUILDS_FULL, while too many wait.
+	// built; FAILED_PRECONDITION, reason TEMPLATE_BUILD_STARTED, or TEMPLATE_IN_USE while the template is being removed; RESOURCE_EXHAUSTED, reason TEMPLATE_BUILDS_FULL, while too many wait.
 	StartTemplateBuild(ctx context.Context, in *StartTemplateBuildRequest, opts ...grpc.CallOption) (*StartTemplateBuildResponse, error)
 	// GetTemplateBuild reads a build and a part of its log. Errors: NOT_FOUND, reason TEMPLATE_BUILD_NOT_FOUND.
 	GetTemplateBuild(ctx context.Context, in *GetTemplateBuildRequest, opts ...grpc.CallOption) (*GetTemplateBuildResponse, error)
 	// ListTemplates reads the templates of an owner, or of all if it is empty, newest first.
 	ListTemplates(ctx context.Context, in *ListTemplatesRequest, opts ...grpc.CallOption) (*ListTemplatesResponse, error)
-	// RemoveTemplate removes a template with all its builds. Errors: NOT_FOUND, reason TEMPLATE_NOT_FOUND; FAILED_PRECONDITION, reason
-	// TEMPLATE_IN_USE, while a sandbox that is not deleted was made from it, or a build of it runs.
+	// RemoveTemplate cancels the builds of a template and removes it with all of them. Errors: NOT_FOUND, reason TEMPLATE_NOT_FOUND;
+	// FAILED_PRECONDITION, reason TEMPLATE_IN_USE, while a sandbox that is not deleted was made from it.
 	RemoveTemplate(ctx context.Context, in *RemoveTemplateRequest, opts ...grpc.CallOption) (*RemoveTemplateResponse, error)
 }
 
@@ -154,14 +154,14 @@ type TemplateServiceServer interface {
 	// DISK_FULL.
 	UploadTemplateFiles(grpc.ClientStreamingServer[UploadTemplateFilesRequest, UploadTemplateFilesResponse]) error
 	// StartTemplateBuild starts a build, once. Errors: NOT_FOUND, reason TEMPLATE_BUILD_NOT_FOUND; INVALID_ARGUMENT for a step that cannot be
-	// built; FAILED_PRECONDITION, reason TEMPLATE_BUILD_STARTED; RESOURCE_EXHAUSTED, reason TEMPLATE_BUILDS_FULL, while too many wait.
+	// built; FAILED_PRECONDITION, reason TEMPLATE_BUILD_STARTED, or TEMPLATE_IN_USE while the template is being removed; RESOURCE_EXHAUSTED, reason TEMPLATE_BUILDS_FULL, while too many wait.
 	StartTemplateBuild(context.Context, *StartTemplateBuildRequest) (*StartTemplateBuildResponse, error)
 	// GetTemplateBuild reads a build and a part of its log. Errors: NOT_FOUND, reason TEMPLATE_BUILD_NOT_FOUND.
 	GetTemplateBuild(context.Context, *GetTemplateBuildRequest) (*GetTemplateBuildResponse, error)
 	// ListTemplates reads the templates of an owner, or of all if it is empty, newest first.
 	ListTemplates(context.Context, *ListTemplatesRequest) (*ListTemplatesResponse, error)
-	// RemoveTemplate removes a template with all its builds. Errors: NOT_FOUND, reason TEMPLATE_NOT_FOUND; FAILED_PRECONDITION, reason
-	// TEMPLATE_IN_USE, while a sandbox that is not deleted was made from it, or a build of it runs.
+	// RemoveTemplate cancels the builds of a template and removes it with all of them. Errors: NOT_FOUND, reason TEMPLATE_NOT_FOUND;
+	// FAILED_PRECONDITION, reason TEMPLATE_IN_USE, while a sandbox that is not deleted was made from it.
 	RemoveTemplate(context.Context, *RemoveTemplateRequest) (*RemoveTemplateResponse, error)
 	mustEmbedUnimplementedTemplateServiceServer()
 }

@@ -5,6 +5,7 @@ package naming
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strings"
 )
 
@@ -100,15 +101,33 @@ func VolumeOf(instance, sandboxName, volume string) string {
 	return "agbox-vol-" + instance + "-" + sandboxName + "." + volume
 }
 
+const snapshotRepository = "agbox-snapshot:"
+
 // SnapshotRef returns the name of the image of a snapshot. It keeps the image from a prune of unnamed ones; nothing is found by it. An ID may
 // have 200 characters, more than a tag.
 func SnapshotRef(snapshotID string) string {
 	sum := sha256.Sum256([]byte(snapshotID))
-	return "agbox-snapshot:" + hex.EncodeToString(sum[:])[:32]
+	return snapshotRepository + hex.EncodeToString(sum[:])[:32]
 }
 
 // BuildRef returns the name of the image of a finished build. An image without it is no finished build, whatever its labels say.
 func BuildRef(buildID string) string { return "agbox-template:" + buildID }
+
+// IsOthers reports whether an image that a client of a gateway reached by ref is a snapshot or a finished build of another owner, or an image from
+// which one was being made. The client's own registry can name any image that the engine has: the engine pulls nothing of one that it has.
+// IDs and the names of snapshots and builds are not the client's: the gateway or the configuration has chosen them.
+func IsOthers(owner, ref string, labels map[string]string, refs []string) bool {
+	id, snapshot := labels[BuildID], labels[SnapshotID]
+	switch {
+	case strings.HasPrefix(ref, "sha256:"), strings.HasPrefix(ref, BuildRef("")), strings.HasPrefix(ref, snapshotRepository):
+		return false
+	case id != "" && slices.Contains(refs, BuildRef(id)):
+		return labels[BuildOwner] != owner
+	case snapshot != "" && slices.Contains(refs, SnapshotRef(snapshot)):
+		return labels[SnapshotOwner] != owner
+	}
+	return labels[BuildLayer] != "" || labels[SnapshotPart] != ""
+}
 
 // ParseVolume is the inverse of VolumeOf, without the instance, whose length is that of a UUID.
 func ParseVolume(name string) (sandboxName, volume string, ok bool) {
