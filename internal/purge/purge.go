@@ -89,7 +89,7 @@ type engineObjects struct {
 	containers      []dockerx.Container
 	networks        []dockerx.Network
 	volumes, marker []string
-	// snapshots are their IDs. parts are the IDs of images from which one was being made.
+	// snapshots are their IDs. parts are the IDs of images that are of no use: those from which a snapshot was being made, and the steps of builds.
 	snapshots, parts []string
 	// templates are the IDs of finished builds.
 	templates []string
@@ -116,6 +116,14 @@ func (o *engineObjects) addImages(ctx context.Context, e Engine, instance string
 	for _, i := range images {
 		if id := i.Labels[naming.BuildID]; id != "" && slices.Contains(i.Refs, naming.BuildRef(id)) {
 			o.templates = append(o.templates, id)
+		}
+	}
+	if images, err = e.ListImages(ctx, map[string]string{naming.BuildLayer: instance}); err != nil {
+		return err
+	}
+	for _, i := range images {
+		if len(i.Refs) == 0 { // somebody has named the others
+			o.parts = append(o.parts, i.ID)
 		}
 	}
 	return nil
@@ -203,7 +211,11 @@ func (p *Purge) list(ctx context.Context) (o engineObjects, err error) {
 		if err := o.addImages(ctx, p.o.Engine, id); err != nil {
 			return o, err
 		}
-		o.containers, o.networks = append(o.containers, containers...), append(o.networks, networks...)
+		steps, err := p.o.Engine.ListContainers(ctx, map[string]string{naming.BuildLayer: id})
+		if err != nil {
+			return o, err
+		}
+		o.containers, o.networks = append(o.containers, slices.Concat(containers, steps)...), append(o.networks, networks...)
 		for _, v := range volumes {
 			if v.Labels[naming.Marker] != "" {
 				o.marker = append(o.marker, v.Name)
@@ -367,10 +379,8 @@ func (p *Purge) removeFound(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, id := range p.found.parts {
-		if err := p.o.Engine.RemoveImage(ctx, id); err != nil && !errdefs.IsFailedPrecondition(err) { // a container outside of agbox uses it
-			return err
-		}
+	if err := p.removeParts(ctx); err != nil {
+		return err
 	}
 	volumes := p.found.marker
 	if p.o.Volumes {
@@ -382,6 +392,24 @@ func (p *Purge) removeFound(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// removeParts removes images, those on which others were built last, until no more can be: containers outside of agbox use the rest.
+func (p *Purge) removeParts(ctx context.Context) (err error) {
+	for left := slices.Clone(p.found.parts); err == nil; {
+		before := len(left)
+		left = slices.DeleteFunc(left, func(id string) bool {
+			removed := p.o.Engine.RemoveImage(ctx, id)
+			if removed != nil && !errdefs.IsFailedPrecondition(removed) {
+				err = removed
+			}
+			return removed == nil
+		})
+		if len(left) == before || len(left) == 0 {
+			break
+		}
+	}
+	return err
 }
 
 func (p *Purge) removeLogs(context.Context) error {

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,8 +28,19 @@ func TestPurgeLeavesNothingButVolumes(t *testing.T) {
 	}
 	id := d.named("web", spec)
 	d.await(id, ready)
-	d.agbox("exec", "web", "-d", "--", "sh", "-c", "while :; do echo more; sleep 0.01; done")
 	instance := strings.TrimSpace(string(must(os.ReadFile(filepath.Join(d.home, "data/agents-sandbox/instance")))(t)))
+	d.builds("me", baseImage, "echo one; sleep 0.1")
+	d.starts("me", baseImage, "echo one; sleep 0.1", "echo two", "sleep 600")
+	steps := func() string {
+		return d.docker("ps", "-aq", "--filter", "label="+naming.BuildLayer+"="+instance) + d.docker("images", "-aq", "--filter", "label="+naming.BuildLayer+"="+instance)
+	}
+	d.eventually("a step runs", func() error {
+		if strings.Count(steps(), "\n") < 5 {
+			return fmt.Errorf("there is %s", steps())
+		}
+		return nil
+	})
+	d.agbox("exec", "web", "-d", "--", "sh", "-c", "while :; do echo more; sleep 0.01; done")
 	purge := func(args ...string) (string, error) {
 		out, err := d.command(append([]string{"purge"}, args...)...).CombinedOutput()
 		return string(out), err
@@ -50,6 +62,12 @@ func TestPurgeLeavesNothingButVolumes(t *testing.T) {
 	}
 	if out, err := purge("--yes"); err != nil {
 		t.Fatalf("%v\n%s", err, out)
+	}
+	if left := steps(); left != "" {
+		t.Errorf("left of builds: %s", left)
+	}
+	for _, image := range strings.Fields(d.docker("images", "-q", "--filter", "label="+naming.BuildInstance+"="+instance)) {
+		d.docker("rmi", image)
 	}
 	volume := naming.VolumeOf(instance, "web", "data")
 	if c, n, v := objects("ps", "-a"), objects("network", "ls"), objects("volume", "ls"); len(c)+len(n) > 0 || len(v) != 1 || v[0] != volume {

@@ -12,14 +12,23 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// builds makes a template of an owner with one RUN step, and returns the end of its build.
-func (d *daemon) builds(owner, from, command string) *agboxv1.TemplateBuild {
+// starts starts a build of a template of an owner with RUN steps.
+func (d *daemon) starts(owner, from string, commands ...string) *agboxv1.TemplateBuild {
 	d.Helper()
 	c := agboxv1.NewTemplateServiceClient(d.conn)
 	b := must(c.CreateTemplateBuild(d.ctx(), &agboxv1.CreateTemplateBuildRequest{GatewayOwner: owner, Name: "made"}))(d).GetBuild()
-	must(c.StartTemplateBuild(d.ctx(), &agboxv1.StartTemplateBuildRequest{
-		GatewayOwner: owner, BuildId: b.GetBuildId(), FromImage: from, Steps: []*agboxv1.TemplateStep{{Type: "RUN", Args: []string{command}}},
-	}))(d)
+	req := &agboxv1.StartTemplateBuildRequest{GatewayOwner: owner, BuildId: b.GetBuildId(), FromImage: from}
+	for _, command := range commands {
+		req.Steps = append(req.Steps, &agboxv1.TemplateStep{Type: "RUN", Args: []string{command}})
+	}
+	must(c.StartTemplateBuild(d.ctx(), req))(d)
+	return b
+}
+
+// builds makes a template of an owner with one RUN step, and returns the end of its build.
+func (d *daemon) builds(owner, from, command string) *agboxv1.TemplateBuild {
+	d.Helper()
+	c, b := agboxv1.NewTemplateServiceClient(d.conn), d.starts(owner, from, command)
 	d.Cleanup(func() {
 		_, _ = c.RemoveTemplate(d.ctx(), &agboxv1.RemoveTemplateRequest{GatewayOwner: owner, TemplateId: b.GetTemplateId()}) // the test may have
 	})
