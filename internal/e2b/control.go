@@ -62,6 +62,7 @@ func (g *Gateway) routes() {
 		"GET /templates/{id}/builds/{build}/status": g.buildStatus,
 		"GET /templates/{id}/builds/{build}/logs":   g.buildLogs,
 		"DELETE /templates/{id}":                    g.removeTemplate,
+		"GET /templates/{id}":                       refuse("a list of the builds of a template"),
 		"PATCH /templates/{id}":                     refuse("a public template"),
 		"PATCH /v2/templates/{id}":                  refuse("a public template"),
 		"GET /templates":                            g.listTemplates,

@@ -43,8 +43,47 @@ func Deps(st server.Store) server.Deps {
 		CreateSnapshot: func(context.Context, string, string) (*agboxv1.Snapshot, error) { return nil, errdefs.ErrUnavailable },
 		Snapshots:      func(context.Context, string, string) ([]*agboxv1.Snapshot, error) { return nil, nil },
 		RemoveSnapshot: func(context.Context, string) error { return errdefs.ErrNotFound },
+		Templates:      noTemplates{},
 		Observe:        func(string, codes.Code, time.Duration) {},
 	}
+}
+
+// noTemplates is an engine that does not answer.
+type noTemplates struct{}
+
+// CreateTemplateBuild implements server.Templates.
+func (noTemplates) CreateTemplateBuild(context.Context, *agboxv1.CreateTemplateBuildRequest) (*agboxv1.TemplateBuild, error) {
+	return nil, errdefs.ErrUnavailable
+}
+
+// HasTemplateFiles implements server.Templates.
+func (noTemplates) HasTemplateFiles(context.Context, string, string, string) (bool, error) {
+	return false, errdefs.ErrUnavailable
+}
+
+// UploadTemplateFiles implements server.Templates.
+func (noTemplates) UploadTemplateFiles(context.Context, string, string, string, io.Reader) error {
+	return errdefs.ErrUnavailable
+}
+
+// StartTemplateBuild implements server.Templates.
+func (noTemplates) StartTemplateBuild(context.Context, *agboxv1.StartTemplateBuildRequest) error {
+	return errdefs.ErrUnavailable
+}
+
+// GetTemplateBuild implements server.Templates.
+func (noTemplates) GetTemplateBuild(context.Context, *agboxv1.GetTemplateBuildRequest) (*agboxv1.GetTemplateBuildResponse, error) {
+	return nil, errdefs.ErrUnavailable
+}
+
+// ListTemplates implements server.Templates.
+func (noTemplates) ListTemplates(context.Context, string) ([]*agboxv1.Template, error) {
+	return nil, errdefs.ErrUnavailable
+}
+
+// RemoveTemplate implements server.Templates.
+func (noTemplates) RemoveTemplate(context.Context, string, string) error {
+	return errdefs.ErrUnavailable
 }
 
 type noStreams struct{}

@@ -76,7 +76,7 @@ func Run(t *testing.T, target Target) {
 		{"main processes", mainProcesses},
 		{"pauses", pauses},
 		{"timeouts", timeouts},
-		{"volumes", volumes}, {"snapshots", snapshots}, {"starts", starts},
+		{"volumes", volumes}, {"snapshots", snapshots}, {"templates", templates}, {"starts", starts},
 		{"stats", stats},
 		{"streams", streams},
 		{"agents", agents},
