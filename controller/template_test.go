@@ -503,3 +503,35 @@ func TestARemovedTemplateEndsItsBuilds(t *testing.T) {
 		}
 	})
 }
+
+// TestTwoBuildsOfATemplate: each has the files that it found, and later sandboxes are made from the one that has ended last.
+func TestTwoBuildsOfATemplate(t *testing.T) {
+	withBuilds(t, func(t *testing.T, p *player) {
+		pass(time.Minute)
+		p.engine.BuildDelay = time.Minute
+		slow := p.builds(t)
+		if err := p.starts(t, slow, "echo slow", "echo slower"); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Second)
+		fast, waits := p.builds(t), p.builds(t)
+		if err := p.starts(t, fast, "echo fast"); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Hour)
+		if now, _ := p.buildNow(t, slow); now.GetState() != built {
+			t.Errorf("the slow one is %v", now)
+		}
+		if has, err := p.daemon.Templates().HasTemplateFiles(t.Context(), "me", waits.GetTemplateId(), filesHash); !has || err != nil {
+			t.Errorf("the files of a build that waits: %t, %v", has, err)
+		}
+		if err := p.starts(t, waits, "exit 1"); err != nil {
+			t.Error(err)
+		}
+		pass(time.Hour)
+		all, err := p.daemon.Templates().ListTemplates(t.Context(), "me")
+		if err != nil || len(all) != 1 || all[0].GetBuildId() != slow.GetBuildId() || all[0].GetBuildCount() != 3 || all[0].GetState() != broken {
+			t.Errorf("%v, %v", all, err)
+		}
+	})
+}

@@ -23,12 +23,14 @@ import (
 	"google.golang.org/grpc/codes"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/controller"
 	"github.com/agbox/agbox/controller/inspect"
 	"github.com/agbox/agbox/controller/sandbox"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/dockerx/dockertest"
 	"github.com/agbox/agbox/internal/backup"
+	"github.com/agbox/agbox/internal/host/buildfiles"
 	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/internal/metrics"
 	"github.com/agbox/agbox/internal/server"
@@ -60,7 +62,7 @@ func TestScript(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"daemon": daemonCommand, "engine": engineCommand, "waitfile": waitFile, "columns": columns, "exits": exits,
-			"interrupts": interrupts, "leftover": leftoverCommand,
+			"interrupts": interrupts, "leftover": leftoverCommand, "template": templateCommand,
 		},
 	})
 }
@@ -140,7 +142,7 @@ func (w *world) start() error {
 	channels, files := w.host.Channels(execs, st.LiveIDs())
 	var writers server.Writers
 	ctl := controller.New(controller.Config{
-		Store: st, Engine: slowPulls{w.engine}, Execs: files, HasWriter: writers.Has, WatchExecs: execs.Watch, WatchAgents: execs.WatchAgents, Host: sandbox.Host{ShimDir: "/shim"}, BootID: "boot",
+		Store: st, Engine: slowPulls{w.engine}, Execs: files, Builds: buildfiles.New(filepath.Join(w.dir, "builds")), HasWriter: writers.Has, WatchExecs: execs.Watch, WatchAgents: execs.WatchAgents, Host: sandbox.Host{ShimDir: "/shim"}, BootID: "boot",
 		ResyncInterval: time.Minute, Workers: 4,
 		Settings: controller.Settings{
 			StopGrace: 10 * time.Second, CancelGrace: 10 * time.Second, HookTimeout: time.Minute, HealthTimeout: time.Minute,
@@ -202,6 +204,26 @@ func (w *world) close() {
 		w.t.Errorf("close the engine: %v", err)
 	}
 	_ = os.RemoveAll(filepath.Dir(w.socket))
+}
+
+// templateCommand is "template OWNER NAME [COMMAND]": a client of the gateway builds a template. It waits for the end of the build unless the command
+// sleeps.
+func templateCommand(ts *testscript.TestScript, _ bool, args []string) {
+	c, err := client.Dial(ts.Value(worldKey{}).(*world).socket)
+	ts.Check(err)
+	defer c.Close()
+	command := append(args, "echo hello")[2]
+	b, err := c.CreateTemplateBuild(context.Background(), &agboxv1.CreateTemplateBuildRequest{GatewayOwner: args[0], Name: args[1]})
+	ts.Check(err)
+	ts.Check(c.StartTemplateBuild(context.Background(), &agboxv1.StartTemplateBuildRequest{
+		GatewayOwner: args[0], BuildId: b.GetBuildId(), FromImage: "x", Steps: []*agboxv1.TemplateStep{{Type: "RUN", Args: []string{command}}},
+	}))
+	for b.GetEndedAt() == nil && !strings.HasPrefix(command, "sleep") {
+		resp, err := c.TemplateBuild(context.Background(), args[0], b.GetBuildId(), 0, 0)
+		ts.Check(err)
+		b = resp.GetBuild()
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 // daemonCommand is "daemon stop", "daemon kill", which interrupts calls, or "daemon start".

@@ -21,6 +21,8 @@ import (
 const (
 	maxUnpacked = 4 << 30
 	maxEntries  = 200_000
+	// maxRead bounds what the archives of a build decompress to, with headers and what follows the entries.
+	maxRead = maxUnpacked + 1<<30
 )
 
 var errPacked = fmt.Errorf("the files of a build have more than %d GiB or more than %d entries: %w", maxUnpacked>>30, maxEntries, errdefs.ErrInvalidArgument)
@@ -29,7 +31,7 @@ var errPacked = fmt.Errorf("the files of a build have more than %d GiB or more t
 // archive names is outside of that directory or is reached through a link, so no archive changes another or the Dockerfile. Owners are
 // root; times, devices and extended attributes are left out. Errors: ErrInvalidArgument for an archive that does not keep to this.
 func pack(w io.Writer, r *recipe, open func(hash string) (io.ReadCloser, error)) error {
-	p := &packer{out: tar.NewWriter(w), size: maxUnpacked, entries: maxEntries}
+	p := &packer{out: tar.NewWriter(w), size: maxUnpacked, entries: maxEntries, read: maxRead}
 	text := strings.Join(r.lines, "\n") + "\n"
 	if err := p.out.WriteHeader(&tar.Header{Name: "Dockerfile", Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(text))}); err != nil {
 		return err
@@ -49,6 +51,7 @@ type packer struct {
 	out     *tar.Writer
 	size    int64 // left
 	entries int   // left
+	read    int64 // left
 	kinds   map[string]byte
 }
 
@@ -66,7 +69,7 @@ func (p *packer) source(s source, open func(hash string) (io.ReadCloser, error))
 		}
 	}
 	p.kinds = map[string]byte{}
-	for t := tar.NewReader(archive); ; {
+	for t := tar.NewReader(&bounded{archive, &p.read}); ; {
 		h, err := t.Next()
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -80,7 +83,26 @@ func (p *packer) source(s source, open func(hash string) (io.ReadCloser, error))
 	}
 }
 
+// bounded is a reader that fails when nothing is left.
+type bounded struct {
+	r    io.Reader
+	left *int64
+}
+
+// Read implements io.Reader.
+func (b *bounded) Read(data []byte) (int, error) {
+	if *b.left <= 0 {
+		return 0, errPacked
+	}
+	n, err := b.r.Read(data[:min(int64(len(data)), *b.left)])
+	*b.left -= int64(n)
+	return n, err
+}
+
 func broken(err error) error {
+	if errors.Is(err, errPacked) {
+		return errPacked
+	}
 	return fmt.Errorf("the archive is broken: %w: %w", err, errdefs.ErrInvalidArgument)
 }
 

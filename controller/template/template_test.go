@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"io"
 	"slices"
 	"strings"
@@ -151,6 +152,40 @@ func TestArchivesThatEscapeAreRefused(t *testing.T) {
 	} {
 		if got, err := packed(t, -1, false, entries...); !errdefs.IsInvalidArgument(err) {
 			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+}
+
+// TestArchivesThatGrowAreRefused: by the size that a header names, by their number of entries, and by what decompresses.
+func TestArchivesThatGrowAreRefused(t *testing.T) {
+	archive := func(entries ...*tar.Header) []byte {
+		var out bytes.Buffer
+		w := tar.NewWriter(&out)
+		for _, h := range entries {
+			if err := w.WriteHeader(h); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return out.Bytes() // without the content
+	}
+	many := slices.Repeat([]*tar.Header{{Name: "d", Typeflag: tar.TypeDir}}, 5)
+	for name, row := range map[string]struct {
+		content []byte
+		entries int
+		read    int64
+	}{
+		"a large file":       {archive(&tar.Header{Name: "a", Typeflag: tar.TypeReg, Size: maxUnpacked + 1}), 10, maxRead},
+		"too many entries":   {archive(many...), 4, maxRead},
+		"large decompressed": {archive(many...), 10, 1000},
+	} {
+		var z bytes.Buffer
+		g := gzip.NewWriter(&z)
+		_, _ = g.Write(row.content)
+		_ = g.Close()
+		p := &packer{out: tar.NewWriter(io.Discard), size: maxUnpacked, entries: row.entries, read: row.read}
+		err := p.source(source{mode: -1}, func(string) (io.ReadCloser, error) { return io.NopCloser(&z), nil })
+		if !errors.Is(err, errPacked) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -41,7 +41,7 @@ For a first try without YAML: agbox run --rm agbox-base:dev -- echo hi`)
 	root.AddCommand(
 		a.timeoutCommand(), a.execCommand(), a.attachCommand(), a.logsCommand(), a.cancelCommand(), a.execsCommand(), a.topCommand(), a.eventsCommand(), a.engineCommand(),
 		a.cpCommand(), a.lsCommand(), a.catCommand(), a.editCommand(), a.portForwardCommand(),
-		a.agentCommand(), a.drainCommand(), a.undrainCommand(), a.backupCommand(), a.volumeCommand(), a.snapshotCommand(), a.e2bCommand(), a.gcCommand(), a.doctorCommand(), a.contextCommand(), a.completionCommand(), a.versionCommand(),
+		a.agentCommand(), a.drainCommand(), a.undrainCommand(), a.backupCommand(), a.volumeCommand(), a.snapshotCommand(), a.templateCommand(), a.e2bCommand(), a.gcCommand(), a.doctorCommand(), a.contextCommand(), a.completionCommand(), a.versionCommand(),
 	)
 	return root
 }
