@@ -514,7 +514,9 @@ func TestTwoBuildsOfATemplate(t *testing.T) {
 			t.Fatal(err)
 		}
 		pass(time.Second)
-		fast, waits := p.builds(t), p.builds(t)
+		fast := p.builds(t)
+		pass(time.Second)
+		waits := p.builds(t)
 		if err := p.starts(t, fast, "echo fast"); err != nil {
 			t.Fatal(err)
 		}
