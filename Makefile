@@ -98,7 +98,7 @@ test-agents: test-tools engine image build dev-image ## Run Claude Code, Gemini 
 	agents=$$(hack/agents.sh) && go test -race -count=1 -timeout 20m -tags docker -run TestRealAgents ./internal/testing/e2e -agents $$agents
 
 .PHONY: test-e2b
-test-e2b: test-tools engine image build dev-image ## Run releases of E2B's SDK from npm, and the examples, against a daemon that is killed in the middle of its calls (root).
+test-e2b: test-tools engine image build dev-image interpreter-image ## Run releases of E2B's SDK from npm, and the examples, against a daemon that is killed in the middle of its calls (root).
 	sdks=$$(hack/e2b.sh) && go test -race -count=1 -timeout 20m -tags docker -run 'TestE2B' ./internal/testing/e2e -e2b $$sdks
 
 .PHONY: test-prometheus
@@ -202,6 +202,10 @@ engine-latest: ## Build a Docker engine of today from Go modules and start it be
 .PHONY: image
 image: engine ## Make the image agbox-base:dev, without a registry.
 	hack/base-image.sh
+
+.PHONY: interpreter-image
+interpreter-image: engine ## Make the image agbox-interpreter:dev from Debian's packages, which runs cells for @e2b/code-interpreter (root).
+	hack/debian-image.sh interpreter
 
 .PHONY: dev-image
 dev-image: engine ## Make the image agbox-dev:dev from Debian's packages: bash, git, Python, Node, a C compiler (root).

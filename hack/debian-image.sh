@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Makes an image from Debian's packages, without a registry: debian-image.sh dev|packages
+# Makes an image from Debian's packages, without a registry: debian-image.sh dev|packages|interpreter
 #
 #   dev       agbox-dev:dev, to work in: bash, git, Python, Node and npm, a C compiler, curl, jq, ripgrep
 #   packages  agbox-packages:dev, in which tests install packages: apt, dnf, rpmbuild, pip, sudo
+#   interpreter  agbox-interpreter:dev, which runs cells for @e2b/code-interpreter: ipykernel, matplotlib, pandas
 #
-# Both have a user agbox (1000) who may use sudo without a password. Needs root, Debian's mmdebstrap and mirror, and the docker command.
+# All have a user agbox (1000) who may use sudo without a password. Needs root, Debian's mmdebstrap and mirror, and the docker command.
 #
 # An image carries a hash of this recipe; an image of the same recipe is kept, one of an older recipe is replaced. Unlike
 # agbox-base:dev they depend on what the mirror has: FORCE=1 brings them up to date.
@@ -15,6 +16,8 @@ set -euo pipefail
 export LC_ALL=C
 umask 022
 
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+hooks=()
 case ${1:-} in
 dev)
   suite=trixie # its Node (20) is new enough for today's agent programs
@@ -25,8 +28,14 @@ packages)
   suite=bookworm # the first one with dnf
   packages=(adduser createrepo-c dnf libcap2-bin python3-pip python3-setuptools python3-wheel rpm sudo)
   ;;
+interpreter)
+  suite=trixie
+  packages=(ca-certificates curl procps python-is-python3 python3-ipykernel python3-matplotlib python3-pandas python3-pip python3-venv sudo)
+  hooks=(--customize-hook="install -m 0755 '$here/interpreter/agbox-interpreter' \"\$1/usr/local/bin/\""
+    --customize-hook='printf "[global]\nbreak-system-packages = true\n" >"$1/etc/pip.conf"') # cells install packages as on E2B
+  ;;
 *)
-  echo 'usage: hack/debian-image.sh dev|packages' >&2
+  echo 'usage: hack/debian-image.sh dev|packages|interpreter' >&2
   exit 2
   ;;
 esac
@@ -57,12 +66,15 @@ rootfs() {
     --customize-hook='chroot "$1" useradd --create-home --shell /bin/bash --uid 1000 agbox' \
     --customize-hook='install -d -o 1000 -g 1000 "$1/workspace"' \
     --customize-hook='echo "agbox ALL=(ALL:ALL) NOPASSWD: ALL" | install -m 0440 /dev/stdin "$1/etc/sudoers.d/agbox"' \
+    "${hooks[@]}" \
     --customize-hook='rm -f "$1/etc/resolv.conf" "$1/etc/hostname"' \
     "$suite" "$1" 2>"$1.log" || { tail -20 "$1.log" >&2; die "mmdebstrap failed"; }
 }
 
 command -v docker >/dev/null || die "the docker command is missing; hack/engine.sh installs it, or install Debian's docker.io"
-want=$(sha256sum "${BASH_SOURCE[0]}" | cut -c1-16)
+recipe=("${BASH_SOURCE[0]}")
+[[ $kind != interpreter ]] || recipe+=("$here/interpreter/agbox-interpreter")
+want=$(cat "${recipe[@]}" | sha256sum | cut -c1-16)
 have=$(docker image inspect --format "{{index .Config.Labels \"$label\"}}" "$image" 2>/dev/null || true)
 if [[ $have == "$want" && ${FORCE:-} != 1 ]]; then
   echo "$kind-image: $image is there (recipe $want)"

@@ -119,6 +119,22 @@ func TestE2BCrash(t *testing.T) {
 	})
 }
 
+// TestE2BInterpreter runs cells in agbox-interpreter:dev.
+func TestE2BInterpreter(t *testing.T) {
+	t.Parallel()
+	e2bPackages(t)
+	d := runSDK(t, "interpreter.mjs", "@e2b/code-interpreter")
+	c := agboxv1.NewTemplateServiceClient(d.conn)
+	d.eventually("the template is removed", func() error { // its sandbox may still be being removed
+		for _, made := range must(c.ListTemplates(d.ctx(), &agboxv1.ListTemplatesRequest{}))(t).GetTemplates() {
+			if _, err := c.RemoveTemplate(d.ctx(), &agboxv1.RemoveTemplateRequest{GatewayOwner: made.GetGatewayOwner(), TemplateId: made.GetTemplateId()}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // TestE2BExamples: each example prints what its last comment says, and leaves no sandbox.
 func TestE2BExamples(t *testing.T) {
 	t.Parallel()
