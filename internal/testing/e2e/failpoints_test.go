@@ -296,33 +296,11 @@ func (m *mortal) gateways(round string) {
 // builds builds a template until a build is not interrupted, and deletes it.
 func (m *mortal) builds(round string) {
 	c := agboxv1.NewTemplateServiceClient(m.conn)
-	tries := 0
-	m.eventually("a build is ready", func() error {
-		b := must(c.CreateTemplateBuild(m.ctx(), &agboxv1.CreateTemplateBuildRequest{GatewayOwner: "me", Name: strings.ToLower(round)}))(m).GetBuild()
-		m.uploads(b.GetTemplateId(), errors.New("it breaks off"))
-		m.uploads(b.GetTemplateId(), nil)
-		_, err := c.StartTemplateBuild(m.ctx(), &agboxv1.StartTemplateBuildRequest{
-			GatewayOwner: "me", BuildId: b.GetBuildId(), FromImage: baseImage, Steps: []*agboxv1.TemplateStep{
-				{Type: "COPY", Args: []string{"a", "/a"}, FilesHash: filesHash}, {Type: "RUN", Args: []string{"test $(cat /a) = content; echo " + round}},
-			},
-		})
-		if err != nil && !isCode(err, codes.FailedPrecondition) { // the answer of the first try was lost
-			m.Fatal(err)
-		}
+	tries, state := 0, agboxv1.TemplateBuildState_TEMPLATE_BUILD_STATE_UNSPECIFIED
+	for state != agboxv1.TemplateBuildState_TEMPLATE_BUILD_STATE_READY && tries <= len(m.points) { // each death interrupts one
 		tries++
-		var now *agboxv1.TemplateBuild
-		m.eventually("the build has ended", func() error {
-			now = must(c.GetTemplateBuild(m.ctx(), &agboxv1.GetTemplateBuildRequest{GatewayOwner: "me", BuildId: b.GetBuildId()}))(m).GetBuild()
-			if now.GetState() == agboxv1.TemplateBuildState_TEMPLATE_BUILD_STATE_BUILDING {
-				return fmt.Errorf("it is %v", now)
-			}
-			return nil
-		})
-		if now.GetState() != agboxv1.TemplateBuildState_TEMPLATE_BUILD_STATE_READY {
-			return fmt.Errorf("it is %v", now)
-		}
-		return nil
-	})
+		state = m.buildOnce(c, round)
+	}
 	for _, t := range must(c.ListTemplates(m.ctx(), &agboxv1.ListTemplatesRequest{GatewayOwner: "me"}))(m).GetTemplates() {
 		if t.GetImage() == "" {
 			m.Errorf("%s: no image after %d builds: %v", round, tries, t)
@@ -335,6 +313,30 @@ func (m *mortal) builds(round string) {
 	if left := must(c.ListTemplates(m.ctx(), &agboxv1.ListTemplatesRequest{}))(m).GetTemplates(); len(left) > 0 {
 		m.Errorf("templates are left: %v", left)
 	}
+}
+
+// buildOnce returns the end of one build.
+func (m *mortal) buildOnce(c agboxv1.TemplateServiceClient, round string) (state agboxv1.TemplateBuildState) {
+	m.Helper()
+	b := must(c.CreateTemplateBuild(m.ctx(), &agboxv1.CreateTemplateBuildRequest{GatewayOwner: "me", Name: strings.ToLower(round)}))(m).GetBuild()
+	m.uploads(b.GetTemplateId(), errors.New("it breaks off"))
+	m.uploads(b.GetTemplateId(), nil)
+	_, err := c.StartTemplateBuild(m.ctx(), &agboxv1.StartTemplateBuildRequest{
+		GatewayOwner: "me", BuildId: b.GetBuildId(), FromImage: baseImage, Steps: []*agboxv1.TemplateStep{
+			{Type: "COPY", Args: []string{"a", "/a"}, FilesHash: filesHash}, {Type: "RUN", Args: []string{"test $(cat /a) = content; echo " + round}},
+		},
+	})
+	if err != nil && !isCode(err, codes.FailedPrecondition) { // the answer of the first try was lost
+		m.Fatal(err)
+	}
+	m.eventually("the build has ended", func() error {
+		now := must(c.GetTemplateBuild(m.ctx(), &agboxv1.GetTemplateBuildRequest{GatewayOwner: "me", BuildId: b.GetBuildId()}))(m).GetBuild()
+		if state = now.GetState(); state == agboxv1.TemplateBuildState_TEMPLATE_BUILD_STATE_BUILDING {
+			return fmt.Errorf("it is %v", now)
+		}
+		return nil
+	})
+	return state
 }
 
 var filesHash = strings.Repeat("ab", 32)
