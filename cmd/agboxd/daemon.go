@@ -245,7 +245,7 @@ func (d *daemon) run(ctx context.Context, hangups <-chan os.Signal) error {
 	defer stopLoops()
 	var wg sync.WaitGroup
 	wg.Go(func() { d.ctl.Run(loops) })
-	wg.Go(func() { d.names.keep(loops, d.log.Warn) })
+	wg.Go(func() { d.names.keep(loops, d.log) })
 	wg.Go(func() { d.disk.Run(loops) })
 	wg.Go(func() { d.followOutput(loops) })
 	wg.Go(func() { d.removeRecordFiles(loops) })

@@ -41,21 +41,27 @@ func dnsCommand(stderr io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "dns", Short: "Answer the DNS of sandboxes whose network policies name domains; agboxd starts it", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			own := make([]netip.Addr, len(ask))
-			for i, text := range ask {
-				var err error
-				if own[i], err = netip.ParseAddr(text); err != nil {
-					return &exitError{exitUsage, err}
+			upstreams := dnsfilter.ResolvConf(resolvers.Host.Main)
+			if len(ask) > 0 {
+				own := make([]netip.AddrPort, len(ask))
+				for i, text := range ask {
+					a, err := netip.ParseAddr(text)
+					if err != nil {
+						return &exitError{exitUsage, err}
+					}
+					own[i] = netip.AddrPortFrom(a, 53)
 				}
+				upstreams = func() []netip.AddrPort { return own }
 			}
 			rules := firewall.New(0)
 			defer func() { _ = rules.Close() }()
 			ctx, cancel := context.WithCancel(cmd.Context())
 			var idle sync.WaitGroup
 			idle.Go(func() { endWhenIdle(ctx, cancel, dnsfilter.Dir(dir)) })
+			log := newLogger(config.LogFormatJSON, slog.LevelInfo, stderr)
 			err := dnsfilter.Run(ctx, dnsfilter.Config{
-				Dir: dnsfilter.Dir(dir), Port: port, Upstreams: func() []netip.AddrPort { return upstreams(own) }, Admit: rules.Admit,
-				Log: newLogger(config.LogFormatJSON, slog.LevelInfo, stderr),
+				Dir: dnsfilter.Dir(dir), Port: port, Upstreams: upstreams, Admit: rules.Admit, Log: log,
+				Report: dnsfilter.ReportTo(refusedIn(dir), func(err error) { log.Warn("refused names are not reported", "err", err) }),
 			})
 			cancel()
 			idle.Wait()
@@ -68,17 +74,8 @@ func dnsCommand(stderr io.Writer) *cobra.Command {
 	return cmd
 }
 
-// upstreams returns the servers to ask: own, or those of this host.
-func upstreams(own []netip.Addr) []netip.AddrPort {
-	if len(own) == 0 {
-		own = resolvers.Host.Own()
-	}
-	all := make([]netip.AddrPort, len(own))
-	for i, a := range own {
-		all[i] = netip.AddrPortFrom(a, 53)
-	}
-	return all
-}
+// refusedIn is the file in which "agboxd dns" reports the names that it refuses.
+func refusedIn(dir string) string { return filepath.Join(dir, "refused") }
 
 // endWhenIdle calls end once the directory has had no policy for dnsIdle.
 func endWhenIdle(ctx context.Context, end func(), dir dnsfilter.Dir) {
@@ -120,15 +117,24 @@ func (n *names) Write(p dnsfilter.Policy) error {
 	return err
 }
 
-// keep starts the process whenever it is needed and does not run, until ctx ends. The process goes on then.
-func (n *names) keep(ctx context.Context, warn func(string, ...any)) {
+// keep starts the process whenever it is needed and does not run, and logs the names that it refuses, until ctx ends. The process goes on then.
+func (n *names) keep(ctx context.Context, log *slog.Logger) {
+	refused := dnsfilter.NewReportReader(refusedIn(string(n.Dir)))
+	defer refused.Close()
 	for ctx.Err() == nil {
 		if bridges, err := n.Bridges(); err == nil && len(bridges) > 0 {
 			if running, err := n.Running(); err == nil && !running {
 				if err := n.start(ctx); err != nil {
-					warn("the DNS of sandboxes whose network policies name domains is not answered", "err", err)
+					log.Warn("the DNS of sandboxes whose network policies name domains is not answered", "err", err)
 				}
 			}
+		}
+		lines, err := refused.Next()
+		for _, r := range lines {
+			log.Info("a name is refused", "sandbox_id", r.SandboxID, "name", r.Name, "reason", string(r.Reason), "count", r.Count)
+		}
+		if err != nil {
+			log.Warn("refused names are not read", "err", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -137,21 +137,15 @@ func (k *Keeper) Holds(sb store.Sandbox, networkID string) bool {
 	if k.Problem() != "" || k.o.Firewall == nil {
 		return r.Empty()
 	}
-	held, err := k.o.Firewall.Holds(r)
-	if err != nil || !held || !filtersNames(r) {
-		return err == nil && held
+	if held, err := k.o.Firewall.Holds(r); err != nil || !held {
+		return false
 	}
-	served, err := k.o.Names.Serves(namesOf(sb, r))
+	p, filtered, err := dnsfilter.PolicyOf(sb.ID, r.Bridge, Mode(sb), sb.Spec.GetNetwork())
+	if err != nil || !filtered {
+		return err == nil
+	}
+	served, err := k.o.Names.Serves(p)
 	return err == nil && served
-}
-
-// filtersNames reports whether rules lead to the filter of DNS.
-func filtersNames(r netrules.Rules) bool { return len(r.Redirect) > 0 }
-
-// namesOf is what the filter of DNS knows of a sandbox.
-func namesOf(sb store.Sandbox, r netrules.Rules) dnsfilter.Policy {
-	n := sb.Spec.GetNetwork()
-	return dnsfilter.Policy{SandboxID: sb.ID, Bridge: r.Bridge, Mode: n.GetMode(), Allow: n.GetAllow(), Deny: n.GetDeny()}
 }
 
 // Enforce sets the rules for a network of a sandbox, with all or nothing of it done. Errors: ErrFailedPrecondition, no rules can be set on this
@@ -182,13 +176,13 @@ const namesPatience = 3 * time.Second
 
 // answer has the DNS of a sandbox answered by its policy, if that names domains. The rules must be set.
 func (k *Keeper) answer(sb store.Sandbox, r netrules.Rules) error {
+	p, filtered, err := dnsfilter.PolicyOf(sb.ID, r.Bridge, Mode(sb), sb.Spec.GetNetwork())
 	switch {
-	case k.o.Names == nil:
-		return nil
-	case !filtersNames(r):
+	case err != nil, k.o.Names == nil: // then rules of a policy that names domains could not be made
+		return err
+	case !filtered:
 		return k.o.Names.Remove(r.Bridge)
 	}
-	p := namesOf(sb, r)
 	if err := k.o.Names.Write(p); err != nil {
 		return err
 	}

@@ -42,14 +42,6 @@ func (f Files) Read() []netip.Addr {
 	return servers
 }
 
-// Own returns the servers that processes of the host ask, loopback addresses included; fallback if there are none.
-func (f Files) Own() []netip.Addr {
-	if servers := read(f.Main); len(servers) > 0 {
-		return servers
-	}
-	return fallback
-}
-
 func read(path string) (servers []netip.Addr) {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -38,11 +38,4 @@ func TestRead(t *testing.T) {
 	if got := (resolvers.Files{}).Read(); len(got) != 4 {
 		t.Error(got)
 	}
-	own := filepath.Join(t.TempDir(), "own")
-	if err := os.WriteFile(own, []byte("nameserver 127.0.0.53\nnameserver 10.0.0.2\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got := (resolvers.Files{Main: own}).Own(); !slices.Equal(got, []netip.Addr{netip.MustParseAddr("127.0.0.53"), netip.MustParseAddr("10.0.0.2")}) {
-		t.Error(got)
-	}
 }
