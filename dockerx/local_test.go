@@ -1,12 +1,12 @@
 package dockerx
 
 import (
+	"bufio"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // An engine of another network namespace is foreign, and one that does not answer is unknown.
@@ -31,17 +31,19 @@ func TestForeign(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
 		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := bufio.NewReader(out).ReadString('\n'); err != nil { // it says that it listens
 			t.Fatal(err)
 		}
 		e, err := New(Options{Host: "unix://" + path})
 		if err != nil {
 			t.Fatal(err)
-		}
-		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-			if _, err := os.Stat(path); err == nil || time.Now().After(deadline) {
-				break
-			}
 		}
 		if why, err := e.Foreign(t.Context()); err != nil || why != tt.want {
 			t.Errorf("%s: %q, %v", tt.name, why, err)
