@@ -127,6 +127,9 @@ func (k *Keeper) StartTemplateBuild(ctx context.Context, req *agboxv1.StartTempl
 	if err != nil {
 		return err
 	}
+	if b.GetStartedAt() != 0 { // its files may be gone since
+		return startedBefore(req.GetBuildId())
+	}
 	r, err := k.newRun(req.GetBuildId(), b, proto.CloneOf(req))
 	if err != nil {
 		return err
@@ -138,7 +141,7 @@ func (k *Keeper) StartTemplateBuild(ctx context.Context, req *agboxv1.StartTempl
 	case k.removing[r.template] > 0:
 		err = inUse(r.template, "it is being removed")
 	case k.started[r.id] != nil:
-		err = refuse("TEMPLATE_BUILD_STARTED", errdefs.ErrFailedPrecondition, "build_id", r.id, "build %s was started before", r.id)
+		err = startedBefore(r.id)
 	case len(k.started) >= maxStarted:
 		err = refuse("TEMPLATE_BUILDS_FULL", errdefs.ErrResourceExhausted, "build_id", r.id, "%d builds run or wait; try again when one has ended", len(k.started))
 	default:
@@ -162,6 +165,10 @@ func (k *Keeper) StartTemplateBuild(ctx context.Context, req *agboxv1.StartTempl
 	}
 	r.start()
 	return nil
+}
+
+func startedBefore(build string) error {
+	return refuse("TEMPLATE_BUILD_STARTED", errdefs.ErrFailedPrecondition, "build_id", build, "build %s was started before", build)
 }
 
 func (k *Keeper) newRun(id string, b *storev1.TemplateBuild, req *agboxv1.StartTemplateBuildRequest) (*run, error) {

@@ -31,10 +31,12 @@ func templates(t *testing.T, c *client) {
 			c.Error("the files are not there")
 		}
 		c.must(b.start(made.GetBuildId()))
-		c.refused(b.start(made.GetBuildId()), refusal{
+		twice := refusal{
 			codes.FailedPrecondition, "TEMPLATE_BUILD_STARTED", "build " + made.GetBuildId() + " was started before", map[string]string{"build_id": made.GetBuildId()},
-		})
+		}
+		c.refused(b.start(made.GetBuildId()), twice)
 		end := b.await(made.GetBuildId())
+		c.refused(b.start(made.GetBuildId()), twice)
 		if !slices.ContainsFunc(end.GetLog(), func(l *agboxv1.TemplateLogLine) bool { return l.GetText() == "hello" && l.GetStep() == 2 }) ||
 			end.GetBuild().GetState() != agboxv1.TemplateBuildState_TEMPLATE_BUILD_STATE_READY || end.GetBuild().GetEndedAt() == nil {
 			c.Errorf("built: %v", end)
