@@ -29,7 +29,7 @@ await test('sandbox: info, list, timeout', async () => {
 })
 await test('sandbox: errors', async () => {
   await assert.rejects(Sandbox.create('no-such-template'), /e2b.templates/)
-  await assert.rejects(Sandbox.create({ network: { allowOut: ['example.com'] } }), /not supported/)
+  await assert.rejects(Sandbox.create({ network: { allowOut: ['example.com'], denyOut: ['8.8.8.8'] } }), /not supported/)
   await assert.rejects(Sandbox.connect('nosuchsandbox'), named(/NotFound/))
   await assert.rejects(Sandbox.create({ apiKey: 'e2b_' + '0'.repeat(56) }), named(/Authentication/))
 })

@@ -296,7 +296,7 @@ func TestRefusals(t *testing.T) {
 		{404, "e2b.templates", "POST", "/sandboxes", map[string]any{"templateID": "nope"}},
 		{500, "no/such:image", "POST", "/sandboxes", map[string]any{"templateID": "missing"}},
 		{501, "network.rules", "POST", "/sandboxes", map[string]any{"network": map[string]any{"rules": map[string]any{"x.example": []any{}}}}},
-		{501, "network.allowOut[0]", "POST", "/sandboxes", map[string]any{"network": map[string]any{"allowOut": []string{"x.example"}}}},
+		{400, "network.allowOut[0]", "POST", "/sandboxes", map[string]any{"network": map[string]any{"allowOut": []string{"host:80"}}}},
 		{400, "network.allowPublicTraffic", "POST", "/sandboxes", map[string]any{"network": map[string]any{"allowPublicTraffic": "no"}}},
 		{501, "the field mcp", "POST", "/sandboxes", map[string]any{"mcp": map[string]any{"x": 1}}},
 		{501, "the field volumeMounts", "POST", "/sandboxes", map[string]any{"volumeMounts": []int{1}}},

@@ -2,7 +2,6 @@ package e2b
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -10,6 +9,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/netentry"
+	"github.com/agbox/agbox/internal/netrules"
 )
 
 // egress is what a client lets a sandbox reach. Entries of AllowOut beat those of DenyOut; AllowOut alone, like false in InternetAccess, denies
@@ -32,13 +33,19 @@ var everything = []netip.Prefix{netip.MustParsePrefix(allTraffic), netip.MustPar
 // policy returns the network policy. Nil: that of the daemon's default. No client opens more than public addresses: what lies behind the host is its
 // operator's. Errors: 400, 501.
 func (e egress) policy() (*agboxv1.NetworkSpec, error) {
-	allow, err := blocks("allowOut", e.AllowOut)
+	allow, domains, err := destinations("allowOut", e.AllowOut)
 	if err != nil {
 		return nil, err
 	}
-	deny, err := blocks("denyOut", e.DenyOut)
+	deny, denied, err := destinations("denyOut", e.DenyOut)
 	if err != nil {
 		return nil, err
+	}
+	if len(denied) > 0 {
+		return nil, unsupported("network.denyOut with the domain " + denied[0])
+	}
+	if len(domains) > 0 {
+		return e.named(domains, allow, deny)
 	}
 	if e.InternetAccess != nil && !*e.InternetAccess || len(allow) > 0 && len(deny) == 0 {
 		deny = everything
@@ -46,7 +53,7 @@ func (e egress) policy() (*agboxv1.NetworkSpec, error) {
 	if len(deny) == 0 {
 		return nil, nil //nolint:nilnil // an absent policy is none
 	}
-	if len(allow) == 0 && slices.Contains(deny, everything[0]) && slices.Contains(deny, everything[1]) {
+	if len(allow) == 0 && isEverything(deny) {
 		return &agboxv1.NetworkSpec{Mode: "internal"}, nil
 	}
 	for _, a := range allow {
@@ -62,8 +69,30 @@ func (e egress) policy() (*agboxv1.NetworkSpec, error) {
 	return n, nil
 }
 
-// blocks parses the entries of a list. All of IPv4 means all of IPv6 as well.
-func blocks(list string, entries []string) (out []netip.Prefix, err error) {
+// named returns the policy that opens domains, and nothing else but single addresses.
+func (e egress) named(domains []string, allow, deny []netip.Prefix) (*agboxv1.NetworkSpec, error) {
+	if len(deny) > 0 && !isEverything(deny) && (e.InternetAccess == nil || *e.InternetAccess) {
+		return nil, unsupported("network.allowOut with domains, and denyOut without " + allTraffic + ",")
+	}
+	n := &agboxv1.NetworkSpec{Mode: "internal", Allow: domains}
+	for _, p := range allow {
+		switch {
+		case !p.IsSingleIP():
+			return nil, unsupported("network.allowOut with domains and the block of addresses " + p.String())
+		case !netrules.Public(p.Addr()):
+			return nil, failf(http.StatusBadRequest, "network.allowOut: %s is no public address", p.Addr())
+		}
+		n.Allow = append(n.Allow, p.Addr().String())
+	}
+	return n, nil
+}
+
+func isEverything(blocks []netip.Prefix) bool {
+	return slices.Contains(blocks, everything[0]) && slices.Contains(blocks, everything[1])
+}
+
+// destinations parses the entries of a list into blocks of addresses and domains. All of IPv4 means all of IPv6 as well.
+func destinations(list string, entries []string) (out []netip.Prefix, domains []string, err error) {
 	for i, text := range entries {
 		if text == allTraffic {
 			out = append(out, everything...)
@@ -73,12 +102,17 @@ func blocks(list string, entries []string) (out []netip.Prefix, err error) {
 		if a, addrErr := netip.ParseAddr(text); addrErr == nil {
 			p, err = netip.PrefixFrom(a, a.BitLen()), nil
 		}
-		if err != nil || p.Addr().Zone() != "" || p.Addr().Is4In6() {
-			return nil, unsupported(fmt.Sprintf("network.%s[%d]: %q, which is neither an address nor a CIDR block,", list, i, text))
+		if err == nil && p.Addr().Zone() == "" && !p.Addr().Is4In6() {
+			out = append(out, p.Masked())
+			continue
 		}
-		out = append(out, p.Masked())
+		entry, err := netentry.Parse(text)
+		if err != nil || entry.Domain == "" {
+			return nil, nil, failf(http.StatusBadRequest, "network.%s[%d]: %q is neither an address, nor a CIDR block, nor a domain", list, i, text)
+		}
+		domains = append(domains, text)
 	}
-	return out, nil
+	return out, domains, nil
 }
 
 // without returns the blocks that remain of some without one.
@@ -149,7 +183,7 @@ func (g *Gateway) setNetwork(w http.ResponseWriter, r *http.Request, owner strin
 
 // networkOf is the network of a sandbox in answers. denyOut is what is enforced: without what allowOut had named.
 func networkOf(sb *agboxv1.SandboxHandle) (network map[string]any, internet bool) {
-	deny := sb.GetSpec().GetNetwork().GetDeny()
+	deny, allow := sb.GetSpec().GetNetwork().GetDeny(), sb.GetSpec().GetNetwork().GetAllow()
 	if internet = !slices.Contains([]string{"internal", "none"}, sb.GetNetworkMode()); !internet {
 		deny = []string{allTraffic}
 	}
@@ -157,5 +191,8 @@ func networkOf(sb *agboxv1.SandboxHandle) (network map[string]any, internet bool
 	if len(deny) > 0 {
 		network["denyOut"] = deny
 	}
-	return network, internet
+	if len(allow) > 0 {
+		network["allowOut"] = allow
+	}
+	return network, internet || len(allow) > 0
 }

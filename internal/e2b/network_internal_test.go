@@ -28,7 +28,14 @@ func TestEgressPolicy(t *testing.T) {
 		{"all of it allowed", `{"denyOut": ["8.8.8.8"], "allowOut": ["8.8.0.0/16"]}`, false, "internet"},
 		{"allowed alone", `{"allowOut": ["0.0.0.0/1", "128.0.0.0/1", "::/0"]}`, false, "internet"},
 		{"one only", `{"allowOut": ["::/1", "0.0.0.0/0"], "denyOut": ["0.0.0.0/0"]}`, false, "internet"},
-		{"a domain", `{"allowOut": ["example.com"]}`, false, "501"},
+		{"a domain", `{"allowOut": ["example.com", "*.example.com", "8.8.8.8"]}`, false, "internal +example.com +*.example.com +8.8.8.8"},
+		{"a domain, all denied", `{"allowOut": ["example.com"], "denyOut": ["0.0.0.0/0"]}`, false, "internal +example.com"},
+		{"a domain, no internet", `{"allowOut": ["example.com"], "denyOut": ["8.8.8.8"]}`, true, "internal +example.com"},
+		{"a domain, some denied", `{"allowOut": ["example.com"], "denyOut": ["8.8.8.8"]}`, false, "501"},
+		{"a domain and a block", `{"allowOut": ["example.com", "8.8.8.0/24"]}`, false, "501"},
+		{"a domain and a private address", `{"allowOut": ["example.com", "10.0.0.1"]}`, false, "400"},
+		{"a denied domain", `{"denyOut": ["example.com"]}`, false, "501"},
+		{"the host", `{"allowOut": ["host:80"]}`, false, "400"},
 		{"rules", `{"rules": {"example.com": []}}`, false, "501"},
 		{"no rules", `{"rules": {}}`, false, ""},
 		{"nonsense", `{"allowOut": "8.8.8.8"}`, false, "400"},
@@ -47,7 +54,7 @@ func TestEgressPolicy(t *testing.T) {
 			if err == nil {
 				n, err = out.policy()
 			}
-			got := strings.Join(append([]string{n.GetMode()}, prefixed(n.GetDeny())...), " ")
+			got := strings.Join(slices.Concat([]string{n.GetMode()}, prefixed("+", n.GetAllow()), prefixed("-", n.GetDeny())), " ")
 			if err != nil {
 				got = map[int]string{http.StatusBadRequest: "400", http.StatusNotImplemented: "501"}[failureOf(err).Code]
 			}
@@ -61,9 +68,9 @@ func TestEgressPolicy(t *testing.T) {
 	}
 }
 
-func prefixed(entries []string) (out []string) {
+func prefixed(sign string, entries []string) (out []string) {
 	for _, e := range entries {
-		out = append(out, "-"+e)
+		out = append(out, sign+e)
 	}
 	return out
 }
