@@ -35,8 +35,8 @@ const (
 	// guardEvery is the time between two looks at the disk, and the least time between two lists of the containers of steps.
 	guardEvery = 500 * time.Millisecond
 	limitEvery = 50 * time.Millisecond
-	// limitTries is how often the limit of a container is tried: one that is being removed refuses it.
-	limitTries = 20
+	// limitTries is how often the limits of containers are tried: one that is being removed refuses it, and one that does not run yet may lose it.
+	limitTries = 100
 	// endTimeout bounds the writing of a build's end.
 	endTimeout = 20 * time.Second
 )
@@ -287,26 +287,26 @@ func (r *run) guard(ctx context.Context) {
 			continue
 		case <-r.created:
 		}
-		err := r.k.limitSteps(ctx, limited)
-		if tries++; err == nil {
-			tries = 0
-		}
-		if tries == limitTries {
-			r.stop(fmt.Errorf("limit the processes of a step: %w", err))
-		}
+		again, err := r.k.limitSteps(ctx, limited)
 		_ = wait.For(ctx, limitEvery) // a step may print the lines of the engine
-		if err != nil {
-			select {
-			case r.created <- struct{}{}:
-			default:
+		if tries++; !again || tries == limitTries {
+			tries = 0
+			if err != nil {
+				r.stop(fmt.Errorf("limit the processes of a step: %w", err))
 			}
+			continue
+		}
+		select {
+		case r.created <- struct{}{}:
+		default:
 		}
 	}
 }
 
-// limitSteps limits the processes of all containers of steps that are not in limited, and adds them. The output of a build does not say for sure
-// which one is its own, and needs not: the limit is the same for all.
-func (k *Keeper) limitSteps(ctx context.Context, limited map[string]bool) (err error) {
+// limitSteps limits the processes of all containers of steps that are not in limited, and adds those that ran before: a limit that is set while the
+// engine starts a container may be lost. again: there are others. The output of a build does not say for sure which one is its own, and needs not:
+// the limit is the same for all.
+func (k *Keeper) limitSteps(ctx context.Context, limited map[string]bool) (again bool, err error) {
 	all, err := k.containers(ctx)
 	for _, c := range all {
 		if limited[c.ID] {
@@ -317,11 +317,14 @@ func (k *Keeper) limitSteps(ctx context.Context, limited map[string]bool) (err e
 			detail.Limits.Pids = k.o.PidsLimit()
 			inspectErr = k.o.Engine.UpdateContainer(ctx, c.ID, detail.Limits)
 		}
-		if limited[c.ID] = inspectErr == nil || errdefs.IsNotFound(inspectErr); !limited[c.ID] {
-			err = errors.Join(err, inspectErr)
+		switch {
+		case errdefs.IsNotFound(inspectErr), inspectErr == nil && detail.Running, inspectErr == nil && !detail.FinishedAt.IsZero():
+			limited[c.ID] = true
+		default:
+			again, err = true, errors.Join(err, inspectErr)
 		}
 	}
-	return err
+	return again || err != nil, err
 }
 
 // print adds a line to the log. The one after the last that there is room for says so.
