@@ -176,10 +176,10 @@ func TestPurgeKeepsSnapshots(t *testing.T) {
 	p.must(err)
 	delete(ours, naming.SnapshotPart)
 	ours[naming.SnapshotID] = "snap"
-	_, err = p.engine.RewriteImage(ctx, half, "x", naming.SnapshotRef("snap"), ours)
+	_, err = p.engine.RewriteImage(ctx, half, "x", naming.SnapshotRef(formerInstance, "snap"), ours)
 	p.must(err)
 	p.must(p.purge(p.options(true)).Run(ctx))
-	if !strings.Contains(p.out.String(), "stays: snapshot snap, image "+naming.SnapshotRef("snap")) {
+	if !strings.Contains(p.out.String(), "stays: snapshot snap, image "+naming.SnapshotRef(formerInstance, "snap")) {
 		t.Errorf("it said:\n%s", &p.out)
 	}
 	images, err := p.engine.ListImages(ctx, map[string]string{naming.SnapshotInstance: ""})

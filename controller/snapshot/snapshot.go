@@ -237,7 +237,7 @@ func (k *Keeper) commit(ctx context.Context, id string, sb store.Sandbox) (*agbo
 	labels := map[string]string{
 		naming.SnapshotInstance: instance, naming.SnapshotID: id, naming.SnapshotOf: sb.ID, naming.SnapshotOwner: sb.Spec.GetGateway().GetOwner(),
 	}
-	if _, err := k.o.Engine.RewriteImage(ctx, part, base, naming.SnapshotRef(id), labels); err != nil {
+	if _, err := k.o.Engine.RewriteImage(ctx, part, base, naming.SnapshotRef(instance, id), labels); err != nil {
 		return nil, toldWhy(sb.ID, err)
 	}
 	all, err := k.list(ctx, map[string]string{naming.SnapshotID: id})
@@ -327,10 +327,9 @@ func (k *Keeper) Snapshots(ctx context.Context, sandboxID, owner string) ([]*agb
 func (k *Keeper) list(ctx context.Context, labels map[string]string) (out []*agboxv1.Snapshot, err error) {
 	images, err := k.images(ctx, labels)
 	for _, i := range images {
-		// An image that a user built on a snapshot, or committed from a container of one, inherits the labels, but not the name.
-		if id := i.Labels[naming.SnapshotID]; id != "" && slices.Contains(i.Refs, naming.SnapshotRef(id)) {
+		if naming.FindSnapshotRef(i.Labels, i.Refs) != "" {
 			out = append(out, &agboxv1.Snapshot{
-				SnapshotId: id, SandboxId: i.Labels[naming.SnapshotOf], GatewayOwner: i.Labels[naming.SnapshotOwner],
+				SnapshotId: i.Labels[naming.SnapshotID], SandboxId: i.Labels[naming.SnapshotOf], GatewayOwner: i.Labels[naming.SnapshotOwner],
 				Image: i.ID, CreatedAt: timestamppb.New(i.Created), SizeBytes: uint64(max(i.Size, 0)),
 			})
 		}
@@ -400,7 +399,8 @@ func (k *Keeper) remove(ctx context.Context, s *agboxv1.Snapshot) error {
 func (k *Keeper) users(ctx context.Context, s *agboxv1.Snapshot) (string, error) {
 	all, err := k.o.Store.List(ctx, store.Filter{})
 	is := func(image string) bool {
-		return image == s.GetImage() || image == naming.SnapshotRef(s.GetSnapshotId())
+		named := func(instance string) bool { return image == naming.SnapshotRef(instance, s.GetSnapshotId()) }
+		return image == s.GetImage() || named("") || slices.ContainsFunc(k.o.Store.InstanceIDs(), named)
 	}
 	uses := func(svc *agboxv1.ServiceSpec) bool { return is(svc.GetImage()) }
 	var live, leaving []string

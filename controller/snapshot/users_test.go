@@ -17,6 +17,8 @@ type records struct {
 
 func (r records) List(context.Context, store.Filter) ([]store.Sandbox, error) { return r.all, nil }
 
+func (r records) InstanceIDs() []string { return []string{"new", "former"} }
+
 func TestARefusalNamesTheSandboxesOfASnapshot(t *testing.T) {
 	s := &agboxv1.Snapshot{SnapshotId: "snap", Image: "sha256:1"}
 	box := func(id, name, image string, run storev1.RunState) store.Sandbox {
@@ -34,9 +36,11 @@ func TestARefusalNamesTheSandboxesOfASnapshot(t *testing.T) {
 			[]store.Sandbox{box("id-1", "web", s.GetImage(), runs), box("id-2", "db", "x", runs)}, "delete sandbox web first",
 		},
 		"two, one without a name": {
-			[]store.Sandbox{box("id-1", "web", s.GetImage(), runs), box("id-2", "", naming.SnapshotRef("snap"), runs)}, "delete sandboxes id-2, web first",
+			[]store.Sandbox{box("id-1", "web", s.GetImage(), runs), box("id-2", "", naming.SnapshotRef("former", "snap"), runs)}, "delete sandboxes id-2, web first",
 		},
-		"a service": {[]store.Sandbox{service}, "delete sandbox shop first"},
+		"by the name of an earlier version": {[]store.Sandbox{box("id-2", "db", naming.SnapshotRef("", "snap"), runs)}, "delete sandbox db first"},
+		"another daemon's":                  {[]store.Sandbox{box("id-2", "db", naming.SnapshotRef("other", "snap"), runs)}, ""},
+		"a service":                         {[]store.Sandbox{service}, "delete sandbox shop first"},
 		"more than a line holds": {
 			[]store.Sandbox{
 				box("1", "a", s.GetImage(), runs), box("2", "b", s.GetImage(), runs), box("3", "c", s.GetImage(), runs),

@@ -85,7 +85,9 @@ func TestSnapshotsOfOwnersAreApart(t *testing.T) {
 	}
 	f.want(http.StatusNotFound, "was not found", "POST", "/sandboxes/"+id+"/snapshots", nil)
 	f.want(http.StatusNotFound, "was not found", "DELETE", "/templates/"+snap, nil)
-	ref := naming.SnapshotRef(snap)
+	ping, err := f.api.Ping(t.Context())
+	f.must(err)
+	ref := naming.SnapshotRef(ping.GetInstanceId(), snap)
 	for _, template := range []string{
 		snap, image, strings.TrimPrefix(image, "sha256:"), image[:19], ref, "docker.io/library/" + ref, "index.docker.io/library/" + ref, "docker.io/" + ref,
 		ref + "@" + image, "agbox-snapshot@" + image,

@@ -89,7 +89,7 @@ type engineObjects struct {
 	containers      []dockerx.Container
 	networks        []dockerx.Network
 	volumes, marker []string
-	// snapshots are their IDs. parts are the IDs of images that are of no use: those from which a snapshot was being made, and the steps of builds.
+	// snapshots say which there are. parts are the IDs of images that are of no use: those from which a snapshot was being made, and the steps of builds.
 	snapshots, parts []string
 	// templates are the IDs of finished builds.
 	templates []string
@@ -99,12 +99,12 @@ type engineObjects struct {
 func (o *engineObjects) addImages(ctx context.Context, e Engine, instance string) error {
 	images, err := e.ListImages(ctx, map[string]string{naming.SnapshotInstance: instance})
 	for _, i := range images {
-		id := i.Labels[naming.SnapshotID]
+		ref := naming.FindSnapshotRef(i.Labels, i.Refs)
 		switch {
 		case i.Labels[naming.SnapshotPart] != "":
 			o.parts = append(o.parts, i.ID)
-		case id != "" && slices.Contains(i.Refs, naming.SnapshotRef(id)):
-			o.snapshots = append(o.snapshots, id)
+		case ref != "":
+			o.snapshots = append(o.snapshots, fmt.Sprintf("snapshot %s, image %s", i.Labels[naming.SnapshotID], ref))
 		}
 	}
 	if err != nil {
@@ -264,9 +264,7 @@ func (p *Purge) staying() (lines []string) {
 	if !p.o.Volumes {
 		lines = prefixed("stays: volume ", p.found.volumes)
 	}
-	for _, id := range p.found.snapshots {
-		lines = append(lines, fmt.Sprintf("stays: snapshot %s, image %s", id, naming.SnapshotRef(id)))
-	}
+	lines = append(lines, prefixed("stays: ", p.found.snapshots)...)
 	for _, id := range p.found.templates {
 		lines = append(lines, fmt.Sprintf("stays: template build %s, image %s", id, naming.BuildRef(id)))
 	}

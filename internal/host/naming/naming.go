@@ -104,10 +104,29 @@ func VolumeOf(instance, sandboxName, volume string) string {
 const snapshotRepository = "agbox-snapshot:"
 
 // SnapshotRef returns the name of the image of a snapshot. It keeps the image from a prune of unnamed ones; nothing is found by it. An ID may
-// have 200 characters, more than a tag.
-func SnapshotRef(snapshotID string) string {
-	sum := sha256.Sum256([]byte(snapshotID))
+// have 200 characters, more than a tag, and the daemons of other stores may use the same one. An empty instance gives the name of earlier versions.
+func SnapshotRef(instance, snapshotID string) string {
+	text := snapshotID
+	if instance != "" {
+		text = instance + "\x00" + snapshotID
+	}
+	sum := sha256.Sum256([]byte(text))
 	return snapshotRepository + hex.EncodeToString(sum[:])[:32]
+}
+
+// FindSnapshotRef returns the name by which an image with these labels and names is a snapshot; empty: it is none. An image that a user built on
+// one, or committed from a container of one, inherits the labels, but not the name.
+func FindSnapshotRef(labels map[string]string, refs []string) string {
+	id := labels[SnapshotID]
+	if id == "" {
+		return ""
+	}
+	for _, ref := range []string{SnapshotRef(labels[SnapshotInstance], id), SnapshotRef("", id)} {
+		if slices.Contains(refs, ref) {
+			return ref
+		}
+	}
+	return ""
 }
 
 // BuildRef returns the name of the image of a finished build. An image without it is no finished build, whatever its labels say.
@@ -117,13 +136,13 @@ func BuildRef(buildID string) string { return "agbox-template:" + buildID }
 // which one was being made. The client's own registry can name any image that the engine has: the engine pulls nothing of one that it has.
 // IDs and the names of snapshots and builds are not the client's: the gateway or the configuration has chosen them.
 func IsOthers(owner, ref string, labels map[string]string, refs []string) bool {
-	id, snapshot := labels[BuildID], labels[SnapshotID]
+	id := labels[BuildID]
 	switch {
 	case strings.HasPrefix(ref, "sha256:"), strings.HasPrefix(ref, BuildRef("")), strings.HasPrefix(ref, snapshotRepository):
 		return false
 	case id != "" && slices.Contains(refs, BuildRef(id)):
 		return labels[BuildOwner] != owner
-	case snapshot != "" && slices.Contains(refs, SnapshotRef(snapshot)):
+	case FindSnapshotRef(labels, refs) != "":
 		return labels[SnapshotOwner] != owner
 	}
 	return labels[BuildLayer] != "" || labels[SnapshotPart] != ""

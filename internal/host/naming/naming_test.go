@@ -56,3 +56,20 @@ func TestVolumeNamesAreReadBack(t *testing.T) {
 		}
 	}
 }
+
+// Users choose the IDs of snapshots, so two daemons of one engine may have the same: an image keeps its name, and is a snapshot by no other.
+func TestSnapshotsOfTwoDaemonsHaveTwoNames(t *testing.T) {
+	labels := map[string]string{SnapshotInstance: "one", SnapshotID: "snap"}
+	mine, theirs, former := SnapshotRef("one", "snap"), SnapshotRef("two", "snap"), SnapshotRef("", "snap")
+	if mine == theirs || mine == former {
+		t.Fatal(mine, theirs, former)
+	}
+	for want, refs := range map[string][]string{mine: {"x:y", mine, theirs}, former: {former, theirs}, "": {theirs, "x:y"}} {
+		if got := FindSnapshotRef(labels, refs); got != want {
+			t.Errorf("of %v: %q, want %q", refs, got, want)
+		}
+	}
+	if got := FindSnapshotRef(map[string]string{SnapshotInstance: "one"}, []string{SnapshotRef("one", "")}); got != "" {
+		t.Errorf("an image without an ID is %s", got)
+	}
+}

@@ -18,10 +18,11 @@ import (
 // counts prints numbers until there is a file; then it ends with code 7.
 const counts = `i=0; while [ ! -e /workspace/enough ]; do i=$((i+1)); echo $i; sleep 0.05; done; exit 7`
 
-// moving are the answers that change while the agent of a settlement is in its turn, or as PID 1 connects to a new daemon.
+// moving are the answers that change while the agent of a settlement is in its turn, or as PID 1 connects to a new daemon, and those that the
+// earlier version lacks.
 var moving = []string{
 	"agents", "agent helper", "events of agent helper", "conversation of helper", "transitions of helper",
-	"sandbox */sandbox/channel", "sandboxes/sandboxes/*/channel",
+	"sandbox */sandbox/channel", "sandboxes/sandboxes/*/channel", "sandbox */sandbox/network_mode",
 }
 
 // TestUpgradeUnderLoad: an earlier version dies under its sandboxes, execs and an agent in its turn, this one goes on with them, and so
