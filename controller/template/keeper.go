@@ -179,7 +179,7 @@ func (k *Keeper) leftovers(ctx context.Context) (containers []dockerx.Container,
 		return nil, nil, err
 	}
 	layers, err = k.images(ctx, naming.BuildLayer, map[string]string{})
-	layers = slices.DeleteFunc(layers, func(i dockerx.LocalImage) bool { return len(i.Refs) > 0 }) // somebody has named it
+	layers = slices.DeleteFunc(layers, func(i dockerx.LocalImage) bool { return len(i.Refs) > 0 }) // a user has named it
 	return containers, childrenFirst(layers), err
 }
 
@@ -255,7 +255,7 @@ func (k *Keeper) sweepLeftovers(ctx context.Context, all bool) error {
 		}
 		begun := time.Now()
 		err := k.o.Engine.RemoveImage(ctx, i.ID)
-		if errdefs.IsFailedPrecondition(err) { // somebody uses it: agbox gc says so
+		if errdefs.IsFailedPrecondition(err) { // it is in use: agbox gc says so
 			continue
 		}
 		k.audit(plan.RemoveTemplate, plan.BecauseOrphan, i.ID, begun, err)

@@ -122,7 +122,7 @@ func (o *engineObjects) addImages(ctx context.Context, e Engine, instance string
 		return err
 	}
 	for _, i := range images {
-		if len(i.Refs) == 0 { // somebody has named the others
+		if len(i.Refs) == 0 { // users have named the others
 			o.parts = append(o.parts, i.ID)
 		}
 	}

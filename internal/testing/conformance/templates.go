@@ -24,7 +24,7 @@ func templates(t *testing.T, c *client) {
 			c.Errorf("recorded: %v", made)
 		}
 		if b.has(made.GetTemplateId()) {
-			c.Error("files are there that nobody has uploaded")
+			c.Error("files are there that were not uploaded")
 		}
 		c.must(b.upload(made.GetTemplateId()))
 		if !b.has(made.GetTemplateId()) {

@@ -52,8 +52,8 @@ func TestAStepHasALimitOfProcesses(t *testing.T) {
 	}
 }
 
-// TestARegistryGivesNobodyAnImageOfAnother: it serves a manifest whose image the engine has, which the engine takes for pulled.
-func TestARegistryGivesNobodyAnImageOfAnother(t *testing.T) {
+// TestARegistryGivesNoClientAnImageOfAnother: it serves a manifest whose image the engine has, which the engine takes for pulled.
+func TestARegistryGivesNoClientAnImageOfAnother(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "", "")
 	d.builds("me", baseImage, "echo secret >secret")
