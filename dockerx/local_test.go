@@ -1,9 +1,7 @@
 package dockerx
 
 import (
-	"bufio"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -14,33 +12,13 @@ func TestForeign(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: makes a network namespace")
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, tt := range []struct {
 		name  string
 		flags uintptr
 		want  string
 	}{{"here", 0, ""}, {"elsewhere", syscall.CLONE_NEWNET, "runs in another network namespace"}} {
 		path := filepath.Join(t.TempDir(), "sock")
-		cmd := exec.Command(self)
-		cmd.Env = append(os.Environ(), "DOCKERX_TEST_LISTEN="+path, "GORACE=atexit_sleep_ms=0")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: tt.flags}
-		in, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := bufio.NewReader(out).ReadString('\n'); err != nil { // it says that it listens
-			t.Fatal(err)
-		}
+		_, stop := startNamed(t, "engine", path, tt.flags)
 		e, err := New(Options{Host: "unix://" + path})
 		if err != nil {
 			t.Fatal(err)
@@ -48,8 +26,7 @@ func TestForeign(t *testing.T) {
 		if why, err := e.Foreign(t.Context()); err != nil || why != tt.want {
 			t.Errorf("%s: %q, %v", tt.name, why, err)
 		}
-		in.Close()
-		_ = cmd.Wait()
+		stop()
 		if why, err := e.Foreign(t.Context()); err == nil || why != "" {
 			t.Errorf("%s, and gone: %q, %v", tt.name, why, err)
 		}

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -33,8 +35,9 @@ func listenUntilClosed(path string) {
 	l.Close()
 }
 
-// startNamed starts a process with this name that listens on path, and returns its PID and a function that stops it.
-func startNamed(t *testing.T, name, path string) (pid int, stop func()) {
+// startNamed starts a process with this name that listens on path, in new namespaces of the kinds in flags, and returns its PID and a function
+// that stops it.
+func startNamed(t *testing.T, name, path string, flags uintptr) (pid int, stop func()) {
 	t.Helper()
 	exe := filepath.Join(t.TempDir(), name)
 	self, err := os.Executable()
@@ -46,7 +49,7 @@ func startNamed(t *testing.T, name, path string) (pid int, stop func()) {
 	}
 	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), "DOCKERX_TEST_LISTEN="+path, "GORACE=atexit_sleep_ms=0")
-	cmd.Stderr = os.Stderr
+	cmd.Stderr, cmd.SysProcAttr = os.Stderr, &syscall.SysProcAttr{Cloneflags: flags}
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -58,10 +61,10 @@ func startNamed(t *testing.T, name, path string) (pid int, stop func()) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	stop = func() {
+	stop = sync.OnceFunc(func() {
 		in.Close()
 		_ = cmd.Wait()
-	}
+	})
 	t.Cleanup(stop)
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		t.Fatalf("%s: %q, %v", name, line, err)
@@ -89,7 +92,7 @@ func lifeOf(t *testing.T, r runSource, path string) engineLife {
 func TestRunIdentifiesTheListeningDockerd(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	before := time.Now()
-	pid, stop := startNamed(t, "dockerd", path)
+	pid, stop := startNamed(t, "dockerd", path, 0)
 	if at := lifeOf(t, hostRunSource, path).started; at.Before(before.Add(-2*tick)) || at.After(time.Now()) {
 		t.Errorf("StartedAt %s, want it after %s", at, before)
 	}
@@ -98,7 +101,7 @@ func TestRunIdentifiesTheListeningDockerd(t *testing.T) {
 		t.Errorf("identity of process %d: %q", pid, first)
 	}
 	stop()
-	startNamed(t, "dockerd", path)
+	startNamed(t, "dockerd", path, 0)
 	if second := identity(t, hostRunSource, path); second == first || second == "" {
 		t.Errorf("identity %q, that of the previous process %q", second, first)
 	}
@@ -107,8 +110,8 @@ func TestRunIdentifiesTheListeningDockerd(t *testing.T) {
 func TestRunUsesThePidFileBehindSocketActivation(t *testing.T) {
 	dir := t.TempDir()
 	path, pidFile := filepath.Join(dir, "s"), filepath.Join(dir, "pid")
-	startNamed(t, "systemd", path)
-	pid, stop := startNamed(t, "dockerd", filepath.Join(dir, "other"))
+	startNamed(t, "systemd", path, 0)
+	pid, stop := startNamed(t, "dockerd", filepath.Join(dir, "other"), 0)
 	writePid := func(s string) {
 		t.Helper()
 		if err := os.WriteFile(pidFile, []byte(s), 0o600); err != nil {
