@@ -13,6 +13,8 @@ import (
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/wait"
 )
 
 // Bounds of a question in bytes, and of the time in which a TCP connection asks the next one or takes an answer.
@@ -120,7 +122,7 @@ func (s *sandbox) serveTCP(ctx context.Context, l net.Listener) {
 			return
 		}
 		if err != nil {
-			time.Sleep(retry) // no file is left
+			_ = wait.For(ctx, retry) // no file descriptor is left
 			continue
 		}
 		select {
