@@ -255,7 +255,7 @@ func (c *Controller) newNetworks() *network.Keeper {
 // NetworkProblem returns in one sentence why no network policy can be enforced on this host; empty: they can.
 func (c *Controller) NetworkProblem() string { return c.networks.Problem() }
 
-// CheckNetwork finds out anew whether network policies can be enforced. It waits for the engine for some seconds at most.
+// CheckNetwork checks again whether network policies can be enforced. It waits for the engine for 10 s at most.
 func (c *Controller) CheckNetwork(ctx context.Context) { c.networks.Refresh(ctx) }
 
 // newVolumes connects the keeper of volumes with the other packages.

@@ -26,7 +26,7 @@ import (
 const (
 	// dnsIdle is how long "agboxd dns" lives without a sandbox to answer.
 	dnsIdle = time.Minute
-	// dnsLook is how often the daemon and "agboxd dns" look whether it is needed.
+	// dnsLook is the interval at which the daemon and "agboxd dns" check whether a policy needs the process.
 	dnsLook = time.Second
 )
 
@@ -112,7 +112,7 @@ func (n *names) Write(p dnsfilter.Policy) error {
 	err := n.Dir.Write(p)
 	select {
 	case n.wake <- struct{}{}:
-	default: // it is looked for already
+	default: // keep wakes up already
 	}
 	return err
 }

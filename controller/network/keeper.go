@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -77,31 +78,36 @@ func New(o Options) *Keeper {
 // Problem returns in one sentence why no rules can be set on this host, as far as is known; empty: they can.
 func (k *Keeper) Problem() string { return *k.problem.Load() }
 
-// Refresh finds out anew whether rules can be set. What the engine does not say now stays as it was.
+// Refresh checks again whether rules can be set. If the engine does not answer, a known problem stays.
 func (k *Keeper) Refresh(ctx context.Context) {
-	text := ""
-	switch {
-	case k.o.Firewall == nil:
-		text = "agboxd has no packet filter"
-	case k.o.Foreign != nil:
-		why, err := k.o.Foreign(ctx)
-		if err != nil && k.Problem() != "" {
-			return
-		}
-		if why != "" {
-			text = "the engine " + why + ", where agboxd sets no rules"
-			break
-		}
-		fallthrough
-	default:
-		if err := k.o.Firewall.Check(); err != nil {
-			text = "agboxd cannot set packet filter rules: " + err.Error()
-		}
+	text, known := k.check(ctx)
+	if !known {
+		return
 	}
 	if text != k.Problem() {
 		k.o.Logger.Warn("whether network policies can be enforced has changed", "problem", text)
 	}
 	k.problem.Store(&text)
+}
+
+// check returns why no rules can be set; known is false if that is as it was.
+func (k *Keeper) check(ctx context.Context) (problem string, known bool) {
+	if k.o.Firewall == nil {
+		return "agboxd has no packet filter", true
+	}
+	if k.o.Foreign != nil {
+		why, err := k.o.Foreign(ctx)
+		if err != nil && k.Problem() != "" {
+			return "", false
+		}
+		if why != "" {
+			return "the engine " + why + ", where agboxd sets no rules", true
+		}
+	}
+	if err := k.o.Firewall.Check(); err != nil {
+		return "agboxd cannot set packet filter rules: " + err.Error(), true
+	}
+	return "", true
 }
 
 // Mode returns the mode of a sandbox's policy.
@@ -171,7 +177,7 @@ func (k *Keeper) Enforce(sb store.Sandbox, networkID string) error {
 	return k.answer(sb, r)
 }
 
-// namesPatience bounds the wait for a filter that is being started. Without it no name resolves, which harms nothing but programs that start now.
+// namesPatience bounds the wait for a filter that is being started. Without the filter no name resolves.
 const namesPatience = 3 * time.Second
 
 // answer has the DNS of a sandbox answered by its policy, if that names domains. The rules must be set.
@@ -213,11 +219,15 @@ func (k *Keeper) Sweep(context.Context) error {
 	if k.Problem() != "" || k.o.Firewall == nil {
 		return nil
 	}
-	bridges := map[string]bool{}
-	for id := range k.o.Recorded() {
-		bridges[naming.Bridge(id)] = true
-	}
-	removed, err := k.o.Firewall.Sweep(func(bridge string) bool { return bridges[bridge] })
+	recorded := sync.OnceValue(func() map[string]bool { // it reads every record, and there is rarely a question
+		bridges := map[string]bool{}
+		for id := range k.o.Recorded() {
+			bridges[naming.Bridge(id)] = true
+		}
+		return bridges
+	})
+	kept := func(bridge string) bool { return recorded()[bridge] }
+	removed, err := k.o.Firewall.Sweep(kept)
 	if len(removed) > 0 {
 		k.o.Logger.Info("packet filter rules of networks that are gone are removed", "bridges", removed)
 	}
@@ -226,7 +236,7 @@ func (k *Keeper) Sweep(context.Context) error {
 	}
 	answered, err := k.o.Names.Bridges()
 	for _, bridge := range answered {
-		if exists, existsErr := k.o.Firewall.Exists(bridge); existsErr != nil || exists || bridges[bridge] {
+		if exists, existsErr := k.o.Firewall.Exists(bridge); existsErr != nil || exists || kept(bridge) {
 			err = errors.Join(err, existsErr)
 			continue
 		}

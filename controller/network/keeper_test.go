@@ -105,7 +105,7 @@ func TestEnforce(t *testing.T) {
 	}
 }
 
-// Where no rules can be set, nothing but what needs none holds, and the reason is told.
+// Where no rules can be set, only an open policy holds, and Problem names the reason.
 func TestProblems(t *testing.T) {
 	foreign, answer := "", error(nil)
 	o := network.Options{Firewall: &filter{held: map[string]netrules.Rules{}, interfaces: []string{bridge}}, Foreign: func(context.Context) (string, error) { return foreign, answer }}

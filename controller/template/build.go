@@ -32,7 +32,7 @@ const (
 	maxLogBytes = 4 << 20
 	// buildMemory limits the container of a step if the template has no limit.
 	buildMemory = 2 << 30
-	// guardEvery is the time between two looks at the disk, and the least time between two lists of the containers of steps.
+	// guardEvery is the time between two checks of the disk, and the least time between two lists of the containers of steps.
 	guardEvery = 500 * time.Millisecond
 	limitEvery = 50 * time.Millisecond
 	// limitTries is how often the limits of containers are tried: one that is being removed refuses it, and one that does not run yet may lose it.
@@ -249,7 +249,7 @@ var (
 	noise = regexp.MustCompile(`^( ---> ([0-9a-f]{12}|Running in [0-9a-f]{12}|Using cache)|Removing intermediate container [0-9a-f]{12}|Successfully built [0-9a-f]{12})$`)
 )
 
-// output takes a line of the engine.
+// output handles a line of the engine.
 func (r *run) output(line string) {
 	if m := stepLine.FindStringSubmatch(line); m != nil {
 		n, _ := strconv.Atoi(m[1]) // the pattern allows nothing else

@@ -43,7 +43,7 @@ type Config struct {
 	Upstreams func() []netip.AddrPort
 	// Admit opens addresses: Admit of a firewall.
 	Admit func(bridge string, list []firewall.Admission) error
-	// Report is told of refused questions, by one goroutine. nil: they are not reported.
+	// Report receives refused questions, from one goroutine. nil: they are not reported.
 	Report func([]Refusal)
 	Log    *slog.Logger
 	Limits Limits

@@ -206,7 +206,7 @@ func (f *Firewall) Sweep(kept func(bridge string) bool) (removed []string, err e
 		return nil, err
 	}
 	for _, bridge := range bridges {
-		if kept(bridge) || interfaces[bridge] {
+		if interfaces[bridge] || kept(bridge) {
 			continue
 		}
 		if err := f.Remove(bridge); err != nil {
@@ -390,7 +390,7 @@ func (b *batch) send(what string) error { return flush(b.conn, what) }
 // base creates what all bridges share, and repairs it.
 func (b *batch) base(chains []baseChain) {
 	if b.state.exists && b.state.looksUp(chains) {
-		return // no others are told of a change that is none
+		return // an empty change would wake the watches of other daemons
 	}
 	b.AddTable(table)
 	for _, h := range hooks {

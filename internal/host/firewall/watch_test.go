@@ -104,7 +104,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// Another daemon's sandboxes are none of ours: a daemon is not told of each of them. What is shared is everybody's.
+// A watch reports no change of another daemon's bridges, and every change of its own.
 func TestWatchOfAnotherDaemon(t *testing.T) {
 	host := netns.New(t, "host")
 	ours, theirs := firewall.New(int(host.File.Fd())), "br-theirs"
@@ -134,7 +134,7 @@ func TestWatchOfAnotherDaemon(t *testing.T) {
 			t.Fatal(what)
 		}
 	}
-	elsewhere(bridge) // until the watch runs, nothing is told of it
+	elsewhere(bridge) // the watch may not run yet
 	for range 100 {
 		if len(changed) > 0 {
 			break
