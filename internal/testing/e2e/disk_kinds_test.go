@@ -26,21 +26,30 @@ func mounted(t testing.TB, script string) (dir string) {
 	return dir
 }
 
-// stuff writes a file until its file system takes no more of a process without CAP_SYS_RESOURCE, and returns what empties it again.
+// stuff writes a file until its file system takes no more of a process without CAP_SYS_RESOURCE, and returns what empties it again. btrfs
+// reserves more of a quota than a write uses and returns the rest when it has written the data, so a file is whole once nothing fits
+// after a sync.
 func stuff(t testing.TB, dir string) (empty func()) {
 	t.Helper()
 	path := filepath.Join(dir, "stuffing")
 	defer boundByQuotas(t)()
 	f := must(os.Create(path))(t)
 	defer f.Close()
-	for _, size := range []int{1 << 20, 4096} {
+	fill := func(size int) (written bool) {
 		for {
 			if _, err := f.Write(make([]byte, size)); err != nil {
 				if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
 					t.Fatal(err)
 				}
-				break
+				return written
 			}
+			written = true
+		}
+	}
+	fill(1 << 20)
+	for fill(4096) {
+		if err := f.Sync(); err != nil && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
+			t.Fatal(err)
 		}
 	}
 	return func() {
