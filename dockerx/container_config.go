@@ -78,6 +78,10 @@ func (s *ContainerSpec) hostConfig(networkWord string) *container.HostConfig {
 		PortBindings:  s.bindings(),
 		CapDrop:       s.Security.CapDrop,
 		CapAdd:        s.Security.CapAdd,
+		IpcMode:       container.IPCModePrivate,
+	}
+	if s.Security.PrivateCgroups {
+		h.CgroupnsMode = container.CgroupnsModePrivate
 	}
 	h.DeviceRequests, _ = gpuRequest(s.GPUs) // checked
 	if s.DiskBytes != 0 {

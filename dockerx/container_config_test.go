@@ -33,3 +33,13 @@ func TestDiskBytesRoundTrip(t *testing.T) {
 		t.Errorf("%d bytes", d.DiskBytes)
 	}
 }
+
+func TestNamespacesArePrivate(t *testing.T) {
+	for _, private := range []bool{false, true} {
+		spec := ContainerSpec{Security: Security{PrivateCgroups: private}}
+		h := spec.hostConfig("")
+		if h.IpcMode != container.IPCModePrivate || h.CgroupnsMode.IsPrivate() != private || h.CgroupnsMode.IsHost() {
+			t.Errorf("private cgroups %v: IPC %q, cgroups %q", private, h.IpcMode, h.CgroupnsMode)
+		}
+	}
+}

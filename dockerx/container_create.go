@@ -11,8 +11,8 @@ import (
 
 // ContainerSpec describes a container to create. Empty fields leave the image's value.
 //
-// Fixed for every container: the engine's default seccomp profile and capabilities, never privileged, never a namespace of
-// the host, no restart policy, no auto-remove, and at most 1 MB of output kept, of which the newest half is always there.
+// Fixed for every container: the engine's default seccomp profile and capabilities, never privileged, a private IPC
+// namespace, never a namespace of the host but for the engine's default of cgroups, no restart policy, no auto-remove, and at most 1 MB of output kept, of which the newest half is always there.
 type ContainerSpec struct {
 	Name, Image     string
 	Entrypoint, Cmd []string // a set Entrypoint drops the image's Cmd
@@ -58,6 +58,8 @@ type Shm struct{ Bytes, Files int64 }
 type Security struct {
 	// NoNewPrivileges prevents programs, such as setuid ones, from granting a process more privileges than it had.
 	NoNewPrivileges bool
+	// PrivateCgroups gives the container a cgroup namespace of its own; the engine must have cgroup version 2. False: the engine's default.
+	PrivateCgroups bool
 	// CapDrop and CapAdd change the engine's default capabilities: names such as "NET_RAW", or "ALL".
 	CapDrop, CapAdd []string
 }

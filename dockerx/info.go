@@ -45,7 +45,7 @@ type Info struct {
 	KernelVersion, System string
 	// CgroupVersion is "1" or "2"; empty when unknown.
 	CgroupVersion string
-	// PrivateCgroups says that a container sees only its own part of the cgroup hierarchy.
+	// PrivateCgroups says that by default a container sees only its own part of the cgroup hierarchy.
 	PrivateCgroups bool
 	// SeccompProfile is the filter of system calls that containers get: "default" or "builtin", the path of a file, or "unconfined". Empty:
 	// the engine or its kernel has none.

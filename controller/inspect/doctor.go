@@ -101,14 +101,10 @@ func isolation(info dockerx.Info) []*agboxv1.DoctorCheck {
 
 func cgroups(info dockerx.Info) *agboxv1.DoctorCheck {
 	text := "Version " + cmp.Or(info.CgroupVersion, "unknown") + ". "
-	if info.PrivateCgroups {
+	if info.PrivateCgroups || info.CgroupVersion == "2" {
 		return ok("cgroups", text+"A sandbox sees its own part of them only.")
 	}
-	text += "Sandboxes are in the host's cgroup namespace: /proc/self/cgroup shows them paths of the host. "
-	if info.CgroupVersion == "1" {
-		return warning("cgroups", text+"Boot the host with cgroup version 2.")
-	}
-	return warning("cgroups", text+`Set "default-cgroupns-mode": "private" in the engine's daemon.json; containers made later have it.`)
+	return warning("cgroups", text+"Sandboxes are in the host's cgroup namespace: /proc/self/cgroup shows them paths of the host. Boot the host with cgroup version 2.")
 }
 
 func seccomp(info dockerx.Info) *agboxv1.DoctorCheck {

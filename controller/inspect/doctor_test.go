@@ -32,7 +32,7 @@ func TestLimits(t *testing.T) {
 		"no live-restore":    {func(i *dockerx.Info, _ *inspect.Defaults) { i.LiveRestore = false }, "live-restore", "warning", `"live-restore": true`},
 		"cgroup v1":          {func(i *dockerx.Info, _ *inspect.Defaults) { i.CgroupVersion, i.PrivateCgroups = "1", false }, "cgroups", "warning", "cgroup version 2"},
 		"v1, but private":    {func(i *dockerx.Info, _ *inspect.Defaults) { i.CgroupVersion = "1" }, "cgroups", "ok", "Version 1."},
-		"v2, but the host's": {func(i *dockerx.Info, _ *inspect.Defaults) { i.PrivateCgroups = false }, "cgroups", "warning", "default-cgroupns-mode"},
+		"v2, but the host's": {func(i *dockerx.Info, _ *inspect.Defaults) { i.PrivateCgroups = false }, "cgroups", "ok", "Version 2."},
 		"no seccomp":         {func(i *dockerx.Info, _ *inspect.Defaults) { i.SeccompProfile = "" }, "seccomp", "warning", "with seccomp"},
 		"seccomp unconfined": {func(i *dockerx.Info, _ *inspect.Defaults) { i.SeccompProfile = "unconfined" }, "seccomp", "warning", "seccomp-profile"},
 		"seccomp of a file":  {func(i *dockerx.Info, _ *inspect.Defaults) { i.SeccompProfile = "/etc/x.json" }, "seccomp", "ok", "/etc/x.json"},

@@ -43,11 +43,14 @@ func (p *pass) labels(component string) map[string]string {
 // profile returns the security profile resolved when the sandbox was accepted; empty: it was accepted before profiles existed.
 func (p *pass) profile() string { return p.sb.Desired.GetConfinement().GetProfile() }
 
-func (p *pass) containerSpec(service, networkID string) (dockerx.ContainerSpec, error) {
+func (p *pass) containerSpec(service, networkID string) (spec dockerx.ContainerSpec, err error) {
 	if service != "" {
-		return p.serviceSpec(ServiceSpec(p.sb.Spec, service), networkID)
+		spec, err = p.serviceSpec(ServiceSpec(p.sb.Spec, service), networkID)
+	} else {
+		spec, err = p.primarySpec(networkID)
 	}
-	return p.primarySpec(networkID)
+	spec.Security.PrivateCgroups = p.o.Link.Info().CgroupVersion == "2"
+	return spec, err
 }
 
 // primarySpec describes the primary container. PID 1 is the shim, regardless of what the image would start: it reaps processes, and starts

@@ -31,6 +31,7 @@ type securityFields struct {
 	Devices                                                []any
 	Sysctls                                                map[string]string
 	IpcMode, PidMode, UTSMode, UsernsMode, Cgroup, Runtime string
+	CgroupnsMode                                           string `json:",omitempty"` // checked by secured: hosts differ
 	OomScoreAdj                                            int
 	PidsLimit, Memory, ShmSize                             int64
 	Tmpfs                                                  map[string]string
@@ -48,6 +49,10 @@ func (d *daemon) secured(container string) securityFields {
 	if err := json.Unmarshal([]byte(d.docker("inspect", "-f", "{{json .HostConfig}}", container)), &f); err != nil {
 		d.Fatal(err)
 	}
+	if version := strings.TrimSpace(d.docker("info", "-f", "{{.CgroupVersion}}")); version == "2" && f.CgroupnsMode != "private" {
+		d.Errorf("on cgroup v2 the cgroup namespace is %q", f.CgroupnsMode)
+	}
+	f.CgroupnsMode = ""
 	f.User = strings.TrimSpace(d.docker("inspect", "-f", "{{.Config.User}}", container))
 	if f.NetworkMode != "host" && f.NetworkMode != "default" && f.NetworkMode != "bridge" && !strings.HasPrefix(f.NetworkMode, "container:") {
 		f.NetworkMode = "its own"
