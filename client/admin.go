@@ -25,6 +25,12 @@ func (c *Client) Doctor(ctx context.Context) ([]*agboxv1.DoctorCheck, error) {
 	return resp.GetChecks(), err
 }
 
+// AttackTargets returns addresses that a sandbox should not reach, as arguments of "agbox-shim attack". Errors: as List.
+func (c *Client) AttackTargets(ctx context.Context, sandboxID string) ([]string, error) {
+	resp, err := read(ctx, c, c.admin.ListAttackTargets, &agboxv1.ListAttackTargetsRequest{SandboxId: sandboxID})
+	return resp.GetTargets(), err
+}
+
 // Garbage lists the leftovers of deleted sandboxes.
 func (c *Client) Garbage(ctx context.Context) ([]*agboxv1.GarbageItem, error) {
 	resp, err := read(ctx, c, c.admin.CollectGarbage, &agboxv1.CollectGarbageRequest{DryRun: true})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"syscall"
 	"time"
 
@@ -240,6 +241,7 @@ func (c *Controller) primary(ctx context.Context, sandboxID string) (string, err
 // newNetworks connects the keeper of packet filter rules with the other packages.
 func (c *Controller) newNetworks() *network.Keeper {
 	o := c.cfg.Network
+	o.Others = c.otherSubnets
 	o.Changed, o.Logger, o.Recorded = c.askResync, c.log, func() map[string]bool {
 		ids := map[string]bool{}
 		for _, id := range c.cfg.Store.LiveIDs() {
@@ -254,6 +256,27 @@ func (c *Controller) newNetworks() *network.Keeper {
 
 // NetworkProblem returns in one sentence why no network policy can be enforced on this host; empty: they can.
 func (c *Controller) NetworkProblem() string { return c.networks.Problem() }
+
+// otherSubnets returns the subnets of other sandboxes, of any daemon on this engine. Errors are the engine's.
+func (c *Controller) otherSubnets(ctx context.Context, sandboxID string) (subnets []netip.Prefix, err error) {
+	all, err := c.cfg.Engine.ListNetworks(ctx, map[string]string{naming.SandboxID: ""})
+	for _, n := range all {
+		if n.Labels[naming.SandboxID] != sandboxID && n.Subnet.IsValid() {
+			subnets = append(subnets, n.Subnet)
+		}
+	}
+	return subnets, err
+}
+
+// AttackTargets returns what a sandbox should not reach, as arguments of the shim's self-test.
+func (c *Controller) AttackTargets(ctx context.Context, sandboxID string) ([]string, error) {
+	found, err := c.networks.Targets(ctx, sandboxID)
+	var texts []string
+	for _, t := range found {
+		texts = append(texts, t.String())
+	}
+	return texts, err
+}
 
 // CheckNetwork checks again whether network policies can be enforced. It waits for the engine for 10 s at most.
 func (c *Controller) CheckNetwork(ctx context.Context) { c.networks.Refresh(ctx) }

@@ -23,6 +23,7 @@ import (
 	"github.com/agbox/agbox/internal/host/clockjump"
 	"github.com/agbox/agbox/internal/host/firewall"
 	"github.com/agbox/agbox/internal/host/hostfiles"
+	"github.com/agbox/agbox/internal/host/hostnet"
 	"github.com/agbox/agbox/internal/host/mountpolicy"
 	"github.com/agbox/agbox/internal/host/naming"
 	"github.com/agbox/agbox/internal/host/resolvers"
@@ -122,23 +123,36 @@ func (d *daemon) network(dataDir string) network.Options {
 	d.names = d.newNames(dataDir)
 	return network.Options{
 		Names: d.names, NamesPort: uint16(d.cfg.Runtime.DNSPort),
-		Firewall: firewall.New(0), Pool: d.cfg.Docker.SubnetPool, Foreign: d.engine.Foreign, Resolvers: func() []netip.Addr {
-			var own []netip.Addr
-			for _, text := range d.cfg.Docker.Resolvers {
-				own = append(own, netip.MustParseAddr(text)) // it is valid
-			}
-			if len(own) > 0 {
-				return own
-			}
-			return resolvers.Host.Read()
-		},
+		Firewall: firewall.New(0), Pool: d.cfg.Docker.SubnetPool, Foreign: d.engine.Foreign, Resolvers: d.resolvers, Host: d.hostFacts,
 	}
+}
+
+// resolvers returns the DNS servers that the engine asks.
+func (d *daemon) resolvers() []netip.Addr {
+	var own []netip.Addr
+	for _, text := range d.cfg.Docker.Resolvers {
+		own = append(own, netip.MustParseAddr(text)) // it is valid
+	}
+	if len(own) > 0 {
+		return own
+	}
+	return resolvers.Host.Read()
+}
+
+// hostFacts returns the addresses that sandboxes should not reach.
+func (d *daemon) hostFacts() (network.HostFacts, error) {
+	addresses, err := hostnet.Addresses()
+	if err != nil {
+		return network.HostFacts{}, err
+	}
+	routers, err := hostnet.Routers()
+	return network.HostFacts{Addresses: addresses, Routers: routers, Resolvers: d.resolvers()}, err
 }
 
 // newServer makes the gRPC server with all that it needs of the other parts.
 func (d *daemon) newServer() *server.Server {
 	return server.New(server.Deps{
-		Backup: d.backups.Write, Explain: d.ctl.Explain, ExplainAgent: d.ctl.ExplainAgent, Doctor: d.doctor, CollectGarbage: d.ctl.CollectGarbage,
+		Backup: d.backups.Write, Explain: d.ctl.Explain, ExplainAgent: d.ctl.ExplainAgent, Doctor: d.doctor, AttackTargets: d.ctl.AttackTargets, CollectGarbage: d.ctl.CollectGarbage,
 		Stats: d.ctl.Stats, Volumes: d.ctl.Volumes, RemoveVolume: d.ctl.RemoveVolume,
 		CreateSnapshot: d.ctl.CreateSnapshot, Snapshots: d.ctl.Snapshots, RemoveSnapshot: d.ctl.RemoveSnapshot, Templates: d.ctl.Templates(),
 		ServiceOutput: d.execs.ServiceLog, Outputs: d.execs, Channels: d.channels, Streams: d.channels, Opened: d.metrics.StreamOpened, Archives: d.ctl.Archive, Writers: &d.writers,

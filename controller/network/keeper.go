@@ -55,6 +55,10 @@ type Options struct {
 	// Foreign returns why the engine's bridges are not of this network namespace, as the rest of a sentence about the engine; empty: they may
 	// be. An error: it is unknown. Nil: they are.
 	Foreign func(ctx context.Context) (string, error)
+	// Others returns the subnets of other sandboxes than one, of any daemon.
+	Others func(ctx context.Context, sandboxID string) ([]netip.Prefix, error)
+	// Host reads what Targets needs of this host; nil: nothing.
+	Host func() (HostFacts, error)
 	// Recorded returns the networks that records of live sandboxes name.
 	Recorded func() map[string]bool
 	// Changed is called when rules may have been changed by others. It must not block.

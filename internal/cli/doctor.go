@@ -3,17 +3,21 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/netentry"
+	"github.com/agbox/agbox/internal/attack"
+	"github.com/agbox/agbox/internal/attack/judge"
 )
 
 func (a *app) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "doctor", SuggestFor: []string{"check", "status", "info", "health"}, Short: "Show what daemon, engine and kernel are, and cannot enforce", Args: noArgs,
+		Use: "doctor [--attack NAME]", SuggestFor: []string{"check", "status", "info", "health"}, Short: "Show what daemon, engine and kernel are, and cannot enforce", Args: noArgs,
 		Long: `Show what the daemon, the Docker engine behind it and its kernel are, and what they cannot enforce: one line for each check, with what
 follows for sandboxes and what to do about it. The first ones are those of /readyz.
 
@@ -21,12 +25,89 @@ follows for sandboxes and what to do about it. The first ones are those of /read
   warning  a limit is not enforced, or something is weaker than it can be
   problem  the daemon cannot do its work
 
-Exit code 1: there is a problem.`,
-		Example: "  agbox doctor\n  agbox doctor -o json | jq -r 'select(.status != \"ok\") | .text'",
+Exit code 1: there is a problem.
+
+--attack runs a self-test inside a sandbox instead, as its user: it tries to reach the host, its network, metadata services and other sandboxes, and to
+gain rights. It takes a few seconds, sends a packet to each of a dozen ports of these addresses, changes nothing, and leaves nothing behind.
+
+  held      nothing of it succeeded
+  allowed   what succeeded is what the sandbox's spec allows
+  untested  there was nothing to try
+  HOLE      something succeeded that should not; exit code 1`,
+		Example: "  agbox doctor\n  agbox doctor --attack web\n  agbox doctor -o json | jq -r 'select(.status != \"ok\") | .text'",
 	}
 	output := outputFlag(cmd, "json")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd.Context(), output) }
+	name := cmd.Flags().String("attack", "", "test from inside this sandbox what it can reach and do")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if cmd.Flags().Changed("attack") {
+			return a.attack(cmd.Context(), *name, output)
+		}
+		return a.doctor(cmd.Context(), output)
+	}
+	if err := cmd.RegisterFlagCompletionFunc("attack", a.sandboxKind().first); err != nil {
+		panic(err) // the flag exists
+	}
 	return cmd
+}
+
+// attack runs the self-test of a sandbox and judges it by its spec.
+func (a *app) attack(ctx context.Context, ref string, o *output) error {
+	sb, err := a.sandboxKind().resolve(ctx, ref)
+	if err != nil {
+		return err
+	}
+	if sb, err = a.conn().GetSandbox(ctx, sb.GetSandboxId()); err != nil { // with its spec
+		return err
+	}
+	targets, err := a.conn().AttackTargets(ctx, sb.GetSandboxId())
+	if err != nil {
+		return err
+	}
+	printed, err := a.conn().Command(ctx, sb.GetSandboxId(), attack.Command(targets)...).Output()
+	if err != nil {
+		return fmt.Errorf("the self-test did not run in %s: %w", a.sandboxKind().label(sb), err)
+	}
+	results, err := attack.ParseResults(printed)
+	if err != nil {
+		return err
+	}
+	var checks []*agboxv1.DoctorCheck
+	count := map[string]int{}
+	for _, row := range judge.Judge(attackSpec(sb, targets), results) {
+		count[row.Verdict]++
+		text := row.What
+		if row.Why != "" {
+			text += ": " + row.Why
+		}
+		checks = append(checks, &agboxv1.DoctorCheck{Name: row.Check, Status: row.Verdict, Text: text})
+	}
+	if o.given() {
+		err = printLines(a.Out, checks)
+	} else {
+		a.printChecks(checks)
+		a.hint(fmt.Sprintf("%s, %d allowed, %d held", plural(count[judge.Hole], "hole"), count[judge.Allowed], count[judge.Held]))
+	}
+	return errors.Join(err, outcomeOf(ctx, count[judge.Hole] > 0))
+}
+
+// attackSpec returns what a sandbox may do.
+func attackSpec(sb *agboxv1.SandboxHandle, targets []string) judge.Spec {
+	user, _, _ := strings.Cut(sb.GetSpec().GetUser(), ":")
+	s := judge.Spec{Mode: sb.GetNetworkMode(), Hardened: sb.GetSecurityProfile() == "hardened", Root: user == "root" || user == "0"}
+	if runtime := sb.GetSpec().GetRuntime(); runtime != "" && runtime != "runc" {
+		s.Runtime = runtime
+	}
+	for _, text := range targets {
+		if t, err := attack.ParseTarget(text); err == nil && t.Kind == attack.DNS { // others would have ended the self-test
+			s.Servers = append(s.Servers, t.Address)
+		}
+	}
+	for _, text := range sb.GetSpec().GetNetwork().GetAllow() {
+		if e, err := netentry.Parse(text); err == nil { // the daemon has accepted it
+			s.Allow = append(s.Allow, e)
+		}
+	}
+	return s
 }
 
 func (a *app) doctor(ctx context.Context, o *output) error {

@@ -35,6 +35,7 @@ type admin struct {
 	explain        func(ctx context.Context, sandboxID string) (*agboxv1.ExplainResponse, error)
 	explainAgent   func(ctx context.Context, agentID string) (*agboxv1.ExplainResponse, error)
 	doctor         func() []*agboxv1.DoctorCheck
+	attackTargets  func(ctx context.Context, sandboxID string) ([]string, error)
 	drainer        Drainer
 	drainWait      func() time.Duration
 	backup         func(ctx context.Context, w io.Writer, withLogs bool) error
@@ -74,6 +75,15 @@ func (s *admin) Explain(ctx context.Context, req *agboxv1.ExplainRequest) (*agbo
 // Doctor implements agbox.v1.AdminService.
 func (s *admin) Doctor(context.Context, *agboxv1.DoctorRequest) (*agboxv1.DoctorResponse, error) {
 	return &agboxv1.DoctorResponse{Checks: s.doctor()}, nil
+}
+
+// ListAttackTargets implements agbox.v1.AdminService.
+func (s *admin) ListAttackTargets(ctx context.Context, req *agboxv1.ListAttackTargetsRequest) (*agboxv1.ListAttackTargetsResponse, error) {
+	if req.GetSandboxId() == "" {
+		return nil, invalid("sandbox_id", "sandbox_id is required")
+	}
+	targets, err := s.attackTargets(ctx, req.GetSandboxId())
+	return &agboxv1.ListAttackTargetsResponse{Targets: targets}, err
 }
 
 // Drain implements agbox.v1.AdminService. It does not wait for the end of the drain.

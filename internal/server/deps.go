@@ -111,6 +111,8 @@ type Deps struct {
 	ExplainAgent func(ctx context.Context, agentID string) (*agboxv1.ExplainResponse, error)
 	// Doctor returns what the daemon, the engine and its kernel are, and what they cannot enforce. It must not block.
 	Doctor func() []*agboxv1.DoctorCheck
+	// AttackTargets returns what a sandbox should not reach, as arguments of the shim's self-test.
+	AttackTargets func(ctx context.Context, sandboxID string) ([]string, error)
 	// CollectGarbage lists leftovers of deleted sandboxes, and removes them if requested.
 	CollectGarbage func(ctx context.Context, req *agboxv1.CollectGarbageRequest) ([]*agboxv1.GarbageItem, error)
 	// Stats returns what sandboxes use, without IDs all that run.

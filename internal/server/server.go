@@ -128,7 +128,7 @@ func New(d Deps) *Server {
 	register(agboxv1.TemplateService_ServiceDesc, agboxv1.TemplateServiceServer(&templates{lifecycle: s.lifecycle, keeper: d.Templates}))
 	register(agboxv1.AdminService_ServiceDesc, agboxv1.AdminServiceServer(adminService{admin: &admin{
 		lifecycle: s.lifecycle, agents: d.Store, confirmEngine: d.ConfirmEngine, collectGarbage: d.CollectGarbage, explain: d.Explain,
-		explainAgent: d.ExplainAgent, doctor: d.Doctor, drainer: d.Drainer, drainWait: d.DrainWait, backup: d.Backup,
+		explainAgent: d.ExplainAgent, doctor: d.Doctor, attackTargets: d.AttackTargets, drainer: d.Drainer, drainWait: d.DrainWait, backup: d.Backup,
 	}}))
 	return s
 }

@@ -16,6 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/internal/agent/dialect/acp"
+	"github.com/agbox/agbox/internal/attack"
+	"github.com/agbox/agbox/internal/attack/try"
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
@@ -46,6 +48,13 @@ func Run(args []string, at Places) int {
 	}
 	if len(args) > 0 && args[0] == acp.Verb {
 		return runACP(args[1:])
+	}
+	if len(args) > 0 && args[0] == attack.Verb {
+		if err := try.Run(args[1:], os.Stdout); err != nil {
+			say("attack: %v", err)
+			return 1
+		}
+		return 0
 	}
 	// Garbage counts against the sandbox's memory limit. With the default of 100 % each shim process grows to 4 MiB before its first
 	// collection; with 25 % it grows to 1 MiB.

@@ -6165,6 +6165,96 @@ func (x *DoctorCheck) GetText() string {
 	return ""
 }
 
+type ListAttackTargetsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAttackTargetsRequest) Reset() {
+	*x = ListAttackTargetsRequest{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[80]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAttackTargetsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAttackTargetsRequest) ProtoMessage() {}
+
+func (x *ListAttackTargetsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[80]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAttackTargetsRequest.ProtoReflect.Descriptor instead.
+func (*ListAttackTargetsRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{80}
+}
+
+func (x *ListAttackTargetsRequest) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+type ListAttackTargetsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 40, each KIND=ADDRESS: "host", an address of the host; "lan", the router of its network; "sandbox", an address in the network
+	// of another sandbox; "dns", a server that the engine asks. Where the engine's networks are not the daemon's, only others' sandboxes.
+	Targets       []string `protobuf:"bytes,1,rep,name=targets,proto3" json:"targets,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAttackTargetsResponse) Reset() {
+	*x = ListAttackTargetsResponse{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[81]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAttackTargetsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAttackTargetsResponse) ProtoMessage() {}
+
+func (x *ListAttackTargetsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[81]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAttackTargetsResponse.ProtoReflect.Descriptor instead.
+func (*ListAttackTargetsResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{81}
+}
+
+func (x *ListAttackTargetsResponse) GetTargets() []string {
+	if x != nil {
+		return x.Targets
+	}
+	return nil
+}
+
 type CollectGarbageRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// List, remove nothing.
@@ -6178,7 +6268,7 @@ type CollectGarbageRequest struct {
 
 func (x *CollectGarbageRequest) Reset() {
 	*x = CollectGarbageRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[80]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6190,7 +6280,7 @@ func (x *CollectGarbageRequest) String() string {
 func (*CollectGarbageRequest) ProtoMessage() {}
 
 func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[80]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6203,7 +6293,7 @@ func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageRequest.ProtoReflect.Descriptor instead.
 func (*CollectGarbageRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{80}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *CollectGarbageRequest) GetDryRun() bool {
@@ -6229,7 +6319,7 @@ type CollectGarbageResponse struct {
 
 func (x *CollectGarbageResponse) Reset() {
 	*x = CollectGarbageResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[81]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6241,7 +6331,7 @@ func (x *CollectGarbageResponse) String() string {
 func (*CollectGarbageResponse) ProtoMessage() {}
 
 func (x *CollectGarbageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[81]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6254,7 +6344,7 @@ func (x *CollectGarbageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageResponse.ProtoReflect.Descriptor instead.
 func (*CollectGarbageResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{81}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *CollectGarbageResponse) GetItems() []*GarbageItem {
@@ -6286,7 +6376,7 @@ type GarbageItem struct {
 
 func (x *GarbageItem) Reset() {
 	*x = GarbageItem{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[82]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6298,7 +6388,7 @@ func (x *GarbageItem) String() string {
 func (*GarbageItem) ProtoMessage() {}
 
 func (x *GarbageItem) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[82]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6311,7 +6401,7 @@ func (x *GarbageItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GarbageItem.ProtoReflect.Descriptor instead.
 func (*GarbageItem) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{82}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *GarbageItem) GetKind() string {
@@ -6378,7 +6468,7 @@ type ConfirmEngineRequest struct {
 
 func (x *ConfirmEngineRequest) Reset() {
 	*x = ConfirmEngineRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[83]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6390,7 +6480,7 @@ func (x *ConfirmEngineRequest) String() string {
 func (*ConfirmEngineRequest) ProtoMessage() {}
 
 func (x *ConfirmEngineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[83]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6403,7 +6493,7 @@ func (x *ConfirmEngineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmEngineRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmEngineRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{83}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{85}
 }
 
 type ConfirmEngineResponse struct {
@@ -6422,7 +6512,7 @@ type ConfirmEngineResponse struct {
 
 func (x *ConfirmEngineResponse) Reset() {
 	*x = ConfirmEngineResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[84]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6434,7 +6524,7 @@ func (x *ConfirmEngineResponse) String() string {
 func (*ConfirmEngineResponse) ProtoMessage() {}
 
 func (x *ConfirmEngineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[84]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6447,7 +6537,7 @@ func (x *ConfirmEngineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmEngineResponse.ProtoReflect.Descriptor instead.
 func (*ConfirmEngineResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{84}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *ConfirmEngineResponse) GetEngineId() string {
@@ -7009,7 +7099,12 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\vDoctorCheck\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\tR\x06status\x12\x12\n" +
-	"\x04text\x18\x03 \x01(\tR\x04text\"J\n" +
+	"\x04text\x18\x03 \x01(\tR\x04text\"9\n" +
+	"\x18ListAttackTargetsRequest\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"5\n" +
+	"\x19ListAttackTargetsResponse\x12\x18\n" +
+	"\atargets\x18\x01 \x03(\tR\atargets\"J\n" +
 	"\x15CollectGarbageRequest\x12\x17\n" +
 	"\adry_run\x18\x01 \x01(\bR\x06dryRun\x12\x18\n" +
 	"\aunknown\x18\x02 \x01(\bR\aunknown\"E\n" +
@@ -7097,7 +7192,7 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\fRemoveVolume\x12\x1d.agbox.v1.RemoveVolumeRequest\x1a\x1e.agbox.v1.RemoveVolumeResponse\x12S\n" +
 	"\x0eCreateSnapshot\x12\x1f.agbox.v1.CreateSnapshotRequest\x1a .agbox.v1.CreateSnapshotResponse\x12P\n" +
 	"\rListSnapshots\x12\x1e.agbox.v1.ListSnapshotsRequest\x1a\x1f.agbox.v1.ListSnapshotsResponse\x12S\n" +
-	"\x0eRemoveSnapshot\x12\x1f.agbox.v1.RemoveSnapshotRequest\x1a .agbox.v1.RemoveSnapshotResponse2\xbd\x04\n" +
+	"\x0eRemoveSnapshot\x12\x1f.agbox.v1.RemoveSnapshotRequest\x1a .agbox.v1.RemoveSnapshotResponse2\x9b\x05\n" +
 	"\fAdminService\x12P\n" +
 	"\rConfirmEngine\x12\x1e.agbox.v1.ConfirmEngineRequest\x1a\x1f.agbox.v1.ConfirmEngineResponse\x12:\n" +
 	"\x06Backup\x12\x17.agbox.v1.BackupRequest\x1a\x15.agbox.v1.BackupChunk0\x01\x12>\n" +
@@ -7106,7 +7201,8 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x05Drain\x12\x16.agbox.v1.DrainRequest\x1a\x17.agbox.v1.DrainResponse\x12>\n" +
 	"\aUndrain\x12\x18.agbox.v1.UndrainRequest\x1a\x19.agbox.v1.UndrainResponse\x12S\n" +
 	"\x0eGetDrainStatus\x12\x1f.agbox.v1.GetDrainStatusRequest\x1a .agbox.v1.GetDrainStatusResponse\x12;\n" +
-	"\x06Doctor\x12\x17.agbox.v1.DoctorRequest\x1a\x18.agbox.v1.DoctorResponseB.Z,github.com/agbox/agbox/apis/agbox/v1;agboxv1b\x06proto3"
+	"\x06Doctor\x12\x17.agbox.v1.DoctorRequest\x1a\x18.agbox.v1.DoctorResponse\x12\\\n" +
+	"\x11ListAttackTargets\x12\".agbox.v1.ListAttackTargetsRequest\x1a#.agbox.v1.ListAttackTargetsResponseB.Z,github.com/agbox/agbox/apis/agbox/v1;agboxv1b\x06proto3"
 
 var (
 	file_agbox_v1_sandbox_proto_rawDescOnce sync.Once
@@ -7121,7 +7217,7 @@ func file_agbox_v1_sandbox_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 95)
+var file_agbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 97)
 var file_agbox_v1_sandbox_proto_goTypes = []any{
 	(SandboxState)(0),                     // 0: agbox.v1.SandboxState
 	(ExecState)(0),                        // 1: agbox.v1.ExecState
@@ -7206,37 +7302,39 @@ var file_agbox_v1_sandbox_proto_goTypes = []any{
 	(*DoctorRequest)(nil),                 // 80: agbox.v1.DoctorRequest
 	(*DoctorResponse)(nil),                // 81: agbox.v1.DoctorResponse
 	(*DoctorCheck)(nil),                   // 82: agbox.v1.DoctorCheck
-	(*CollectGarbageRequest)(nil),         // 83: agbox.v1.CollectGarbageRequest
-	(*CollectGarbageResponse)(nil),        // 84: agbox.v1.CollectGarbageResponse
-	(*GarbageItem)(nil),                   // 85: agbox.v1.GarbageItem
-	(*ConfirmEngineRequest)(nil),          // 86: agbox.v1.ConfirmEngineRequest
-	(*ConfirmEngineResponse)(nil),         // 87: agbox.v1.ConfirmEngineResponse
-	nil,                                   // 88: agbox.v1.PingResponse.GatewaysEntry
-	nil,                                   // 89: agbox.v1.ServiceSpec.EnvsEntry
-	nil,                                   // 90: agbox.v1.CreateSpec.LabelsEntry
-	nil,                                   // 91: agbox.v1.CreateSpec.EnvsEntry
-	nil,                                   // 92: agbox.v1.GatewaySpec.MetadataEntry
-	nil,                                   // 93: agbox.v1.SandboxHandle.LabelsEntry
-	nil,                                   // 94: agbox.v1.ExecStatus.EnvOverridesEntry
-	nil,                                   // 95: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 96: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 97: agbox.v1.CreateExecRequest.EnvOverridesEntry
-	(*durationpb.Duration)(nil),           // 98: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),         // 99: google.protobuf.Timestamp
-	(*DrainRequest)(nil),                  // 100: agbox.v1.DrainRequest
-	(*UndrainRequest)(nil),                // 101: agbox.v1.UndrainRequest
-	(*GetDrainStatusRequest)(nil),         // 102: agbox.v1.GetDrainStatusRequest
-	(*DrainResponse)(nil),                 // 103: agbox.v1.DrainResponse
-	(*UndrainResponse)(nil),               // 104: agbox.v1.UndrainResponse
-	(*GetDrainStatusResponse)(nil),        // 105: agbox.v1.GetDrainStatusResponse
+	(*ListAttackTargetsRequest)(nil),      // 83: agbox.v1.ListAttackTargetsRequest
+	(*ListAttackTargetsResponse)(nil),     // 84: agbox.v1.ListAttackTargetsResponse
+	(*CollectGarbageRequest)(nil),         // 85: agbox.v1.CollectGarbageRequest
+	(*CollectGarbageResponse)(nil),        // 86: agbox.v1.CollectGarbageResponse
+	(*GarbageItem)(nil),                   // 87: agbox.v1.GarbageItem
+	(*ConfirmEngineRequest)(nil),          // 88: agbox.v1.ConfirmEngineRequest
+	(*ConfirmEngineResponse)(nil),         // 89: agbox.v1.ConfirmEngineResponse
+	nil,                                   // 90: agbox.v1.PingResponse.GatewaysEntry
+	nil,                                   // 91: agbox.v1.ServiceSpec.EnvsEntry
+	nil,                                   // 92: agbox.v1.CreateSpec.LabelsEntry
+	nil,                                   // 93: agbox.v1.CreateSpec.EnvsEntry
+	nil,                                   // 94: agbox.v1.GatewaySpec.MetadataEntry
+	nil,                                   // 95: agbox.v1.SandboxHandle.LabelsEntry
+	nil,                                   // 96: agbox.v1.ExecStatus.EnvOverridesEntry
+	nil,                                   // 97: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 98: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 99: agbox.v1.CreateExecRequest.EnvOverridesEntry
+	(*durationpb.Duration)(nil),           // 100: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),         // 101: google.protobuf.Timestamp
+	(*DrainRequest)(nil),                  // 102: agbox.v1.DrainRequest
+	(*UndrainRequest)(nil),                // 103: agbox.v1.UndrainRequest
+	(*GetDrainStatusRequest)(nil),         // 104: agbox.v1.GetDrainStatusRequest
+	(*DrainResponse)(nil),                 // 105: agbox.v1.DrainResponse
+	(*UndrainResponse)(nil),               // 106: agbox.v1.UndrainResponse
+	(*GetDrainStatusResponse)(nil),        // 107: agbox.v1.GetDrainStatusResponse
 }
 var file_agbox_v1_sandbox_proto_depIdxs = []int32{
-	88,  // 0: agbox.v1.PingResponse.gateways:type_name -> agbox.v1.PingResponse.GatewaysEntry
-	98,  // 1: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
-	98,  // 2: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
-	98,  // 3: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
-	98,  // 4: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
-	89,  // 5: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
+	90,  // 0: agbox.v1.PingResponse.gateways:type_name -> agbox.v1.PingResponse.GatewaysEntry
+	100, // 1: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
+	100, // 2: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
+	100, // 3: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
+	100, // 4: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
+	91,  // 5: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
 	9,   // 6: agbox.v1.ServiceSpec.healthcheck:type_name -> agbox.v1.HealthcheckConfig
 	11,  // 7: agbox.v1.ServiceSpec.ports:type_name -> agbox.v1.PortSpec
 	7,   // 8: agbox.v1.ServiceSpec.volumes:type_name -> agbox.v1.VolumeSpec
@@ -7245,37 +7343,37 @@ var file_agbox_v1_sandbox_proto_depIdxs = []int32{
 	6,   // 11: agbox.v1.CreateSpec.copies:type_name -> agbox.v1.CopySpec
 	10,  // 12: agbox.v1.CreateSpec.required_services:type_name -> agbox.v1.ServiceSpec
 	10,  // 13: agbox.v1.CreateSpec.optional_services:type_name -> agbox.v1.ServiceSpec
-	90,  // 14: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
-	91,  // 15: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
-	98,  // 16: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
+	92,  // 14: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
+	93,  // 15: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
+	100, // 16: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
 	11,  // 17: agbox.v1.CreateSpec.ports:type_name -> agbox.v1.PortSpec
 	14,  // 18: agbox.v1.CreateSpec.security:type_name -> agbox.v1.SecuritySpec
-	98,  // 19: agbox.v1.CreateSpec.timeout:type_name -> google.protobuf.Duration
+	100, // 19: agbox.v1.CreateSpec.timeout:type_name -> google.protobuf.Duration
 	15,  // 20: agbox.v1.CreateSpec.network:type_name -> agbox.v1.NetworkSpec
 	7,   // 21: agbox.v1.CreateSpec.volumes:type_name -> agbox.v1.VolumeSpec
 	8,   // 22: agbox.v1.CreateSpec.secrets:type_name -> agbox.v1.SecretSpec
 	13,  // 23: agbox.v1.CreateSpec.gateway:type_name -> agbox.v1.GatewaySpec
-	92,  // 24: agbox.v1.GatewaySpec.metadata:type_name -> agbox.v1.GatewaySpec.MetadataEntry
+	94,  // 24: agbox.v1.GatewaySpec.metadata:type_name -> agbox.v1.GatewaySpec.MetadataEntry
 	0,   // 25: agbox.v1.SandboxHandle.state:type_name -> agbox.v1.SandboxState
 	10,  // 26: agbox.v1.SandboxHandle.required_services:type_name -> agbox.v1.ServiceSpec
 	10,  // 27: agbox.v1.SandboxHandle.optional_services:type_name -> agbox.v1.ServiceSpec
-	93,  // 28: agbox.v1.SandboxHandle.labels:type_name -> agbox.v1.SandboxHandle.LabelsEntry
-	99,  // 29: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
-	99,  // 30: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
+	95,  // 28: agbox.v1.SandboxHandle.labels:type_name -> agbox.v1.SandboxHandle.LabelsEntry
+	101, // 29: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
+	101, // 30: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
 	12,  // 31: agbox.v1.SandboxHandle.spec:type_name -> agbox.v1.CreateSpec
 	19,  // 32: agbox.v1.SandboxHandle.services:type_name -> agbox.v1.ServiceStatus
 	20,  // 33: agbox.v1.SandboxHandle.ports:type_name -> agbox.v1.PublishedPort
-	99,  // 34: agbox.v1.SandboxHandle.deadline_at:type_name -> google.protobuf.Timestamp
-	98,  // 35: agbox.v1.SandboxHandle.timeout:type_name -> google.protobuf.Duration
-	99,  // 36: agbox.v1.SandboxHandle.demoted_at:type_name -> google.protobuf.Timestamp
+	101, // 34: agbox.v1.SandboxHandle.deadline_at:type_name -> google.protobuf.Timestamp
+	100, // 35: agbox.v1.SandboxHandle.timeout:type_name -> google.protobuf.Duration
+	101, // 36: agbox.v1.SandboxHandle.demoted_at:type_name -> google.protobuf.Timestamp
 	27,  // 37: agbox.v1.SandboxHandle.rehydrated:type_name -> agbox.v1.RehydratedDetails
 	1,   // 38: agbox.v1.ExecEventDetails.exec_state:type_name -> agbox.v1.ExecState
-	99,  // 39: agbox.v1.TimeoutDetails.deadline_at:type_name -> google.protobuf.Timestamp
-	99,  // 40: agbox.v1.RehydratedDetails.rehydrated_at:type_name -> google.protobuf.Timestamp
-	99,  // 41: agbox.v1.RehydratedDetails.state_changed_at:type_name -> google.protobuf.Timestamp
-	99,  // 42: agbox.v1.RehydratedDetails.idle_since:type_name -> google.protobuf.Timestamp
+	101, // 39: agbox.v1.TimeoutDetails.deadline_at:type_name -> google.protobuf.Timestamp
+	101, // 40: agbox.v1.RehydratedDetails.rehydrated_at:type_name -> google.protobuf.Timestamp
+	101, // 41: agbox.v1.RehydratedDetails.state_changed_at:type_name -> google.protobuf.Timestamp
+	101, // 42: agbox.v1.RehydratedDetails.idle_since:type_name -> google.protobuf.Timestamp
 	2,   // 43: agbox.v1.SandboxEvent.event_type:type_name -> agbox.v1.EventType
-	99,  // 44: agbox.v1.SandboxEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	101, // 44: agbox.v1.SandboxEvent.occurred_at:type_name -> google.protobuf.Timestamp
 	0,   // 45: agbox.v1.SandboxEvent.sandbox_state:type_name -> agbox.v1.SandboxState
 	21,  // 46: agbox.v1.SandboxEvent.sandbox_phase:type_name -> agbox.v1.SandboxPhaseDetails
 	22,  // 47: agbox.v1.SandboxEvent.exec:type_name -> agbox.v1.ExecEventDetails
@@ -7285,49 +7383,49 @@ var file_agbox_v1_sandbox_proto_depIdxs = []int32{
 	26,  // 51: agbox.v1.SandboxEvent.timeout_set:type_name -> agbox.v1.TimeoutDetails
 	27,  // 52: agbox.v1.SandboxEvent.rehydrated:type_name -> agbox.v1.RehydratedDetails
 	1,   // 53: agbox.v1.ExecStatus.state:type_name -> agbox.v1.ExecState
-	94,  // 54: agbox.v1.ExecStatus.env_overrides:type_name -> agbox.v1.ExecStatus.EnvOverridesEntry
-	99,  // 55: agbox.v1.ExecStatus.created_at:type_name -> google.protobuf.Timestamp
-	99,  // 56: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
-	99,  // 57: agbox.v1.ExecStatus.ended_at:type_name -> google.protobuf.Timestamp
-	98,  // 58: agbox.v1.ExecStatus.timeout:type_name -> google.protobuf.Duration
+	96,  // 54: agbox.v1.ExecStatus.env_overrides:type_name -> agbox.v1.ExecStatus.EnvOverridesEntry
+	101, // 55: agbox.v1.ExecStatus.created_at:type_name -> google.protobuf.Timestamp
+	101, // 56: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
+	101, // 57: agbox.v1.ExecStatus.ended_at:type_name -> google.protobuf.Timestamp
+	100, // 58: agbox.v1.ExecStatus.timeout:type_name -> google.protobuf.Duration
 	30,  // 59: agbox.v1.ExecStatus.stdin:type_name -> agbox.v1.StdinSpec
-	99,  // 60: agbox.v1.ExecStatus.stdin_deadline_at:type_name -> google.protobuf.Timestamp
-	98,  // 61: agbox.v1.StdinSpec.grace:type_name -> google.protobuf.Duration
+	101, // 60: agbox.v1.ExecStatus.stdin_deadline_at:type_name -> google.protobuf.Timestamp
+	100, // 61: agbox.v1.StdinSpec.grace:type_name -> google.protobuf.Duration
 	12,  // 62: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
 	16,  // 63: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
 	16,  // 64: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	95,  // 65: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	97,  // 65: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
 	16,  // 66: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
 	12,  // 67: agbox.v1.UpdateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
 	16,  // 68: agbox.v1.UpdateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	98,  // 69: agbox.v1.SetSandboxTimeoutRequest.timeout:type_name -> google.protobuf.Duration
-	99,  // 70: agbox.v1.SetSandboxTimeoutRequest.deadline_at:type_name -> google.protobuf.Timestamp
-	99,  // 71: agbox.v1.SetSandboxTimeoutResponse.deadline_at:type_name -> google.protobuf.Timestamp
+	100, // 69: agbox.v1.SetSandboxTimeoutRequest.timeout:type_name -> google.protobuf.Duration
+	101, // 70: agbox.v1.SetSandboxTimeoutRequest.deadline_at:type_name -> google.protobuf.Timestamp
+	101, // 71: agbox.v1.SetSandboxTimeoutResponse.deadline_at:type_name -> google.protobuf.Timestamp
 	48,  // 72: agbox.v1.GetStatsResponse.sandboxes:type_name -> agbox.v1.SandboxStats
-	99,  // 73: agbox.v1.GetStatsResponse.read_at:type_name -> google.protobuf.Timestamp
+	101, // 73: agbox.v1.GetStatsResponse.read_at:type_name -> google.protobuf.Timestamp
 	0,   // 74: agbox.v1.SandboxStats.state:type_name -> agbox.v1.SandboxState
 	49,  // 75: agbox.v1.SandboxStats.containers:type_name -> agbox.v1.ContainerStats
-	98,  // 76: agbox.v1.ContainerStats.cpu_time:type_name -> google.protobuf.Duration
+	100, // 76: agbox.v1.ContainerStats.cpu_time:type_name -> google.protobuf.Duration
 	52,  // 77: agbox.v1.ListVolumesResponse.volumes:type_name -> agbox.v1.Volume
-	99,  // 78: agbox.v1.Volume.created_at:type_name -> google.protobuf.Timestamp
+	101, // 78: agbox.v1.Volume.created_at:type_name -> google.protobuf.Timestamp
 	59,  // 79: agbox.v1.CreateSnapshotResponse.snapshot:type_name -> agbox.v1.Snapshot
 	59,  // 80: agbox.v1.ListSnapshotsResponse.snapshots:type_name -> agbox.v1.Snapshot
-	99,  // 81: agbox.v1.Snapshot.created_at:type_name -> google.protobuf.Timestamp
-	96,  // 82: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	97,  // 83: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
-	98,  // 84: agbox.v1.CreateExecRequest.timeout:type_name -> google.protobuf.Duration
+	101, // 81: agbox.v1.Snapshot.created_at:type_name -> google.protobuf.Timestamp
+	98,  // 82: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	99,  // 83: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
+	100, // 84: agbox.v1.CreateExecRequest.timeout:type_name -> google.protobuf.Duration
 	30,  // 85: agbox.v1.CreateExecRequest.stdin:type_name -> agbox.v1.StdinSpec
 	31,  // 86: agbox.v1.CreateExecRequest.terminal:type_name -> agbox.v1.TerminalSpec
 	29,  // 87: agbox.v1.GetExecResponse.exec:type_name -> agbox.v1.ExecStatus
 	29,  // 88: agbox.v1.ListActiveExecsResponse.execs:type_name -> agbox.v1.ExecStatus
 	29,  // 89: agbox.v1.ListExecsResponse.execs:type_name -> agbox.v1.ExecStatus
 	0,   // 90: agbox.v1.ExplainResponse.state:type_name -> agbox.v1.SandboxState
-	99,  // 91: agbox.v1.ExplainResponse.retry_at:type_name -> google.protobuf.Timestamp
+	101, // 91: agbox.v1.ExplainResponse.retry_at:type_name -> google.protobuf.Timestamp
 	79,  // 92: agbox.v1.ExplainResponse.deadlines:type_name -> agbox.v1.ExplainDeadline
-	99,  // 93: agbox.v1.ExplainResponse.engine_problem_since:type_name -> google.protobuf.Timestamp
-	99,  // 94: agbox.v1.ExplainDeadline.at:type_name -> google.protobuf.Timestamp
+	101, // 93: agbox.v1.ExplainResponse.engine_problem_since:type_name -> google.protobuf.Timestamp
+	101, // 94: agbox.v1.ExplainDeadline.at:type_name -> google.protobuf.Timestamp
 	82,  // 95: agbox.v1.DoctorResponse.checks:type_name -> agbox.v1.DoctorCheck
-	85,  // 96: agbox.v1.CollectGarbageResponse.items:type_name -> agbox.v1.GarbageItem
+	87,  // 96: agbox.v1.CollectGarbageResponse.items:type_name -> agbox.v1.GarbageItem
 	3,   // 97: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
 	32,  // 98: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
 	34,  // 99: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
@@ -7352,48 +7450,50 @@ var file_agbox_v1_sandbox_proto_depIdxs = []int32{
 	55,  // 118: agbox.v1.SandboxService.CreateSnapshot:input_type -> agbox.v1.CreateSnapshotRequest
 	57,  // 119: agbox.v1.SandboxService.ListSnapshots:input_type -> agbox.v1.ListSnapshotsRequest
 	60,  // 120: agbox.v1.SandboxService.RemoveSnapshot:input_type -> agbox.v1.RemoveSnapshotRequest
-	86,  // 121: agbox.v1.AdminService.ConfirmEngine:input_type -> agbox.v1.ConfirmEngineRequest
+	88,  // 121: agbox.v1.AdminService.ConfirmEngine:input_type -> agbox.v1.ConfirmEngineRequest
 	75,  // 122: agbox.v1.AdminService.Backup:input_type -> agbox.v1.BackupRequest
 	77,  // 123: agbox.v1.AdminService.Explain:input_type -> agbox.v1.ExplainRequest
-	83,  // 124: agbox.v1.AdminService.CollectGarbage:input_type -> agbox.v1.CollectGarbageRequest
-	100, // 125: agbox.v1.AdminService.Drain:input_type -> agbox.v1.DrainRequest
-	101, // 126: agbox.v1.AdminService.Undrain:input_type -> agbox.v1.UndrainRequest
-	102, // 127: agbox.v1.AdminService.GetDrainStatus:input_type -> agbox.v1.GetDrainStatusRequest
+	85,  // 124: agbox.v1.AdminService.CollectGarbage:input_type -> agbox.v1.CollectGarbageRequest
+	102, // 125: agbox.v1.AdminService.Drain:input_type -> agbox.v1.DrainRequest
+	103, // 126: agbox.v1.AdminService.Undrain:input_type -> agbox.v1.UndrainRequest
+	104, // 127: agbox.v1.AdminService.GetDrainStatus:input_type -> agbox.v1.GetDrainStatusRequest
 	80,  // 128: agbox.v1.AdminService.Doctor:input_type -> agbox.v1.DoctorRequest
-	4,   // 129: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
-	33,  // 130: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
-	35,  // 131: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
-	37,  // 132: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
-	64,  // 133: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
-	64,  // 134: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
-	64,  // 135: agbox.v1.SandboxService.PauseSandbox:output_type -> agbox.v1.AcceptedResponse
-	44,  // 136: agbox.v1.SandboxService.SetSandboxTimeout:output_type -> agbox.v1.SetSandboxTimeoutResponse
-	39,  // 137: agbox.v1.SandboxService.UpdateSandbox:output_type -> agbox.v1.UpdateSandboxResponse
-	64,  // 138: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
-	63,  // 139: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
-	28,  // 140: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
-	67,  // 141: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
-	64,  // 142: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
-	70,  // 143: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
-	72,  // 144: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
-	74,  // 145: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
-	18,  // 146: agbox.v1.SandboxService.GetServiceLog:output_type -> agbox.v1.GetServiceLogResponse
-	51,  // 147: agbox.v1.SandboxService.ListVolumes:output_type -> agbox.v1.ListVolumesResponse
-	47,  // 148: agbox.v1.SandboxService.GetStats:output_type -> agbox.v1.GetStatsResponse
-	54,  // 149: agbox.v1.SandboxService.RemoveVolume:output_type -> agbox.v1.RemoveVolumeResponse
-	56,  // 150: agbox.v1.SandboxService.CreateSnapshot:output_type -> agbox.v1.CreateSnapshotResponse
-	58,  // 151: agbox.v1.SandboxService.ListSnapshots:output_type -> agbox.v1.ListSnapshotsResponse
-	61,  // 152: agbox.v1.SandboxService.RemoveSnapshot:output_type -> agbox.v1.RemoveSnapshotResponse
-	87,  // 153: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
-	76,  // 154: agbox.v1.AdminService.Backup:output_type -> agbox.v1.BackupChunk
-	78,  // 155: agbox.v1.AdminService.Explain:output_type -> agbox.v1.ExplainResponse
-	84,  // 156: agbox.v1.AdminService.CollectGarbage:output_type -> agbox.v1.CollectGarbageResponse
-	103, // 157: agbox.v1.AdminService.Drain:output_type -> agbox.v1.DrainResponse
-	104, // 158: agbox.v1.AdminService.Undrain:output_type -> agbox.v1.UndrainResponse
-	105, // 159: agbox.v1.AdminService.GetDrainStatus:output_type -> agbox.v1.GetDrainStatusResponse
-	81,  // 160: agbox.v1.AdminService.Doctor:output_type -> agbox.v1.DoctorResponse
-	129, // [129:161] is the sub-list for method output_type
-	97,  // [97:129] is the sub-list for method input_type
+	83,  // 129: agbox.v1.AdminService.ListAttackTargets:input_type -> agbox.v1.ListAttackTargetsRequest
+	4,   // 130: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
+	33,  // 131: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
+	35,  // 132: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
+	37,  // 133: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
+	64,  // 134: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
+	64,  // 135: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
+	64,  // 136: agbox.v1.SandboxService.PauseSandbox:output_type -> agbox.v1.AcceptedResponse
+	44,  // 137: agbox.v1.SandboxService.SetSandboxTimeout:output_type -> agbox.v1.SetSandboxTimeoutResponse
+	39,  // 138: agbox.v1.SandboxService.UpdateSandbox:output_type -> agbox.v1.UpdateSandboxResponse
+	64,  // 139: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
+	63,  // 140: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
+	28,  // 141: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
+	67,  // 142: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
+	64,  // 143: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
+	70,  // 144: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
+	72,  // 145: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
+	74,  // 146: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
+	18,  // 147: agbox.v1.SandboxService.GetServiceLog:output_type -> agbox.v1.GetServiceLogResponse
+	51,  // 148: agbox.v1.SandboxService.ListVolumes:output_type -> agbox.v1.ListVolumesResponse
+	47,  // 149: agbox.v1.SandboxService.GetStats:output_type -> agbox.v1.GetStatsResponse
+	54,  // 150: agbox.v1.SandboxService.RemoveVolume:output_type -> agbox.v1.RemoveVolumeResponse
+	56,  // 151: agbox.v1.SandboxService.CreateSnapshot:output_type -> agbox.v1.CreateSnapshotResponse
+	58,  // 152: agbox.v1.SandboxService.ListSnapshots:output_type -> agbox.v1.ListSnapshotsResponse
+	61,  // 153: agbox.v1.SandboxService.RemoveSnapshot:output_type -> agbox.v1.RemoveSnapshotResponse
+	89,  // 154: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
+	76,  // 155: agbox.v1.AdminService.Backup:output_type -> agbox.v1.BackupChunk
+	78,  // 156: agbox.v1.AdminService.Explain:output_type -> agbox.v1.ExplainResponse
+	86,  // 157: agbox.v1.AdminService.CollectGarbage:output_type -> agbox.v1.CollectGarbageResponse
+	105, // 158: agbox.v1.AdminService.Drain:output_type -> agbox.v1.DrainResponse
+	106, // 159: agbox.v1.AdminService.Undrain:output_type -> agbox.v1.UndrainResponse
+	107, // 160: agbox.v1.AdminService.GetDrainStatus:output_type -> agbox.v1.GetDrainStatusResponse
+	81,  // 161: agbox.v1.AdminService.Doctor:output_type -> agbox.v1.DoctorResponse
+	84,  // 162: agbox.v1.AdminService.ListAttackTargets:output_type -> agbox.v1.ListAttackTargetsResponse
+	130, // [130:163] is the sub-list for method output_type
+	97,  // [97:130] is the sub-list for method input_type
 	97,  // [97:97] is the sub-list for extension type_name
 	97,  // [97:97] is the sub-list for extension extendee
 	0,   // [0:97] is the sub-list for field type_name
@@ -7425,7 +7525,7 @@ func file_agbox_v1_sandbox_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_sandbox_proto_rawDesc), len(file_agbox_v1_sandbox_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   95,
+			NumMessages:   97,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

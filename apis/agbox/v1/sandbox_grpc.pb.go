@@ -1125,14 +1125,15 @@ var SandboxService_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	AdminService_ConfirmEngine_FullMethodName  = "/agbox.v1.AdminService/ConfirmEngine"
-	AdminService_Backup_FullMethodName         = "/agbox.v1.AdminService/Backup"
-	AdminService_Explain_FullMethodName        = "/agbox.v1.AdminService/Explain"
-	AdminService_CollectGarbage_FullMethodName = "/agbox.v1.AdminService/CollectGarbage"
-	AdminService_Drain_FullMethodName          = "/agbox.v1.AdminService/Drain"
-	AdminService_Undrain_FullMethodName        = "/agbox.v1.AdminService/Undrain"
-	AdminService_GetDrainStatus_FullMethodName = "/agbox.v1.AdminService/GetDrainStatus"
-	AdminService_Doctor_FullMethodName         = "/agbox.v1.AdminService/Doctor"
+	AdminService_ConfirmEngine_FullMethodName     = "/agbox.v1.AdminService/ConfirmEngine"
+	AdminService_Backup_FullMethodName            = "/agbox.v1.AdminService/Backup"
+	AdminService_Explain_FullMethodName           = "/agbox.v1.AdminService/Explain"
+	AdminService_CollectGarbage_FullMethodName    = "/agbox.v1.AdminService/CollectGarbage"
+	AdminService_Drain_FullMethodName             = "/agbox.v1.AdminService/Drain"
+	AdminService_Undrain_FullMethodName           = "/agbox.v1.AdminService/Undrain"
+	AdminService_GetDrainStatus_FullMethodName    = "/agbox.v1.AdminService/GetDrainStatus"
+	AdminService_Doctor_FullMethodName            = "/agbox.v1.AdminService/Doctor"
+	AdminService_ListAttackTargets_FullMethodName = "/agbox.v1.AdminService/ListAttackTargets"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -1163,6 +1164,8 @@ type AdminServiceClient interface {
 	// Doctor returns what the daemon, the engine and its kernel are, and what they cannot enforce. It changes nothing and does not wait
 	// for the engine: about one that does not answer it says what was last known.
 	Doctor(ctx context.Context, in *DoctorRequest, opts ...grpc.CallOption) (*DoctorResponse, error)
+	// ListAttackTargets returns addresses that a sandbox should not reach: arguments of "agbox-shim attack", which tries them.
+	ListAttackTargets(ctx context.Context, in *ListAttackTargetsRequest, opts ...grpc.CallOption) (*ListAttackTargetsResponse, error)
 }
 
 type adminServiceClient struct {
@@ -1262,6 +1265,16 @@ func (c *adminServiceClient) Doctor(ctx context.Context, in *DoctorRequest, opts
 	return out, nil
 }
 
+func (c *adminServiceClient) ListAttackTargets(ctx context.Context, in *ListAttackTargetsRequest, opts ...grpc.CallOption) (*ListAttackTargetsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListAttackTargetsResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListAttackTargets_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -1290,6 +1303,8 @@ type AdminServiceServer interface {
 	// Doctor returns what the daemon, the engine and its kernel are, and what they cannot enforce. It changes nothing and does not wait
 	// for the engine: about one that does not answer it says what was last known.
 	Doctor(context.Context, *DoctorRequest) (*DoctorResponse, error)
+	// ListAttackTargets returns addresses that a sandbox should not reach: arguments of "agbox-shim attack", which tries them.
+	ListAttackTargets(context.Context, *ListAttackTargetsRequest) (*ListAttackTargetsResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -1323,6 +1338,9 @@ func (UnimplementedAdminServiceServer) GetDrainStatus(context.Context, *GetDrain
 }
 func (UnimplementedAdminServiceServer) Doctor(context.Context, *DoctorRequest) (*DoctorResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Doctor not implemented")
+}
+func (UnimplementedAdminServiceServer) ListAttackTargets(context.Context, *ListAttackTargetsRequest) (*ListAttackTargetsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListAttackTargets not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -1482,6 +1500,24 @@ func _AdminService_Doctor_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_ListAttackTargets_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListAttackTargetsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListAttackTargets(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListAttackTargets_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListAttackTargets(ctx, req.(*ListAttackTargetsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1516,6 +1552,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Doctor",
 			Handler:    _AdminService_Doctor_Handler,
+		},
+		{
+			MethodName: "ListAttackTargets",
+			Handler:    _AdminService_ListAttackTargets_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -49,6 +49,8 @@ ConfirmEngineResponse: 1 engine_id string, 2 given_up repeated string, 3 undecid
 CollectGarbageRequest: 1 dry_run bool, 2 unknown bool
 CollectGarbageResponse: 1 items repeated GarbageItem
 DoctorResponse: 1 checks repeated DoctorCheck
+ListAttackTargetsRequest: 1 sandbox_id string
+ListAttackTargetsResponse: 1 targets repeated string
 DoctorCheck: 1 name string, 2 status string, 3 text string
 GarbageItem: 1 kind string, 2 id string, 3 name string, 4 sandbox_id string, 5 reason string, 6 unknown bool, 7 removed bool, 8 error string
 GetServiceLogRequest: 1 sandbox_id string, 2 service_name string
@@ -96,6 +98,7 @@ AdminService.Drain: DrainRequest DrainResponse
 AdminService.Undrain: UndrainRequest UndrainResponse
 AdminService.GetDrainStatus: GetDrainStatusRequest GetDrainStatusResponse
 AdminService.Doctor: DoctorRequest DoctorResponse
+AdminService.ListAttackTargets: ListAttackTargetsRequest ListAttackTargetsResponse
 `
 
 const fromOurs, toTheEnd = 100, 1 << 30

@@ -34,6 +34,7 @@ func Deps(st server.Store) server.Deps {
 		Rebuilding: quiet, NoRoom: quiet, Engine: quiet, NetworkProblem: quiet,
 		Explain:        func(context.Context, string) (*agboxv1.ExplainResponse, error) { return nil, errdefs.ErrUnavailable },
 		Doctor:         func() []*agboxv1.DoctorCheck { return nil },
+		AttackTargets:  func(context.Context, string) ([]string, error) { return nil, nil },
 		Stats:          func(context.Context, []string) ([]*agboxv1.SandboxStats, error) { return nil, nil },
 		Volumes:        func(context.Context, string) ([]*agboxv1.Volume, error) { return nil, nil },
 		Streams:        noStreams{},

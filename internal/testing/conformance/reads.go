@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -27,6 +28,10 @@ func reads(t *testing.T, c *client) {
 		if resp.GetDaemon() != "agboxd" || resp.GetVersion() == "" {
 			c.Errorf("%v", resp)
 		}
+	})
+	c.sub(t, "an attack needs a sandbox", func(c *client) {
+		_, err := agboxv1.NewAdminServiceClient(c.conn).ListAttackTargets(c.ctx(), &agboxv1.ListAttackTargetsRequest{})
+		c.refused(err, refusal{codes.InvalidArgument, "INVALID_SPEC", "sandbox_id is required", map[string]string{"field": "sandbox_id"}})
 	})
 	c.sub(t, "the doctor gives each check a name, a status and, unless it is ok, a text", func(c *client) {
 		resp, err := agboxv1.NewAdminServiceClient(c.conn).Doctor(c.ctx(), &agboxv1.DoctorRequest{})

@@ -101,6 +101,7 @@ type daemon struct {
 	http   string   // http.listen, "off" unless a test says otherwise
 	boot   string   // a file with another boot ID that the daemon sees; "" for the true one
 	env    []string // more environment
+	netns  string   // the path of the network namespace that it runs in; "": that of the test
 	within string   // a shell script that the daemon is started by, in a user namespace of its own with all users; "": none
 	// unaudited says why the test leaves what the auditor would object to; "": it is audited at its end.
 	unaudited string
@@ -220,6 +221,10 @@ func (d *daemon) command(args ...string) *exec.Cmd {
 		script := `mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"`
 		cmd = exec.Command("sh", append([]string{"-c", script, d.boot}, cmd.Args...)...)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Unshareflags: syscall.CLONE_NEWNS}
+	}
+	if d.netns != "" {
+		cmd = exec.Command("nsenter", append([]string{"--net=" + d.netns}, cmd.Args...)...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	}
 	if d.within != "" {
 		cmd = exec.Command("sh", append([]string{"-c", d.within + `; exec "$0" "$@"`}, cmd.Args...)...)

@@ -1,0 +1,169 @@
+// Package judge says what the results of the self-test of a sandbox mean for its spec. Pure.
+package judge
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/agbox/agbox/apis/netentry"
+	"github.com/agbox/agbox/internal/attack"
+	"github.com/agbox/agbox/internal/netrules"
+)
+
+// Verdicts.
+const (
+	Held    = "held"     // nothing succeeded
+	Allowed = "allowed"  // something succeeded that the spec or the profile allows
+	Hole    = "HOLE"     // something succeeded that should not
+	Untried = "untested" // there was nothing to try
+)
+
+// Spec is what decides what a sandbox may do.
+type Spec struct {
+	// Mode is that of its network policy.
+	Mode string
+	// Allow are the entries of its policy.
+	Allow []netentry.Entry
+	// Servers are the DNS servers that the engine asks: open on their port in the mode internet, also where they are private.
+	Servers []netip.Addr
+	// Hardened: its profile is not standard.
+	Hardened bool
+	// Root: its commands run as root.
+	Root bool
+	// Runtime has a kernel of its own, such as gVisor; empty: the kernel is the host's.
+	Runtime string
+}
+
+// reaches reports whether the policy names what a check reached.
+func (s Spec) reaches(check string, r attack.Success) bool {
+	if s.Mode == netrules.Internet && r.To.Port() == 53 && slices.Contains(s.Servers, r.To.Addr()) {
+		return true
+	}
+	return r.To.IsValid() && slices.ContainsFunc(s.Allow, func(e netentry.Entry) bool {
+		to := e.Host && check == attack.Host || e.Prefix.IsValid() && e.Prefix.Contains(r.To.Addr()) && check != attack.Host && check != attack.Sandbox
+		return to && (e.Protocol == "" || e.Protocol == r.Protocol) && (e.Ports.First == 0 || e.Ports.First <= r.To.Port() && r.To.Port() <= e.Ports.Last)
+	})
+}
+
+// Check is one line of the self-test.
+type Check struct {
+	Name string
+	// What is tried, for users.
+	What string
+	// open: it may succeed in such a sandbox, for the reason.
+	open func(s Spec) string
+}
+
+// Checks are all checks, in the order in which they are shown.
+var Checks = []Check{
+	{attack.Host, "connect to addresses of the host", network},
+	{attack.Metadata, "connect to metadata services of clouds", network},
+	{attack.LAN, "connect to the router of the host's network", network},
+	{attack.Sandbox, "connect to other sandboxes", network},
+	{attack.DNS, "ask DNS servers for the root's name servers", names},
+	{attack.Capabilities, "have capabilities", func(s Spec) string {
+		if s.Root && !s.Hardened {
+			return "commands run as root"
+		}
+		return ""
+	}},
+	{attack.Setuid, "gain privileges by setuid programs", func(s Spec) string {
+		if s.Hardened {
+			return ""
+		}
+		return "the profile is standard"
+	}},
+	{attack.Syscalls, "make system calls without a filter", kernel},
+	{attack.Packets, "open packet sockets", kernel},
+	{attack.Mount, "mount a file system", kernel},
+	{attack.Devices, "make a device file, or open a disk", kernel},
+	{attack.Namespaces, "make a user namespace", kernel},
+	{attack.Kernel, "load code into the kernel: modules, BPF, a new kernel", kernel},
+	{attack.Memory, "read memory and messages of the kernel", kernel},
+	{attack.Settings, "write settings of the kernel", kernel},
+	{attack.Cgroups, "write limits of cgroups", kernel},
+	{attack.Processes, "share processes or memory with the host", kernel},
+	{attack.Pids, "start processes without limit", kernel},
+	{attack.Engine, "find the engine's socket", never},
+	{attack.Agbox, "change agboxd's files, or speak to it as PID 1", never},
+}
+
+func never(Spec) string { return "" }
+
+func kernel(s Spec) string {
+	if s.Runtime != "" {
+		return "the kernel is that of the runtime " + s.Runtime
+	}
+	return ""
+}
+
+func network(s Spec) string {
+	if s.Mode == netrules.Open {
+		return "the network mode is open"
+	}
+	return ""
+}
+
+// names: questions go to the servers that the engine asks, unless they are answered by name.
+func names(s Spec) string {
+	if s.Mode == netrules.Open || s.Mode == netrules.Internet {
+		return "the network mode is " + s.Mode
+	}
+	return ""
+}
+
+// Row is the verdict on one check.
+type Row struct {
+	Check, What, Verdict string
+	// Why is what succeeded, and why it may.
+	Why string
+}
+
+// Judge returns a row for each check. A check without a result is a hole: the self-test did not end in order.
+func Judge(s Spec, results []attack.Result) (rows []Row) {
+	for _, c := range Checks {
+		row := Row{Check: c.Name, What: c.What, Verdict: Hole, Why: "no result"}
+		if i := slices.IndexFunc(results, func(r attack.Result) bool { return r.Check == c.Name }); i >= 0 {
+			row.Verdict, row.Why = c.judge(s, results[i])
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func (c Check) judge(s Spec, r attack.Result) (verdict, why string) {
+	beyond := slices.DeleteFunc(slices.Clone(r.Done), func(one attack.Success) bool { return s.reaches(c.Name, one) })
+	switch reason := c.open(s); {
+	case r.Tried == 0:
+		return Untried, "there was nothing to try"
+	case len(r.Done) == 0:
+		return Held, ""
+	case reason != "":
+		return Allowed, reason + ": " + listed(r.Done)
+	case len(beyond) == 0:
+		return Allowed, "the network policy allows it: " + listed(r.Done)
+	}
+	return Hole, listed(beyond)
+}
+
+// listed names what succeeded: of each address one port, one that answers if there is one.
+func listed(all []attack.Success) string {
+	var texts []string
+	for len(all) > 0 {
+		first := all[0]
+		isOther := func(s attack.Success) bool { return !s.To.IsValid() || s.To.Addr() != first.To.Addr() }
+		same := slices.DeleteFunc(slices.Clone(all[1:]), isOther)
+		all = slices.DeleteFunc(slices.Clone(all[1:]), func(s attack.Success) bool { return !isOther(s) })
+		text := first.What
+		if i := slices.IndexFunc(same, func(s attack.Success) bool { return s.Answers && !first.Answers }); i >= 0 {
+			text = same[i].What
+		}
+		if len(same) > 0 {
+			text += fmt.Sprintf(" and %d more ports", len(same))
+		}
+		texts = append(texts, text)
+	}
+	return strings.Join(texts, ", ")
+}

@@ -1,0 +1,107 @@
+package judge_test
+
+import (
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/agbox/agbox/apis/netentry"
+	"github.com/agbox/agbox/internal/attack"
+	"github.com/agbox/agbox/internal/attack/judge"
+	"github.com/agbox/agbox/internal/netrules"
+)
+
+func reached(address string) attack.Success {
+	return attack.Success{What: address, To: netip.MustParseAddrPort(address), Protocol: "tcp"}
+}
+
+func entry(t *testing.T, text string) netentry.Entry {
+	t.Helper()
+	e, err := netentry.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestJudge(t *testing.T) {
+	internet := judge.Spec{Mode: netrules.Internet, Servers: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}
+	for name, tt := range map[string]struct {
+		spec    judge.Spec
+		check   string
+		result  *attack.Result
+		verdict string
+	}{
+		"nothing succeeded":                    {internet, attack.Host, &attack.Result{Tried: 9}, judge.Held},
+		"nothing was tried":                    {internet, attack.Sandbox, &attack.Result{}, judge.Untried},
+		"there is no result":                   {internet, attack.Mount, nil, judge.Hole},
+		"the host":                             {internet, attack.Host, &attack.Result{Tried: 1, Done: []attack.Success{reached("10.0.0.9:80")}}, judge.Hole},
+		"the host, open":                       {judge.Spec{Mode: netrules.Open}, attack.Host, &attack.Result{Tried: 1, Done: []attack.Success{reached("10.0.0.9:80")}}, judge.Allowed},
+		"a DNS server":                         {internet, attack.LAN, &attack.Result{Tried: 1, Done: []attack.Success{reached("10.0.0.1:53")}}, judge.Allowed},
+		"another port of a DNS server":         {internet, attack.LAN, &attack.Result{Tried: 1, Done: []attack.Success{reached("10.0.0.1:22")}}, judge.Hole},
+		"a DNS server without the internet":    {judge.Spec{Mode: netrules.Internal, Servers: internet.Servers}, attack.LAN, &attack.Result{Tried: 1, Done: []attack.Success{reached("10.0.0.1:53")}}, judge.Hole},
+		"names of the internet":                {internet, attack.DNS, &attack.Result{Tried: 1, Done: []attack.Success{reached("10.0.0.1:53")}}, judge.Allowed},
+		"names of the internet, internal":      {judge.Spec{Mode: netrules.Internal}, attack.DNS, &attack.Result{Tried: 1, Done: []attack.Success{reached("10.0.0.1:53")}}, judge.Hole},
+		"a setuid program":                     {internet, attack.Setuid, &attack.Result{Tried: 1, Done: []attack.Success{{What: "x"}}}, judge.Allowed},
+		"a setuid program, hardened":           {judge.Spec{Hardened: true}, attack.Setuid, &attack.Result{Tried: 1, Done: []attack.Success{{What: "x"}}}, judge.Hole},
+		"capabilities of root":                 {judge.Spec{Root: true}, attack.Capabilities, &attack.Result{Tried: 1, Done: []attack.Success{{What: "x"}}}, judge.Allowed},
+		"capabilities of root, hardened":       {judge.Spec{Root: true, Hardened: true}, attack.Capabilities, &attack.Result{Tried: 1, Done: []attack.Success{{What: "x"}}}, judge.Hole},
+		"capabilities of a user":               {judge.Spec{}, attack.Capabilities, &attack.Result{Tried: 1, Done: []attack.Success{{What: "x"}}}, judge.Hole},
+		"a mount":                              {judge.Spec{Mode: netrules.Open, Root: true}, attack.Mount, &attack.Result{Tried: 1, Done: []attack.Success{{What: "x"}}}, judge.Hole},
+		"a mount in a kernel of its own":       {judge.Spec{Runtime: "runsc"}, attack.Mount, &attack.Result{Tried: 1, Done: []attack.Success{{What: "x"}}}, judge.Allowed},
+		"the engine, from another kernel":      {judge.Spec{Runtime: "runsc"}, attack.Engine, &attack.Result{Tried: 1, Done: []attack.Success{{What: "x"}}}, judge.Hole},
+		"a port of the host that allow names":  {judge.Spec{Mode: netrules.Internet, Allow: []netentry.Entry{entry(t, "host:80/tcp")}}, attack.Host, &attack.Result{Tried: 1, Done: []attack.Success{reached("10.0.0.9:80")}}, judge.Allowed},
+		"another port of the host":             {judge.Spec{Mode: netrules.Internet, Allow: []netentry.Entry{entry(t, "host:80/tcp")}}, attack.Host, &attack.Result{Tried: 2, Done: []attack.Success{reached("10.0.0.9:80"), reached("10.0.0.9:22")}}, judge.Hole},
+		"the host by a block, which is closed": {judge.Spec{Mode: netrules.Internet, Allow: []netentry.Entry{entry(t, "10.0.0.0/8")}}, attack.Host, &attack.Result{Tried: 1, Done: []attack.Success{reached("10.0.0.9:80")}}, judge.Hole},
+		"the router by a block":                {judge.Spec{Mode: netrules.Internet, Allow: []netentry.Entry{entry(t, "10.0.0.0/8:80-90")}}, attack.LAN, &attack.Result{Tried: 1, Done: []attack.Success{reached("10.0.0.9:80")}}, judge.Allowed},
+	} {
+		var results []attack.Result
+		if tt.result != nil {
+			tt.result.Check = tt.check
+			results = append(results, *tt.result)
+		}
+		for _, row := range judge.Judge(tt.spec, results) {
+			if row.Check == tt.check && row.Verdict != tt.verdict {
+				t.Errorf("%s: %s, %s", name, row.Verdict, row.Why)
+			}
+		}
+	}
+}
+
+// Only holes that the spec does not allow are named: of each address one port, which answers.
+func TestAHoleIsNamed(t *testing.T) {
+	r := attack.Result{Check: attack.Host, Tried: 20}
+	for _, port := range []string{"80", "1", "2", "3", "4", "5", "6", "7"} {
+		r.Done = append(r.Done, reached("10.0.0.9:"+port))
+	}
+	spec := judge.Spec{Mode: netrules.Internal, Allow: []netentry.Entry{entry(t, "host:80")}}
+	r.Done = append(r.Done, reached("10.0.0.7:7"), attack.Success{What: "a"}, attack.Success{What: "b"})
+	r.Done[3].Answers = true
+	want := "10.0.0.9:3 and 6 more ports, 10.0.0.7:7, a, b"
+	if why := judge.Judge(spec, []attack.Result{r})[0].Why; why != want {
+		t.Errorf("%s, want %s", why, want)
+	}
+}
+
+// The page about security has a row for each check, in the same order and words.
+func TestTheSecurityPageHasEveryCheck(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []string
+	for line := range strings.Lines(string(page)) {
+		if cells := strings.Split(line, "|"); len(cells) == 8 && strings.HasPrefix(cells[1], " `") {
+			rows = append(rows, strings.Trim(cells[1], " `")+": "+strings.TrimSpace(cells[2]))
+		}
+	}
+	if len(rows) != len(judge.Checks) {
+		t.Fatalf("the page has %d rows, of %d checks", len(rows), len(judge.Checks))
+	}
+	for i, c := range judge.Checks {
+		if !strings.HasPrefix(rows[i], c.Name+": "+c.What) {
+			t.Errorf("row %d is %q, not %s: %s", i, rows[i], c.Name, c.What)
+		}
+	}
+}
