@@ -72,6 +72,7 @@ type Config struct {
 	Drain     Drain     `toml:"drain"`
 	Agents    Agents    `toml:"agents"`
 	Artifacts Artifacts `toml:"artifacts"`
+	Limits    Limits    `toml:"limits"`
 	Disk      Disk      `toml:"disk"`
 	Backup    Backup    `toml:"backup"`
 	Log       Log       `toml:"log"`
@@ -191,6 +192,12 @@ type Artifacts struct {
 	ExecLogMaxBytes Size   `toml:"exec_log_max_bytes"`
 	SandboxMaxBytes Size   `toml:"sandbox_max_bytes"`
 	OnLogLimit      string `toml:"on_log_limit"`
+}
+
+// Limits configures what one caller may have.
+type Limits struct {
+	SandboxesPerCaller int `toml:"sandboxes_per_caller"`
+	ExecsPerCaller     int `toml:"execs_per_caller"`
 }
 
 // Disk configures what happens when a disk fills.

@@ -293,6 +293,8 @@ func TestValidateEachKey(t *testing.T) {
 		{"runtime.orphan_sweep", func(c *Config) { c.Runtime.OrphanSweep = "dryrun" }},
 		{"artifacts.exec_output_root", func(c *Config) { c.Artifacts.ExecOutputRoot = "logs" }},
 		{"artifacts.exec_output_root", func(c *Config) { c.Artifacts.ExecOutputRoot = "//" }},
+		{"limits.sandboxes_per_caller", func(c *Config) { c.Limits.SandboxesPerCaller = -1 }},
+		{"limits.execs_per_caller", func(c *Config) { c.Limits.ExecsPerCaller = -1 }},
 		{"disk.low_water", func(c *Config) { c.Disk.LowWater = -1 }},
 		{"disk.reserve", func(c *Config) { c.Disk.Reserve = -1 }},
 		{"agents.session_limit", func(c *Config) { c.Agents.SessionLimit = 0 }},

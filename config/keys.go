@@ -127,6 +127,10 @@ var table = []Key{
 	{"artifacts.on_log_limit", true, `At exec_log_max_bytes: "drop" further output, with a marker, or "kill" the exec. A sandbox's spec.on_log_limit takes precedence.`,
 		oneOf(OnLogLimitDrop, OnLogLimitKill)},
 
+	{"limits.sandboxes_per_caller", true, `The most sandboxes of one caller, in any state until they are deleted. A caller is a user at the socket, a client with a certificate, or the ` +
+		`owner of a key of the gateway for E2B's SDKs; root is one too.`, bounded(1, 0, "no limit")},
+	{"limits.execs_per_caller", true, `The most execs of one caller that have not ended. Processes of agents do not count.`, bounded(1, 0, "no limit")},
+
 	{"disk.low_water", true, `The free space below which new sandboxes, execs and prompts are refused, on each of these disks: that of the data directory, of ` +
 		`artifacts.exec_output_root, and of the engine if it is local. "0": 5 % of each, at most 512MiB.`, sizeOrAuto},
 	{"disk.reserve", false, `The disk space that is reserved for the records, so that stops and deletes work on a full disk: once inside the database, and ` +

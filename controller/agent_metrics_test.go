@@ -11,6 +11,7 @@ import (
 	"github.com/agbox/agbox/controller/agent"
 	"github.com/agbox/agbox/controller/exec"
 	"github.com/agbox/agbox/internal/metrics"
+	"github.com/agbox/agbox/store"
 )
 
 func TestWhatAgentsDoIsCounted(t *testing.T) {
@@ -48,7 +49,7 @@ func TestEndsOfExecsAreCounted(t *testing.T) {
 		for id, command := range map[string][]string{
 			"exec-well": {"sleep", "2000", "0"}, "exec-fails": {"sleep", "1000", "1"}, "exec-cancelled": {"sleep", "100000", "0"},
 		} {
-			if _, err := p.store.CreateExec(t.Context(), &agboxv1.CreateExecRequest{SandboxId: box, ExecId: id, Command: command}); err != nil {
+			if _, err := p.store.CreateExec(t.Context(), &agboxv1.CreateExecRequest{SandboxId: box, ExecId: id, Command: command}, store.Caller{}); err != nil {
 				t.Fatal(err)
 			}
 		}

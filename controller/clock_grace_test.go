@@ -45,7 +45,7 @@ func (p *player) village(t *testing.T) village {
 		}
 	}
 	req := &agboxv1.CreateExecRequest{SandboxId: v.timed, ExecId: "busy", Command: []string{"sleep", "5000000", "0"}}
-	if _, err := p.store.CreateExec(t.Context(), req); err != nil {
+	if _, err := p.store.CreateExec(t.Context(), req, store.Caller{}); err != nil {
 		t.Fatal(err)
 	}
 	pass(time.Minute)

@@ -278,7 +278,7 @@ func (p *player) do(a act) error {
 	case "exec":
 		id := fmt.Sprintf("exec-%d", len(p.execs))
 		command := []string{"sleep", fmt.Sprint(a.n * a.n), fmt.Sprint([]int{0, 1, 2, killedForMemory}[a.n%4])}
-		if _, err := p.store.CreateExec(ctx, &agboxv1.CreateExecRequest{SandboxId: p.box(a.n), ExecId: id, Command: command}); err == nil {
+		if _, err := p.store.CreateExec(ctx, &agboxv1.CreateExecRequest{SandboxId: p.box(a.n), ExecId: id, Command: command}, store.Caller{}); err == nil {
 			p.execs = append(p.execs, id)
 		}
 	case "cancel":

@@ -75,7 +75,7 @@ func (p *player) frozenUntil(t *testing.T, demotion time.Duration) (id, execID s
 	id = p.readyBox(t)
 	execID = "in-" + id
 	req := &agboxv1.CreateExecRequest{SandboxId: id, ExecId: execID, Command: []string{"sleep", "5000", "0"}}
-	if _, err := p.store.CreateExec(t.Context(), req); err != nil {
+	if _, err := p.store.CreateExec(t.Context(), req, store.Caller{}); err != nil {
 		t.Fatal(err)
 	}
 	pass(time.Second)

@@ -14,6 +14,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller"
 	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/store"
 )
 
 // The world of the table: a sandbox with services and an exec, which may run for lifetime from READY, stays frozen for freezeDuration, and
@@ -112,7 +113,7 @@ func newTableWorld(t *testing.T, dir string, kind int) *player {
 func (p *player) exec(t *testing.T, id string, takes time.Duration) {
 	t.Helper()
 	req := &agboxv1.CreateExecRequest{SandboxId: "box-0", ExecId: id, Command: []string{"sleep", fmt.Sprint(takes.Milliseconds()), "0"}}
-	if _, err := p.store.CreateExec(t.Context(), req); err == nil {
+	if _, err := p.store.CreateExec(t.Context(), req, store.Caller{}); err == nil {
 		p.execs = append(p.execs, id)
 	}
 }

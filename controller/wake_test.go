@@ -7,6 +7,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller"
+	"github.com/agbox/agbox/store"
 )
 
 // seldom sets the interval of resyncs so that none repairs anything.
@@ -16,7 +17,7 @@ func seldom(c *controller.Config) { c.ResyncInterval = 24 * time.Hour }
 func (p *player) run(t *testing.T, id, millis string) {
 	t.Helper()
 	req := &agboxv1.CreateExecRequest{SandboxId: p.box(0), ExecId: id, Command: []string{"sleep", millis, "2"}}
-	if _, err := p.store.CreateExec(context.Background(), req); err != nil {
+	if _, err := p.store.CreateExec(context.Background(), req, store.Caller{}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -15,12 +15,14 @@ import (
 type Resolved struct {
 	Tools       []*storev1.ToolMount
 	Confinement *storev1.Confinement
+	// Caller is who creates the sandbox; its limit is one of sandboxes.
+	Caller Caller
 }
 
 // CreateSandbox reserves id, and name unless it is empty, and records config, intent and SANDBOX_ACCEPTED. r is recorded with the intent;
 // nil: nothing was resolved. The fixed host ports of spec are reserved until the sandbox is FAILED or its delete is requested. Errors:
-// Refusals SANDBOX_ID_ALREADY_EXISTS (also for the ID of a deleted sandbox), SANDBOX_NAME_ALREADY_EXISTS and SANDBOX_PORT_ALREADY_IN_USE;
-// ErrInvalidArgument; ErrUnavailable.
+// Refusals SANDBOX_ID_ALREADY_EXISTS (also for the ID of a deleted sandbox), SANDBOX_NAME_ALREADY_EXISTS, SANDBOX_PORT_ALREADY_IN_USE
+// and CALLER_LIMIT; ErrInvalidArgument; ErrUnavailable.
 func (s *Store) CreateSandbox(ctx context.Context, id, name string, spec *agboxv1.CreateSpec, r *Resolved) (Sandbox, error) {
 	if err := checkID("sandbox ID", id); err != nil {
 		return Sandbox{}, err
@@ -30,11 +32,13 @@ func (s *Store) CreateSandbox(ctx context.Context, id, name string, spec *agboxv
 	}
 	sb := &Sandbox{ID: id, Name: name, Spec: proto.CloneOf(spec), Progress: &storev1.Progress{}}
 	d := &storev1.Desired{Attempt: storev1.Attempt_ATTEMPT_CREATE, Name: name}
+	limit := 0
 	if r != nil {
-		d.ToolMounts, d.Confinement = r.Tools, r.Confinement
+		d.ToolMounts, d.Confinement, d.Caller = r.Tools, r.Confinement, r.Caller.of(spec)
+		limit = r.Caller.Limit
 	}
 	sb.Desired = proto.CloneOf(d)
-	if err := s.update(ctx, func(t *txn) error { return t.create(sb) }); err != nil {
+	if err := s.update(ctx, func(t *txn) error { return t.create(sb, limit) }); err != nil {
 		return Sandbox{}, err
 	}
 	return sb.copied(), nil
@@ -42,17 +46,17 @@ func (s *Store) CreateSandbox(ctx context.Context, id, name string, spec *agboxv
 
 // CheckCreate returns the error that CreateSandbox would return, and records nothing. It treats the live sandbox whose ID is without as
 // already deleted; empty: no sandbox. Errors: as CreateSandbox.
-func (s *Store) CheckCreate(ctx context.Context, id, name string, spec *agboxv1.CreateSpec, without string) error {
+func (s *Store) CheckCreate(ctx context.Context, id, name string, spec *agboxv1.CreateSpec, by Caller, without string) error {
 	if err := checkID("sandbox ID", id); err != nil {
 		return err
 	}
-	sb := &Sandbox{ID: id, Name: name, Spec: proto.CloneOf(spec)}
-	return s.update(ctx, func(t *txn) error { return t.mayCreate(sb, without) })
+	sb := &Sandbox{ID: id, Name: name, Spec: proto.CloneOf(spec), Desired: &storev1.Desired{Caller: by.of(spec)}}
+	return s.update(ctx, func(t *txn) error { return t.mayCreate(sb, by.Limit, without) })
 }
 
 // create stages the records of sb; the caller has set its spec and intent.
-func (t *txn) create(sb *Sandbox) error {
-	if err := t.mayCreate(sb, ""); err != nil {
+func (t *txn) create(sb *Sandbox, limit int) error {
+	if err := t.mayCreate(sb, limit, ""); err != nil {
 		return err
 	}
 	nanos := uint64(t.now.UnixNano())
@@ -61,19 +65,29 @@ func (t *txn) create(sb *Sandbox) error {
 	t.putInt(bucketSandboxID, sb.ID, nanos)
 	t.put(bucketConfig, sb.ID, sb.Spec)
 	t.holdName(sb.ID, sb.Name)
+	t.count(sb.Desired.GetCaller(), usage{sandboxes: 1})
 	t.change(sb, storev1.RunState_RUN_STATE_RUN, agboxv1.EventType_SANDBOX_ACCEPTED, agboxv1.SandboxState_SANDBOX_STATE_PENDING, "")
 	return nil
 }
 
-// mayCreate refuses an ID that was ever used, and a name or a host port held by a live sandbox other than without.
-func (t *txn) mayCreate(sb *Sandbox, without string) error {
+// mayCreate refuses an ID that was ever used, a name or a host port held by a live sandbox other than without, and a caller whose other
+// sandboxes reach the limit.
+func (t *txn) mayCreate(sb *Sandbox, limit int, without string) error {
 	if get(t.tx, bucketSandboxID, []byte(sb.ID)) != nil {
 		return sandboxExists(sb.ID)
 	}
 	if holder := t.nameHolder(sb.Name); sb.Name != "" && holder != "" && holder != without {
 		return refuse("sandbox_id", sb.ID, "SANDBOX_NAME_ALREADY_EXISTS", errdefs.ErrAlreadyExists, "sandbox name %s already exists", sb.Name)
 	}
-	return t.checkPorts(sb, without)
+	if err := t.checkPorts(sb, without); err != nil {
+		return err
+	}
+	caller := sb.Desired.GetCaller()
+	has := t.usage(caller).sandboxes
+	if other := t.live(without); other != nil && other.Desired.GetCaller() == caller {
+		has--
+	}
+	return refuseCaller(caller, has, limit, "limits.sandboxes_per_caller", "sandboxes", "delete one")
 }
 
 func (t *txn) holdName(id, name string) {

@@ -205,7 +205,7 @@ func (m *agentMachine) plainExec() {
 	}
 	m.m.plains++
 	id := fmt.Sprintf("plain-%d", m.m.plains)
-	_, err := m.s.CreateExec(ctx, execRequest("box", id))
+	_, err := m.s.CreateExec(ctx, execRequest("box", id), Caller{})
 	m.ok("exec", true, err)
 	m.m.plain[id] = true
 	m.m.idleFrom = time.Time{}

@@ -147,7 +147,7 @@ func TestExecIDsInPages(t *testing.T) {
 	makeReady(t, s, "box")
 	fill(t, s, 600, func(i int) {
 		id := fmt.Sprintf("exec-%03d", i)
-		if _, err := s.CreateExec(ctx, execRequest("box", id)); err != nil {
+		if _, err := s.CreateExec(ctx, execRequest("box", id), Caller{}); err != nil {
 			t.Error(err)
 		}
 	})

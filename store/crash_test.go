@@ -70,7 +70,7 @@ func oneLife(s *Store, id string, ack func(string, ...any)) error {
 		return err
 	}
 	ack("sandbox %s 3", id)
-	if _, err := s.CreateExec(ctx, execRequest(id, "exec-"+id)); err != nil {
+	if _, err := s.CreateExec(ctx, execRequest(id, "exec-"+id), Caller{}); err != nil {
 		return err
 	}
 	ack("exec exec-%s running", id)

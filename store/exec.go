@@ -23,14 +23,14 @@ const nonceBytes = 16
 
 // CreateExec reserves req's exec_id and records the request, the intent with a new nonce, and EXEC_STARTED. At the commit the sandbox must
 // be READY and wanted to run; or its spec has auto_resume and it is PAUSED, pausing or resuming. The same transaction then requests the
-// resume, unless one was requested before. Errors: Refusals SANDBOX_NOT_FOUND, SANDBOX_NOT_READY, SANDBOX_ADOPTED and EXEC_ID_ALREADY_EXISTS (also for the
-// ID of an earlier exec, in any sandbox); ErrInvalidArgument; ErrDataLoss; ErrUnavailable.
-func (s *Store) CreateExec(ctx context.Context, req *agboxv1.CreateExecRequest) (Exec, error) {
+// resume, unless one was requested before. Errors: Refusals SANDBOX_NOT_FOUND, SANDBOX_NOT_READY, SANDBOX_ADOPTED, EXEC_ID_ALREADY_EXISTS (also for the
+// ID of an earlier exec, in any sandbox) and CALLER_LIMIT; ErrInvalidArgument; ErrDataLoss; ErrUnavailable.
+func (s *Store) CreateExec(ctx context.Context, req *agboxv1.CreateExecRequest, by Caller) (Exec, error) {
 	if err := errors.Join(checkID("exec ID", req.GetExecId()), checkID("sandbox ID", req.GetSandboxId())); err != nil {
 		return Exec{}, err
 	}
 	e := newExec(proto.CloneOf(req))
-	if err := s.update(ctx, func(t *txn) error { return t.createExec(e) }); err != nil {
+	if err := s.update(ctx, func(t *txn) error { return t.createExec(e, by) }); err != nil {
 		return Exec{}, err
 	}
 	e.Anchor = e.Desired.GetStartedSequence()
@@ -47,7 +47,7 @@ func newExec(req *agboxv1.CreateExecRequest) Exec {
 	}
 }
 
-func (t *txn) createExec(e Exec) error {
+func (t *txn) createExec(e Exec, by Caller) error {
 	sb, err := t.sandbox(e.SandboxID, notReadyToExec(e.SandboxID))
 	if err != nil {
 		return err
@@ -61,6 +61,11 @@ func (t *txn) createExec(e Exec) error {
 	case get(t.tx, bucketExecID, []byte(e.ID)) != nil:
 		return execExists(e.ID)
 	}
+	caller := by.in(sb)
+	if err := refuseCaller(caller, t.usage(caller).execs, by.Limit, "limits.execs_per_caller", "running execs", "wait for one to end, or cancel one"); err != nil {
+		return err
+	}
+	e.Desired.Caller = caller
 	if wakes {
 		t.resume(sb, false)
 	}
@@ -82,10 +87,20 @@ func (t *txn) startExec(sb *Sandbox, e Exec) {
 	if grace, ends := validate.StdinGrace(e.Request.GetStdin()); ends {
 		e.Desired.StdinDeadline = t.now.Add(grace).UnixNano() // its first writer has yet to come
 	}
-	t.changes.execs[e.ID] = sb.ID
+	t.activate(e)
 	t.keep(sb, e.ID)
 	t.putExec(e, e.Desired.GetCreatedAt())
 }
+
+// activate stages e as active.
+func (t *txn) activate(e Exec) {
+	active := activeExec{sandboxID: e.SandboxID, caller: e.Desired.GetCaller()}
+	t.changes.execs[e.ID] = active
+	t.count(active.caller, usage{execs: 1})
+}
+
+// active returns an exec that has not ended, as earlier requests left it; zero: there is none.
+func (t *txn) active(execID string) activeExec { return latest(t.group.execs, t.index.execs, execID) }
 
 // eventCommandBytes bounds the command in an event, with one byte more for each argument.
 const eventCommandBytes = 1024
@@ -173,7 +188,7 @@ func (t *txn) cancel(id, execID string) (changed bool, err error) {
 
 // sandboxOf returns the sandbox ID of an exec, active or ended. Errors: EXEC_NOT_FOUND; ErrDataLoss.
 func (t *txn) sandboxOf(execID string) (string, error) {
-	if id := latest(t.group.execs, t.index.execs, execID); id != "" {
+	if id := t.active(execID).sandboxID; id != "" {
 		return id, nil
 	}
 	return endedExecSandbox(t.tx, execID)
@@ -224,7 +239,8 @@ func (t *txn) endExec(execID string, typ agboxv1.EventType, end *storev1.ExecEnd
 	})
 	t.append(sb, ev)
 	end.Sequence = ev.GetSequence()
-	t.changes.execs[execID] = ""
+	t.count(t.active(execID).caller, usage{execs: -1})
+	t.changes.execs[execID] = activeExec{}
 	t.keep(sb, execID)
 	t.put(prefixExecStatus+id, execID, end)
 	return nil

@@ -39,15 +39,15 @@ func TestExecIsRecordedWithNonceAndEvent(t *testing.T) {
 
 func TestExecNeedsAReadySandboxWithoutAPendingStop(t *testing.T) {
 	s := open(t, testOptions(t))
-	_, err := s.CreateExec(ctx, execRequest("nobody", "exec-1"))
+	_, err := s.CreateExec(ctx, execRequest("nobody", "exec-1"), Caller{})
 	refusedFor(t, err, "SANDBOX_NOT_FOUND", errdefs.ErrNotFound, "sandbox nobody was not found")
 	create(t, s, "new")
-	_, err = s.CreateExec(ctx, execRequest("new", "exec-1"))
+	_, err = s.CreateExec(ctx, execRequest("new", "exec-1"), Caller{})
 	refusedFor(t, err, "SANDBOX_NOT_READY", errdefs.ErrFailedPrecondition, "sandbox new is not ready")
 	makeReady(t, s, "box")
 	_, err = s.RequestStop(ctx, "box", "stop_requested")
 	must(t, err)
-	_, err = s.CreateExec(ctx, execRequest("box", "exec-1"))
+	_, err = s.CreateExec(ctx, execRequest("box", "exec-1"), Caller{})
 	refusedFor(t, err, "SANDBOX_NOT_READY", errdefs.ErrFailedPrecondition, "sandbox box is not ready")
 	makeReady(t, s, "other")
 	startExec(t, s, "other", "exec-1") // a refused accept reserves nothing
@@ -59,11 +59,11 @@ func TestExecIDIsReservedForEver(t *testing.T) {
 	makeReady(t, s, "other")
 	startExec(t, s, "box", "exec-1")
 	endExec(t, s, "exec-1")
-	_, err := s.CreateExec(ctx, execRequest("other", "exec-1"))
+	_, err := s.CreateExec(ctx, execRequest("other", "exec-1"), Caller{})
 	refusedFor(t, err, "EXEC_ID_ALREADY_EXISTS", errdefs.ErrAlreadyExists, "exec_id exec-1 already exists")
 	deleteIt(t, s, "box")
 	must(t, s.PurgeSandbox(ctx, "box"))
-	_, err = s.CreateExec(ctx, execRequest("other", "exec-1"))
+	_, err = s.CreateExec(ctx, execRequest("other", "exec-1"), Caller{})
 	refusedFor(t, err, "EXEC_ID_ALREADY_EXISTS", errdefs.ErrAlreadyExists, "exec_id exec-1 already exists")
 }
 
@@ -79,7 +79,7 @@ func TestExecStartedShowsTheCommandWithinItsBound(t *testing.T) {
 	} {
 		req := execRequest("box", fmt.Sprintf("exec-%d", i))
 		req.Command, req.EnvOverrides = tt.command, map[string]string{"TOKEN": "hidden"}
-		_, err := s.CreateExec(ctx, req)
+		_, err := s.CreateExec(ctx, req, Caller{})
 		must(t, err)
 		events := allEvents(t, s, "box")
 		x := events[len(events)-1].GetExec()
@@ -274,7 +274,7 @@ func TestAPageOfExecsIsBoundedInBytes(t *testing.T) {
 	for i := range 4 {
 		req := execRequest("box1", fmt.Sprintf("exec-%d", i))
 		req.Command = append(req.Command, strings.Repeat("x", execPageBytes-100))
-		if _, err := s.CreateExec(ctx, req); err != nil {
+		if _, err := s.CreateExec(ctx, req, Caller{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -119,7 +119,7 @@ func deleteIt(t testing.TB, s *Store, id string) {
 
 func startExec(t testing.TB, s *Store, id, execID string) Exec {
 	t.Helper()
-	e, err := s.CreateExec(context.Background(), &agboxv1.CreateExecRequest{SandboxId: id, ExecId: execID, Command: []string{"true"}})
+	e, err := s.CreateExec(context.Background(), &agboxv1.CreateExecRequest{SandboxId: id, ExecId: execID, Command: []string{"true"}}, Caller{})
 	must(t, err)
 	return e
 }

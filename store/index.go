@@ -10,12 +10,13 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// facts is the state derived from the buckets: live sandboxes and agents, held names and active execs. As a change to other facts, nil and
-// "" mean removed. Its sandboxes and agents are immutable: a change replaces them.
+// facts is the state derived from the buckets: live sandboxes and agents, held names, active execs, and what callers have. As a change to other
+// facts, nil and zero mean removed. Its sandboxes and agents are immutable: a change replaces them.
 type facts struct {
 	sandboxes map[string]*Sandbox
-	names     map[string]string // name -> sandbox ID
-	execs     map[string]string // active exec -> sandbox ID
+	names     map[string]string     // name -> sandbox ID
+	execs     map[string]activeExec // by exec ID
+	usage     map[string]usage      // by caller
 
 	agents     map[string]*Agent
 	agentNames map[string]string // name -> agent ID
@@ -23,16 +24,17 @@ type facts struct {
 
 func newFacts() facts {
 	return facts{
-		sandboxes: map[string]*Sandbox{}, names: map[string]string{}, execs: map[string]string{},
+		sandboxes: map[string]*Sandbox{}, names: map[string]string{}, execs: map[string]activeExec{}, usage: map[string]usage{},
 		agents: map[string]*Agent{}, agentNames: map[string]string{},
 	}
 }
 
-// merge applies changes to f. Unless pruned, it keeps their removals as nil and "", because f may itself be a change.
+// merge applies changes to f. Unless pruned, it keeps their removals as nil and zero, because f may itself be a change.
 func (f facts) merge(changes facts, pruned bool) {
 	merge(f.sandboxes, changes.sandboxes, pruned)
 	merge(f.names, changes.names, pruned)
 	merge(f.execs, changes.execs, pruned)
+	merge(f.usage, changes.usage, pruned)
 	merge(f.agents, changes.agents, pruned)
 	merge(f.agentNames, changes.agentNames, pruned)
 }

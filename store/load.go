@@ -28,6 +28,7 @@ func (s *Store) load() error {
 		s.loadDrain(tx)
 		s.loadSandboxes(tx, s.loadAgents(tx))
 		s.loadNames(tx)
+		s.index.loadUsage()
 		return nil
 	})
 }
@@ -56,8 +57,8 @@ func (s *Store) loadSandboxes(tx *bolt.Tx, agents map[string][]string) {
 		}
 		execs := l.activeExecs(id)
 		for _, execID := range execs {
-			s.index.execs[execID] = id
-			_, _ = l.exec(id, execID) // notes now what does not decode
+			e, _ := l.exec(id, execID) // notes now what does not decode
+			s.index.execs[execID] = activeExec{sandboxID: id, caller: e.Desired.GetCaller()}
 		}
 		sb := l.sandbox(id, execs, agents[id])
 		sb.IdleSince = sb.idle(func(agentID string) *Agent { return s.index.agents[agentID] })

@@ -31,8 +31,34 @@ func (m *machine) check() {
 	if got, want := m.s.FrozenIDs(), m.frozen(); !slices.Equal(got, want) {
 		m.t.Fatalf("frozen: %v, want %v", got, want)
 	}
+	m.compareUsage()
 	if c := m.s.Corrupt(); len(c) > 0 {
 		m.t.Fatalf("corrupt: %v", c)
+	}
+}
+
+func (m *machine) drawCaller() Caller {
+	return Caller{Name: rapid.SampledFrom([]string{"", "uid:1", "uid:2"}).Draw(m.t, "caller")}
+}
+
+// compareUsage counts what callers have in the records.
+func (m *machine) compareUsage() {
+	want := map[string]usage{}
+	for id, sb := range m.model.sandboxes {
+		if !sb.deleted {
+			got, err := m.s.Sandbox(ctx, id)
+			must(m.tb, err)
+			want[got.Desired.GetCaller()] = want[got.Desired.GetCaller()].plus(usage{sandboxes: 1})
+		}
+		for execID := range sb.active {
+			e, err := m.s.Exec(ctx, execID)
+			must(m.tb, err)
+			want[e.Desired.GetCaller()] = want[e.Desired.GetCaller()].plus(usage{execs: 1})
+		}
+	}
+	delete(want, "")
+	if !maps.Equal(m.s.index.usage, want) {
+		m.t.Fatalf("callers have %v, want %v", m.s.index.usage, want)
 	}
 }
 

@@ -154,7 +154,7 @@ func (m *machine) create() {
 	sb.port = rapid.SampledFrom([]uint32{0, 0, 8080, 8081}).Draw(m.t, "port")
 	sb.timeout, sb.onTimeout, sb.autoResume = m.drawTimeout(), m.drawOnTimeout(), rapid.Bool().Draw(m.t, "auto_resume")
 	_, err := m.s.CreateSandbox(ctx, id, name, sb.spec(), &Resolved{
-		Tools: []*storev1.ToolMount{{Tool: "git", Source: id}}, Confinement: &storev1.Confinement{Profile: id},
+		Tools: []*storev1.ToolMount{{Tool: "git", Source: id}}, Confinement: &storev1.Confinement{Profile: id}, Caller: m.drawCaller(),
 	})
 	if !m.outcome("create", !m.model.reserved[id] && !m.nameTaken(name) && !m.portTaken(sb.port), err) {
 		return
@@ -275,7 +275,7 @@ func (m *machine) exec() {
 	wakes := sb != nil && sb.autoResume && sb.held()
 	resuming := sb != nil && sb.autoResume && sb.state() == pending && sb.attempt == storev1.Attempt_ATTEMPT_RESUME
 	ok := sb != nil && sb.state() == ready && sb.run == storev1.RunState_RUN_STATE_RUN
-	_, err := m.s.CreateExec(ctx, execRequest(id, execID))
+	_, err := m.s.CreateExec(ctx, execRequest(id, execID), m.drawCaller())
 	if m.outcome("exec", (ok || wakes || resuming) && !used, err) {
 		if wakes {
 			m.resumed(sb)

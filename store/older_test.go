@@ -126,7 +126,7 @@ func TestADatabaseOfAnOlderDaemonIsAdopted(t *testing.T) {
 			t.Errorf("ID %s is free: %v", id, err)
 		}
 	}
-	_, err = s.CreateExec(ctx, &agboxv1.CreateExecRequest{SandboxId: "box-ready", ExecId: "exec-new", Command: []string{"true"}})
+	_, err = s.CreateExec(ctx, &agboxv1.CreateExecRequest{SandboxId: "box-ready", ExecId: "exec-new", Command: []string{"true"}}, Caller{})
 	if r, ok := errors.AsType[*Refusal](err); !ok || r.Reason != "SANDBOX_ADOPTED" {
 		t.Errorf("an exec in a container without a shim: %v", err)
 	}

@@ -180,8 +180,8 @@ func TestAPausedSandboxKeepsItsNameAndPorts(t *testing.T) {
 	_, err = s.Demote(ctx, "box")
 	must(t, err)
 	s = reopen(t, s)
-	refusedFor(t, s.CheckCreate(ctx, "next", "web", spec(), ""), "SANDBOX_NAME_ALREADY_EXISTS", errdefs.ErrAlreadyExists, "sandbox name web already exists")
-	refusedFor(t, s.CheckCreate(ctx, "next", "", portSpec(8080, ""), ""), "SANDBOX_PORT_ALREADY_IN_USE", errdefs.ErrAlreadyExists,
+	refusedFor(t, s.CheckCreate(ctx, "next", "web", spec(), Caller{}, ""), "SANDBOX_NAME_ALREADY_EXISTS", errdefs.ErrAlreadyExists, "sandbox name web already exists")
+	refusedFor(t, s.CheckCreate(ctx, "next", "", portSpec(8080, ""), Caller{}, ""), "SANDBOX_PORT_ALREADY_IN_USE", errdefs.ErrAlreadyExists,
 		"host port 8080/tcp is already published by sandbox web; choose another host port or delete that sandbox")
 }
 

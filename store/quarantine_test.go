@@ -90,7 +90,7 @@ func writesTo(id string) map[string]func(*Store) error {
 		"delete":    func(s *Store) error { _, err := s.RequestDelete(ctx, id, "x"); return err },
 		"cleanup":   func(s *Store) error { _, err := s.RequestCleanup(ctx, id, 1, s.moment()); return err },
 		"update":    func(s *Store) error { _, _, err := s.UpdateSpec(ctx, id, 0, setCPU(3)); return err },
-		"exec":      func(s *Store) error { _, err := s.CreateExec(ctx, execRequest(id, "exec-9")); return err },
+		"exec":      func(s *Store) error { _, err := s.CreateExec(ctx, execRequest(id, "exec-9"), Caller{}); return err },
 		"report": func(s *Store) error {
 			return s.Report(ctx, id, Report{Generation: 1, Events: []*agboxv1.SandboxEvent{serviceEvent()}})
 		},

@@ -143,7 +143,7 @@ func TestANewTimeoutAgainstTheOldOne(t *testing.T) {
 func TestAResumeAgainstAnExecThatWakes(t *testing.T) {
 	prepare := func(s *Store, id string) { makePaused(t, s, id); wakeable(t, s, id) }
 	exec := func(s *Store, id string) error {
-		_, err := s.CreateExec(ctx, execRequest(id, "exec-"+id))
+		_, err := s.CreateExec(ctx, execRequest(id, "exec-"+id), Caller{})
 		return err
 	}
 	race(t, prepare, changing((*Store).RequestResume), exec, "ACCEPTED PENDING, EXEC_STARTED")

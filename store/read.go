@@ -95,7 +95,7 @@ func (s *Store) CountByState() map[agboxv1.SandboxState]int {
 // Exec returns one exec, active or ended, until its sandbox is purged. Errors: Refusal EXEC_NOT_FOUND; ErrDataLoss;
 // ErrUnavailable.
 func (s *Store) Exec(ctx context.Context, execID string) (Exec, error) {
-	id := lookup(&s.index, s.index.execs, execID)
+	id := lookup(&s.index, s.index.execs, execID).sandboxID
 	return viewed(ctx, s, func(tx *bolt.Tx) (Exec, error) {
 		id, err := id, error(nil)
 		if id == "" {

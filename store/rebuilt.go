@@ -128,6 +128,7 @@ func (t *txn) recordRebuilt(a *rebuiltSandbox) error {
 		Details: &agboxv1.SandboxEvent_Rehydrated{Rehydrated: a.details},
 	})
 	t.keep(sb, "")
+	t.count(sb.Desired.GetCaller(), usage{sandboxes: 1})
 	for _, execID := range sb.ActiveExecs {
 		t.keep(sb, execID)
 	}
@@ -166,7 +167,7 @@ func (t *txn) rebuiltExecs(a *rebuiltSandbox) {
 			t.put(prefixExecStatus+sb.ID, e.ID, e.End)
 		} else {
 			sb.ActiveExecs = withID(sb.ActiveExecs, e.ID)
-			t.changes.execs[e.ID] = sb.ID
+			t.activate(e)
 		}
 	}
 }

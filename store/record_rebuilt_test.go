@@ -76,7 +76,7 @@ func TestARebuiltSandboxAcceptsAllRequests(t *testing.T) {
 	})
 	for name, err := range map[string]error{
 		"its ID": second(s.CreateSandbox(ctx, "box", "", spec(), nil)), "its name": second(s.CreateSandbox(ctx, "other", "web", spec(), nil)),
-		"the ID of its exec": second(s.CreateExec(ctx, execRequest("box", "ended"))),
+		"the ID of its exec": second(s.CreateExec(ctx, execRequest("box", "ended"), Caller{})),
 	} {
 		if !errdefs.IsAlreadyExists(err) {
 			t.Errorf("%s is free: %v", name, err)

@@ -145,6 +145,7 @@ func (t *txn) deleted(sb *Sandbox) error {
 		return fmt.Errorf("report on sandbox %s: deleted with %d agents: %w", sb.ID, n, errdefs.ErrFailedPrecondition)
 	}
 	t.changes.sandboxes[sb.ID] = nil
+	t.count(sb.Desired.GetCaller(), usage{sandboxes: -1})
 	t.delete(bucketGivenUp, sb.ID)
 	t.putInt(bucketDeletedAt, sb.ID, uint64(t.now.UnixNano()))
 	return nil

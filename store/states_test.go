@@ -84,7 +84,7 @@ var requests = []struct {
 		return changed, err
 	}},
 	{"exec", func(s *Store, id string) (bool, error) {
-		_, err := s.CreateExec(ctx, execRequest(id, "exec-of-"+id))
+		_, err := s.CreateExec(ctx, execRequest(id, "exec-of-"+id), Caller{})
 		return err == nil, err
 	}},
 	{"demote", func(s *Store, id string) (bool, error) { return s.Demote(ctx, id) }},

@@ -241,12 +241,12 @@ func TestACreateIsCheckedWithoutBeingMade(t *testing.T) {
 	s := open(t, testOptions(t))
 	_, err := s.CreateSandbox(ctx, "box", "name", portSpec(8080, ""), nil)
 	must(t, err)
-	must(t, s.CheckCreate(ctx, "next", "name", portSpec(8080, ""), "box"))
-	refusedFor(t, s.CheckCreate(ctx, "next", "name", portSpec(0, ""), ""), "SANDBOX_NAME_ALREADY_EXISTS", errdefs.ErrAlreadyExists,
+	must(t, s.CheckCreate(ctx, "next", "name", portSpec(8080, ""), Caller{}, "box"))
+	refusedFor(t, s.CheckCreate(ctx, "next", "name", portSpec(0, ""), Caller{}, ""), "SANDBOX_NAME_ALREADY_EXISTS", errdefs.ErrAlreadyExists,
 		"sandbox name name already exists")
-	refusedFor(t, s.CheckCreate(ctx, "next", "", portSpec(8080, ""), "another"), "SANDBOX_PORT_ALREADY_IN_USE", errdefs.ErrAlreadyExists,
+	refusedFor(t, s.CheckCreate(ctx, "next", "", portSpec(8080, ""), Caller{}, "another"), "SANDBOX_PORT_ALREADY_IN_USE", errdefs.ErrAlreadyExists,
 		"host port 8080/tcp is already published by sandbox name; choose another host port or delete that sandbox")
-	refusedFor(t, s.CheckCreate(ctx, "box", "", portSpec(0, ""), ""), "SANDBOX_ID_ALREADY_EXISTS", errdefs.ErrAlreadyExists,
+	refusedFor(t, s.CheckCreate(ctx, "box", "", portSpec(0, ""), Caller{}, ""), "SANDBOX_ID_ALREADY_EXISTS", errdefs.ErrAlreadyExists,
 		"sandbox_id box already exists")
 	if reserved, err := s.Reserved(ctx, "next"); err != nil || reserved {
 		t.Errorf("a check reserved its ID: %v", err)

@@ -45,7 +45,7 @@ func TestExecsAndAutoResumeByState(t *testing.T) {
 		wakeable(t, s, id)
 		before := get1(t, s, id)
 		n := len(allEvents(t, s, id))
-		e, err := s.CreateExec(ctx, execRequest(id, execID))
+		e, err := s.CreateExec(ctx, execRequest(id, execID), Caller{})
 		got := strings.Join(newEvents(t, s, id, n), ", ")
 		if err != nil {
 			got += err.Error()
@@ -68,7 +68,7 @@ func TestAnExecAndTheResumeForItAreOneTransaction(t *testing.T) {
 	before := get1(t, s, "box")
 	makeReady(t, s, "other")
 	startExec(t, s, "other", "exec-1")
-	_, err := s.CreateExec(ctx, execRequest("box", "exec-1"))
+	_, err := s.CreateExec(ctx, execRequest("box", "exec-1"), Caller{})
 	refusedFor(t, err, "EXEC_ID_ALREADY_EXISTS", errdefs.ErrAlreadyExists, "exec_id exec-1 already exists")
 	if sb := get1(t, s, "box"); !sameSandbox(before, sb) {
 		t.Fatalf("a refused exec woke it: %+v", sb)
@@ -97,7 +97,7 @@ func TestManyExecsWakeASandboxOnce(t *testing.T) {
 	wakeable(t, s, "box")
 	n := len(allEvents(t, s, "box"))
 	fill(t, s, 64, func(i int) {
-		if _, err := s.CreateExec(ctx, execRequest("box", fmt.Sprintf("exec-%02d", i))); err != nil {
+		if _, err := s.CreateExec(ctx, execRequest("box", fmt.Sprintf("exec-%02d", i)), Caller{}); err != nil {
 			t.Error(err)
 		}
 	})

@@ -323,7 +323,7 @@ func TestEveryReloadableKeyReachesItsUser(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if settings(cfg) == settings(config.Default()) && reflect.DeepEqual(rules(cfg), rules(config.Default())) {
+		if settings(cfg) == settings(config.Default()) && callerLimits(cfg) == callerLimits(config.Default()) && reflect.DeepEqual(rules(cfg), rules(config.Default())) {
 			t.Errorf("%s is lost on its way", k.Name)
 		}
 	}

@@ -77,7 +77,7 @@ func (p *place) add(id string) {
 	p.must(err)
 	ready := &agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_READY, SandboxState: agboxv1.SandboxState_SANDBOX_STATE_READY}
 	p.must(s.Report(ctx, id, store.Report{Generation: 1, Events: []*agboxv1.SandboxEvent{ready}}))
-	_, err = s.CreateExec(ctx, &agboxv1.CreateExecRequest{SandboxId: id, ExecId: "exec-" + id, Command: []string{"true"}})
+	_, err = s.CreateExec(ctx, &agboxv1.CreateExecRequest{SandboxId: id, ExecId: "exec-" + id, Command: []string{"true"}}, store.Caller{})
 	p.must(err)
 	p.must(s.EndExec(ctx, "exec-"+id, &storev1.ExecEnd{State: int32(agboxv1.ExecState_EXEC_STATE_FINISHED)}))
 	p.must(s.Close())

@@ -43,6 +43,10 @@ func (d *daemon) engineData() string {
 	return was.GetDataRoot()
 }
 
+func callerLimits(cfg config.Config) server.CallerLimits {
+	return server.CallerLimits{Sandboxes: cfg.Limits.SandboxesPerCaller, Execs: cfg.Limits.ExecsPerCaller}
+}
+
 // rules returns the rules that depend only on the configuration.
 func rules(cfg config.Config) server.Rules {
 	return server.Rules{

@@ -171,7 +171,7 @@ func TestARecordIsRebuiltFromItsContainers(t *testing.T) {
 		if errs := validate.Create(sb.Spec); errs != nil {
 			t.Skip("not a valid spec")
 		}
-		sb.Desired = &storev1.Desired{Name: sb.Name, Confinement: drawConfinement(t)}
+		sb.Desired = &storev1.Desired{Name: sb.Name, Confinement: drawConfinement(t), Caller: rapid.SampledFrom([]string{"", "uid:1000", "tls:alice"}).Draw(t, "caller")}
 		if len(sb.Spec.GetBuiltinTools()) > 0 {
 			sb.Desired.ToolMounts = []*storev1.ToolMount{
 				{Tool: "git", Source: "/run/agent.sock", Target: "/ssh-agent"},
@@ -185,6 +185,9 @@ func TestARecordIsRebuiltFromItsContainers(t *testing.T) {
 		d := got.Record.GetDesired()
 		if !proto.Equal(d.GetConfinement(), sb.Desired.GetConfinement()) {
 			t.Fatalf("confinement %v, want %v", d.GetConfinement(), sb.Desired.GetConfinement())
+		}
+		if d.GetCaller() != sb.Desired.GetCaller() {
+			t.Fatalf("caller %q, want %q", d.GetCaller(), sb.Desired.GetCaller())
 		}
 		if d.GetName() != sb.Name || !slices.EqualFunc(d.GetToolMounts(), sb.Desired.GetToolMounts(), func(a, b *storev1.ToolMount) bool { return proto.Equal(a, b) }) {
 			t.Fatalf("name %q, tool mounts %v", d.GetName(), d.GetToolMounts())

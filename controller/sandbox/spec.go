@@ -77,6 +77,9 @@ func (p *pass) primarySpec(networkID string) (dockerx.ContainerSpec, error) {
 	} else if label != "" {
 		labels[naming.Confinement] = label
 	}
+	if caller := p.sb.Desired.GetCaller(); caller != "" {
+		labels[naming.Caller] = caller
+	}
 	disk, err := validate.MemoryBytes(spec.GetDiskLimit())
 	if err != nil {
 		return dockerx.ContainerSpec{}, fmt.Errorf("disk_limit: %w", err)

@@ -10,6 +10,7 @@ var errorReasons = []code{
 	{"SANDBOX_ID_ALREADY_EXISTS", "the ID is in use, or was at any time"},
 	{"SANDBOX_NAME_ALREADY_EXISTS", "a live sandbox has the name"},
 	{"SANDBOX_PORT_ALREADY_IN_USE", "a live sandbox publishes the same port of the host"},
+	{"CALLER_LIMIT", "the caller has as many sandboxes, or execs that run, as the configuration allows; the metadata has `limit`, its key, `limit_value`, `used` and `caller`"},
 	{"SANDBOX_NOT_READY", "execs need a READY sandbox"},
 	{"SANDBOX_PAUSED", "files and ports need a sandbox that is not PAUSED"},
 	{"CHANNEL_UNAVAILABLE", "the container of the sandbox has no live channel, as after a create by an older daemon"},

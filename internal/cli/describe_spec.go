@@ -25,6 +25,7 @@ func (a *app) describeSpec(sb *agboxv1.SandboxHandle) {
 	a.fact("Limits", limits(spec.GetCpuLimit(), memoryInForce(spec.GetMemoryLimit(), sb), spec.GetDiskLimit(), spec.GetPidsLimit()))
 	a.factIf("GPUs", spec.GetGpus())
 	a.factIf("Runtime", spec.GetRuntime())
+	a.factIf("Created by", sb.GetCreatedBy())
 	a.factIf("Security", sb.GetSecurityProfile())
 	a.factIf("Network", networkText(sb))
 	a.factIf("Channel", channelText(sb.GetChannel()))

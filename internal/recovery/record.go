@@ -7,6 +7,7 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/host/naming"
 )
 
 // rebuild builds the record of a sandbox that is not in the log.
@@ -55,10 +56,18 @@ func (r *rebuild) record() *storev1.SandboxRecord {
 	rec := &storev1.SandboxRecord{
 		Version: 1, SandboxId: r.f.ID, Instance: r.in.Instance, CreatedAt: r.created().UnixNano(), Spec: r.spec,
 		StateChangedAt: r.now.UnixNano(), LastSequence: sequenceFloor(r.now),
-		Desired: &storev1.Desired{Generation: 1, Name: r.name()},
+		Desired: &storev1.Desired{Generation: 1, Name: r.name(), Caller: r.caller()},
 	}
 	r.overrule(rec)
 	return rec
+}
+
+// caller returns who created the sandbox; empty: the primary is missing or has no such label.
+func (r *rebuild) caller() string {
+	if r.p.primary == nil {
+		return ""
+	}
+	return r.p.primary.Labels[naming.Caller]
 }
 
 // created returns the creation time of the oldest object.

@@ -84,7 +84,7 @@ func (r *rebuild) overrule(rec *storev1.SandboxRecord) {
 	rec.Desired = &storev1.Desired{
 		RunState: v.want, Generation: was.GetGeneration(), Attempt: v.attempt, RequestedAt: r.now.UnixNano(), Name: was.GetName(),
 		EngineRun: v.life, ToolMounts: r.tools, LimitsPending: was.GetLimitsPending(), DeadlineSet: was.GetDeadlineSet(),
-		Rehydrated: was.GetRehydrated(), Confinement: was.GetConfinement(),
+		Rehydrated: was.GetRehydrated(), Confinement: was.GetConfinement(), Caller: was.GetCaller(),
 	}
 	if rec.Desired.Confinement == nil {
 		rec.Desired.Confinement = r.confinement

@@ -11,6 +11,7 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/host/naming"
 )
 
 func recordOf(change func(*storev1.SandboxRecord)) *storev1.SandboxRecord {
@@ -188,5 +189,19 @@ func TestTornRecordKeepsItsConfinement(t *testing.T) {
 	in.Known = []Known{{Record: recordOf(func(r *storev1.SandboxRecord) { r.Desired.Confinement = want }), Torn: true}}
 	if got := one(t, in).Record.GetDesired().GetConfinement(); !proto.Equal(got, want) {
 		t.Errorf("its confinement is %v", got)
+	}
+}
+
+// A sandbox still counts for who created it: by its record, or else by its container.
+func TestARebuiltRecordKeepsItsCaller(t *testing.T) {
+	in := input(found(t))
+	in.Known = []Known{{Record: recordOf(func(r *storev1.SandboxRecord) { r.Desired.Caller = "uid:1000" }), Torn: true}}
+	if got := one(t, in).Record.GetDesired().GetCaller(); got != "uid:1000" {
+		t.Errorf("by its record it is of %q", got)
+	}
+	in = input(found(t))
+	in.Found[0].Containers[0].Labels[naming.Caller] = "tls:alice"
+	if got := one(t, in).Record.GetDesired().GetCaller(); got != "tls:alice" {
+		t.Errorf("by its container it is of %q", got)
 	}
 }

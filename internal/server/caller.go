@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/agbox/agbox/store"
 )
 
 // callers are credentials that record who is at the other end of a connection. They encrypt nothing: connections over a network are encrypted,
@@ -47,6 +50,22 @@ func (c callers) Clone() credentials.TransportCredentials { return c }
 
 // OverrideServerName implements credentials.TransportCredentials.
 func (callers) OverrideServerName(string) error { return nil }
+
+// callerOfCall returns the caller at the other end of the connection of a call.
+func callerOfCall(ctx context.Context) (who caller) {
+	if p, ok := peer.FromContext(ctx); ok {
+		who, _ = p.AuthInfo.(caller)
+	}
+	return who
+}
+
+// callerIn returns for whom what a call creates counts. Gateways are clients of the daemon's own user.
+func callerIn(ctx context.Context, limit int) store.Caller {
+	who := callerOfCall(ctx)
+	return store.Caller{Name: string(who), Gateway: who == ownUser, Limit: limit}
+}
+
+var ownUser = caller("uid:" + strconv.Itoa(os.Geteuid()))
 
 func callerOf(conn net.Conn) caller {
 	switch c := conn.(type) {
@@ -89,10 +108,7 @@ func (s *Server) audit(ctx context.Context, fullMethod string, req any, begun ti
 	if !recorded(fullMethod) {
 		return
 	}
-	var who caller
-	if p, ok := peer.FromContext(ctx); ok {
-		who, _ = p.AuthInfo.(caller)
-	}
+	who := callerOfCall(ctx)
 	attrs := []any{"request", nameOf(fullMethod), "caller", string(who), "result", status.Code(err).String(), "took_ms", time.Since(begun).Milliseconds()}
 	if m, ok := req.(proto.Message); ok {
 		if isDryRun(m.ProtoReflect()) {

@@ -20,7 +20,7 @@ import (
 )
 
 type specStore interface {
-	CheckCreate(ctx context.Context, id, name string, spec *agboxv1.CreateSpec, without string) error
+	CheckCreate(ctx context.Context, id, name string, spec *agboxv1.CreateSpec, by store.Caller, without string) error
 	CreateSandbox(ctx context.Context, id, name string, spec *agboxv1.CreateSpec, r *store.Resolved) (store.Sandbox, error)
 	UpdateSpec(ctx context.Context, id string, timeout time.Duration, change store.SpecChange) (sb store.Sandbox, changed []string, err error)
 	Sandbox(ctx context.Context, id string) (store.Sandbox, error)
@@ -31,6 +31,7 @@ type specs struct {
 	*handles
 	store         specStore
 	engineRefuses func(*agboxv1.CreateSpec, *storev1.Confinement) validate.Errors
+	callerLimits  func() CallerLimits
 	home          string
 }
 
@@ -50,9 +51,11 @@ func (s *specs) CreateSandbox(ctx context.Context, req *agboxv1.CreateSandboxReq
 	}
 	id := cmp.Or(req.GetSandboxId(), uuid.NewString())
 	sb := store.Sandbox{ID: id, Name: req.GetName(), Spec: spec, Desired: &storev1.Desired{Confinement: resolved.Confinement}}
+	by := callerIn(ctx, s.callerLimits().Sandboxes)
 	if req.GetDryRun() {
-		err = s.store.CheckCreate(ctx, id, req.GetName(), spec, req.GetReplaces())
+		err = s.store.CheckCreate(ctx, id, req.GetName(), spec, by, req.GetReplaces())
 	} else {
+		resolved.Caller = by
 		sb, err = s.store.CreateSandbox(ctx, id, req.GetName(), spec, resolved)
 	}
 	if err != nil {

@@ -48,6 +48,9 @@ type Rules struct {
 	NetworkRequired bool
 }
 
+// CallerLimits are the most objects of each caller; 0: no limit.
+type CallerLimits struct{ Sandboxes, Execs int }
+
 // Deps are the dependencies of a Server, all of them required.
 type Deps struct {
 	Store Store
@@ -94,6 +97,8 @@ type Deps struct {
 	EngineRefuses func(*agboxv1.CreateSpec, *storev1.Confinement) validate.Errors
 	// Rules returns the present rules for a create. It may read paths of this host.
 	Rules func() Rules
+	// CallerLimits are those in force. It must not block.
+	CallerLimits func() CallerLimits
 	// DefaultTimeout is for a sandbox whose spec has no timeout; 0: forever. It must not block.
 	DefaultTimeout func() time.Duration
 	// Rebuilding returns one sentence while records are being rebuilt, so that an object without a record may still exist; otherwise

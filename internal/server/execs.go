@@ -14,7 +14,7 @@ import (
 )
 
 type execStore interface {
-	CreateExec(ctx context.Context, req *agboxv1.CreateExecRequest) (store.Exec, error)
+	CreateExec(ctx context.Context, req *agboxv1.CreateExecRequest, by store.Caller) (store.Exec, error)
 	RequestCancel(ctx context.Context, execID string) (changed bool, err error)
 	Exec(ctx context.Context, execID string) (store.Exec, error)
 	ActiveExecs(sandboxID string) []string
@@ -22,8 +22,9 @@ type execStore interface {
 }
 
 type execs struct {
-	store execStore
-	logs  func(sandboxID, execID string) (stdout, stderr string)
+	store        execStore
+	callerLimits func() CallerLimits
+	logs         func(sandboxID, execID string) (stdout, stderr string)
 }
 
 // CreateExec implements agbox.v1.SandboxService.
@@ -33,7 +34,7 @@ func (s *execs) CreateExec(ctx context.Context, req *agboxv1.CreateExecRequest) 
 	}
 	req = proto.CloneOf(req)
 	req.ExecId = cmp.Or(req.ExecId, uuid.NewString())
-	e, err := s.store.CreateExec(ctx, req)
+	e, err := s.store.CreateExec(ctx, req, callerIn(ctx, s.callerLimits().Execs))
 	if err != nil {
 		return nil, err
 	}

@@ -36,7 +36,7 @@ func (s *handles) handle(sb store.Sandbox, withSpec bool) *agboxv1.SandboxHandle
 		CreatedAt: timestamp(sb.CreatedAt), StateChangedAt: timestamp(sb.StateChangedAt),
 		ErrorCode: sb.ErrorCode, ErrorMessage: sb.ErrorMessage,
 		DesiredState: pendingState(sb), ActiveExecs: uint32(len(sb.ActiveExecs)), StatusMessage: s.statusMessage(sb),
-		Services: services(sb), Restarts: sb.Progress.GetRestarts().GetCount(), Channel: s.path(sb),
+		Services: services(sb), Restarts: sb.Progress.GetRestarts().GetCount(), Channel: s.path(sb), CreatedBy: sb.Desired.GetCaller(),
 	}
 	if sb.State == agboxv1.SandboxState_SANDBOX_STATE_READY {
 		h.Ports = s.ports(sb.ID)

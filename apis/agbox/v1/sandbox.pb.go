@@ -13,7 +13,7 @@
 //   SandboxHandle         100 name, 101 status_message, 102 spec, 103 desired_state, 104 active_execs, 105 services,
 //                         106 ports, 107 restarts, 108-109 log paths of the main process, 110-113 lifetimes,
 //                         114 rehydrated, 115 warnings, 116 default_memory_bytes, 129 security_profile,
-//                         140 network_mode, 158 channel
+//                         140 network_mode, 158 channel, 159 created_by
 //   ExecStatus            100 error_code, 101-103 times, 104-105 log paths, 106 oom_killed, 107-108 dropped bytes,
 //                         109 oom_kills, 150 user, 151 timeout, 152 stdin, 153 terminal, 155 stdin_deadline_at
 //   CreateExecRequest     150 user, 151 timeout, 152 stdin, 153 terminal, 154 live_output
@@ -1594,7 +1594,10 @@ type SandboxHandle struct {
 	// How the daemon reaches into the sandbox now: "live": through its live channel; "files": READY without one, as on a runtime that hides
 	// processes or in a container of an older release: commands run and their output is read, but there is no standard input, terminal, file
 	// access or tunnel; "archive": it does not run, its files are read through the engine; empty: not at all. Not durable.
-	Channel       string `protobuf:"bytes,158,opt,name=channel,proto3" json:"channel,omitempty"`
+	Channel string `protobuf:"bytes,158,opt,name=channel,proto3" json:"channel,omitempty"`
+	// Who created the sandbox, for whom it counts where the configuration has limits per caller: "uid:1000" at the socket, "tls:alice" with a
+	// certificate, "e2b:OWNER" with a key of a gateway. Empty: unknown, or the sandbox is older than this field.
+	CreatedBy     string `protobuf:"bytes,159,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1842,6 +1845,13 @@ func (x *SandboxHandle) GetNetworkMode() string {
 func (x *SandboxHandle) GetChannel() string {
 	if x != nil {
 		return x.Channel
+	}
+	return ""
+}
+
+func (x *SandboxHandle) GetCreatedBy() string {
+	if x != nil {
+		return x.CreatedBy
 	}
 	return ""
 }
@@ -6691,7 +6701,7 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\vNetworkSpec\x12\x12\n" +
 	"\x04mode\x18\x01 \x01(\tR\x04mode\x12\x14\n" +
 	"\x05allow\x18\x02 \x03(\tR\x05allow\x12\x12\n" +
-	"\x04deny\x18\x03 \x03(\tR\x04deny\"\xa6\v\n" +
+	"\x04deny\x18\x03 \x03(\tR\x04deny\"\xc6\v\n" +
 	"\rSandboxHandle\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12,\n" +
@@ -6732,7 +6742,9 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x14default_memory_bytes\x18t \x01(\x03R\x12defaultMemoryBytes\x12*\n" +
 	"\x10security_profile\x18\x81\x01 \x01(\tR\x0fsecurityProfile\x12\"\n" +
 	"\fnetwork_mode\x18\x8c\x01 \x01(\tR\vnetworkMode\x12\x19\n" +
-	"\achannel\x18\x9e\x01 \x01(\tR\achannel\x1a9\n" +
+	"\achannel\x18\x9e\x01 \x01(\tR\achannel\x12\x1e\n" +
+	"\n" +
+	"created_by\x18\x9f\x01 \x01(\tR\tcreatedBy\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"X\n" +

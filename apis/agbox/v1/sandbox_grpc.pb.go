@@ -13,7 +13,7 @@
 //   SandboxHandle         100 name, 101 status_message, 102 spec, 103 desired_state, 104 active_execs, 105 services,
 //                         106 ports, 107 restarts, 108-109 log paths of the main process, 110-113 lifetimes,
 //                         114 rehydrated, 115 warnings, 116 default_memory_bytes, 129 security_profile,
-//                         140 network_mode, 158 channel
+//                         140 network_mode, 158 channel, 159 created_by
 //   ExecStatus            100 error_code, 101-103 times, 104-105 log paths, 106 oom_killed, 107-108 dropped bytes,
 //                         109 oom_kills, 150 user, 151 timeout, 152 stdin, 153 terminal, 155 stdin_deadline_at
 //   CreateExecRequest     150 user, 151 timeout, 152 stdin, 153 terminal, 154 live_output

@@ -32,6 +32,8 @@ const (
 	Template = prefix + ".template"
 	// Confinement is set on primaries: the store's Confinement record as JSON. Absent for a sandbox without one.
 	Confinement = prefix + ".confinement"
+	// Caller is who created the sandbox, for whom it counts.
+	Caller = prefix + ".caller"
 	// Entrypoint is a label of images: "run" or "skip" says whether their ENTRYPOINT runs in a sandbox whose entrypoint is auto.
 	Entrypoint = prefix + ".entrypoint"
 	// SandboxName is the name of the sandbox that the object belongs to. Absent on objects of a sandbox without a name, and on containers and

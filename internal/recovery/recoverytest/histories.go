@@ -63,7 +63,7 @@ func execs(s *store.Store, id string) error {
 		req := &agboxv1.CreateExecRequest{
 			SandboxId: id, ExecId: id + "-" + execID, Command: []string{execID, "x"}, Cwd: "/tmp", EnvOverrides: map[string]string{"K": "v"},
 		}
-		if _, err := s.CreateExec(context.Background(), req); err != nil {
+		if _, err := s.CreateExec(context.Background(), req, store.Caller{}); err != nil {
 			return err
 		}
 	}

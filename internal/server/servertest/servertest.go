@@ -28,7 +28,7 @@ func Deps(st server.Store) server.Deps {
 		Status:     func(string) string { return "" }, AgentStatus: func(string) (string, bool) { return "", false },
 		Nameless: func(string) bool { return false }, StartWarning: func(string) string { return "" }, SecretProblems: func(string) []string { return nil }, Ports: func(string) []*agboxv1.PublishedPort { return nil },
 		EngineRefuses: func(*agboxv1.CreateSpec, *storev1.Confinement) validate.Errors { return nil },
-		Rules:         func() server.Rules { return server.Rules{} }, DefaultTimeout: func() time.Duration { return 0 },
+		Rules:         func() server.Rules { return server.Rules{} }, CallerLimits: func() server.CallerLimits { return server.CallerLimits{} }, DefaultTimeout: func() time.Duration { return 0 },
 		DrainWait:  func() time.Duration { return time.Minute },
 		Gateways:   func() map[string]string { return nil },
 		Rebuilding: quiet, NoRoom: quiet, Engine: quiet, NetworkProblem: quiet,

@@ -274,6 +274,8 @@ type Desired struct {
 	Adopted *Adopted `protobuf:"bytes,18,opt,name=adopted,proto3" json:"adopted,omitempty"`
 	// A delete also removes the volumes of the sandbox's name.
 	RemoveVolumes bool `protobuf:"varint,19,opt,name=remove_volumes,json=removeVolumes,proto3" json:"remove_volumes,omitempty"`
+	// Who created the sandbox, for whom it counts: "uid:1000", "tls:alice", "e2b:OWNER". Empty: unknown, or older than this field.
+	Caller        string `protobuf:"bytes,20,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -439,6 +441,13 @@ func (x *Desired) GetRemoveVolumes() bool {
 		return x.RemoveVolumes
 	}
 	return false
+}
+
+func (x *Desired) GetCaller() string {
+	if x != nil {
+		return x.Caller
+	}
+	return ""
 }
 
 // Adopted marks a sandbox whose containers an older daemon created. They lack the instance label, so they belong to this store only if
@@ -1812,7 +1821,9 @@ type ExecDesired struct {
 	StdinDeadline int64 `protobuf:"varint,6,opt,name=stdin_deadline,json=stdinDeadline,proto3" json:"stdin_deadline,omitempty"`
 	// The host's boot in which the command was dispatched, at the accept; its journal may be lost with that boot, so it is never started in
 	// another one. Empty: its journal is durable before it starts.
-	BootId        string `protobuf:"bytes,7,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
+	BootId string `protobuf:"bytes,7,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
+	// Who created the exec, as in Desired.caller. Empty also for a process of an agent.
+	Caller        string `protobuf:"bytes,8,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1892,6 +1903,13 @@ func (x *ExecDesired) GetStdinDeadline() int64 {
 func (x *ExecDesired) GetBootId() string {
 	if x != nil {
 		return x.BootId
+	}
+	return ""
+}
+
+func (x *ExecDesired) GetCaller() string {
+	if x != nil {
+		return x.Caller
 	}
 	return ""
 }
@@ -2495,7 +2513,7 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\x1aagbox/store/v1/store.proto\x12\x0eagbox.store.v1\x1a\x16agbox/v1/sandbox.proto\"6\n" +
 	"\bInstance\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x16\n" +
-	"\x06former\x18\x02 \x03(\tR\x06former\"\xaa\x06\n" +
+	"\x06former\x18\x02 \x03(\tR\x06former\"\xc2\x06\n" +
 	"\aDesired\x125\n" +
 	"\trun_state\x18\x01 \x01(\x0e2\x18.agbox.store.v1.RunStateR\brunState\x12\x1e\n" +
 	"\n" +
@@ -2524,7 +2542,8 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\aobjects\x18\x0f \x01(\v2\x17.agbox.store.v1.ObjectsR\aobjects\x12\x18\n" +
 	"\arecover\x18\x10 \x01(\bR\arecover\x121\n" +
 	"\aadopted\x18\x12 \x01(\v2\x17.agbox.store.v1.AdoptedR\aadopted\x12%\n" +
-	"\x0eremove_volumes\x18\x13 \x01(\bR\rremoveVolumes\"6\n" +
+	"\x0eremove_volumes\x18\x13 \x01(\bR\rremoveVolumes\x12\x16\n" +
+	"\x06caller\x18\x14 \x01(\tR\x06caller\"6\n" +
 	"\aAdopted\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x03R\x02at\x12\x1b\n" +
 	"\twas_ready\x18\x02 \x01(\bR\bwasReady\"\xc0\x02\n" +
@@ -2640,7 +2659,7 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"(\n" +
 	"\aExecRef\x12\x1d\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"\x84\x02\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"\x9c\x02\n" +
 	"\vExecDesired\x12\x14\n" +
 	"\x05nonce\x18\x01 \x01(\tR\x05nonce\x12\x1d\n" +
 	"\n" +
@@ -2649,7 +2668,8 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\x13cancel_requested_at\x18\x04 \x01(\x03R\x11cancelRequestedAt\x12%\n" +
 	"\x0estdin_attached\x18\x05 \x01(\bR\rstdinAttached\x12%\n" +
 	"\x0estdin_deadline\x18\x06 \x01(\x03R\rstdinDeadline\x12\x17\n" +
-	"\aboot_id\x18\a \x01(\tR\x06bootId\"\x9d\x03\n" +
+	"\aboot_id\x18\a \x01(\tR\x06bootId\x12\x16\n" +
+	"\x06caller\x18\b \x01(\tR\x06caller\"\x9d\x03\n" +
 	"\aExecEnd\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\x05R\x05state\x12\x1b\n" +
 	"\texit_code\x18\x02 \x01(\x05R\bexitCode\x12\x1d\n" +
