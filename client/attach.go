@@ -228,7 +228,7 @@ func index(stderr bool) int {
 
 // stdinOver ends the copying of standard input.
 func (a *attaching) stdinOver(takenOver bool) {
-	if a.input.finish() && a.o.OnStdin != nil {
+	if a.input != nil && a.input.finish() && a.o.OnStdin != nil {
 		a.o.OnStdin(takenOver)
 	}
 }
