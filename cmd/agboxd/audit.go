@@ -17,6 +17,7 @@ import (
 	"github.com/agbox/agbox/apis/quantity"
 	"github.com/agbox/agbox/config"
 	"github.com/agbox/agbox/internal/audit"
+	"github.com/agbox/agbox/internal/termsafe"
 	"github.com/agbox/agbox/store"
 )
 
@@ -73,9 +74,10 @@ func runAudit(cmd *cobra.Command, o auditOptions) error {
 		return &exitError{exitNoLook, err}
 	}
 	if o.output == outputJSON {
-		e := json.NewEncoder(cmd.OutOrStdout())
-		e.SetIndent("", "  ")
-		err = e.Encode(r)
+		var text []byte
+		if text, err = json.MarshalIndent(r, "", "  "); err == nil {
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", termsafe.JSON(text))
+		}
 	} else {
 		r.Write(cmd.OutOrStdout())
 	}

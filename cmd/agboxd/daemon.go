@@ -41,6 +41,7 @@ import (
 	"github.com/agbox/agbox/internal/server/connlimit"
 	"github.com/agbox/agbox/internal/server/httpapi"
 	"github.com/agbox/agbox/internal/server/mtls"
+	"github.com/agbox/agbox/internal/termsafe"
 	"github.com/agbox/agbox/internal/wait"
 	"github.com/agbox/agbox/store"
 )
@@ -114,7 +115,18 @@ func newLogger(format string, level slog.Leveler, w io.Writer) *slog.Logger {
 	if format == config.LogFormatText {
 		return slog.New(slog.NewTextHandler(w, opts))
 	}
-	return slog.New(slog.NewJSONHandler(w, opts))
+	return slog.New(slog.NewJSONHandler(jsonLines{w}, opts))
+}
+
+// jsonLines escapes characters that a terminal obeys or hides and JSON allows. The other format quotes them.
+type jsonLines struct{ to io.Writer }
+
+// Write implements io.Writer for whole lines.
+func (j jsonLines) Write(line []byte) (int, error) {
+	if _, err := j.to.Write(termsafe.JSON(line)); err != nil {
+		return 0, err
+	}
+	return len(line), nil
 }
 
 // daemon holds all parts of a running agboxd.

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/termsafe"
 )
 
 // dialStdioCommand returns the command that "agbox --host ssh://..." runs on this host.
@@ -22,7 +23,7 @@ func dialStdioCommand() *cobra.Command {
 			"connection. Without --socket it finds the daemon as agbox does: the user's own, or else the system service.\n" +
 			"Exit codes: 1 the daemon does not answer now, 2 there can be none at the socket.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return dialStdio(cmd.Context(), cmp.Or(socket, client.DefaultSocket()), cmd.InOrStdin(), cmd.OutOrStdout())
+			return dialStdio(cmd.Context(), cmp.Or(socket, client.DefaultSocket()), cmd.InOrStdin(), termsafe.Unfiltered(cmd.OutOrStdout()))
 		},
 	}
 	cmd.Flags().StringVar(&socket, "socket", "", "path of the socket")

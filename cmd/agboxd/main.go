@@ -15,6 +15,7 @@ import (
 
 	"github.com/agbox/agbox/internal/backup"
 	"github.com/agbox/agbox/internal/host/lockfile"
+	"github.com/agbox/agbox/internal/termsafe"
 	"github.com/agbox/agbox/store"
 )
 
@@ -46,12 +47,14 @@ func main() {
 
 // run executes one command line and returns the exit code. It prints errors as one sentence on stderr.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	out, errOut := termsafe.NewDisplay(stdout), termsafe.NewDisplay(stderr)
+	defer func() { _, _ = out.Close(), errOut.Close() }() // a write has returned the error of a stream that is gone
 	cmd := command(stderr)
 	cmd.SetArgs(args)
-	cmd.SetOut(stdout)
-	cmd.SetErr(stderr)
+	cmd.SetOut(out)
+	cmd.SetErr(errOut)
 	if err := cmd.ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(stderr, "agboxd: "+err.Error())
+		fmt.Fprintln(errOut, "agboxd: "+err.Error())
 		return exitCode(err)
 	}
 	return exitOK

@@ -16,6 +16,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/termsafe"
 )
 
 func (a *app) agentAttachCommand() *cobra.Command {
@@ -53,7 +54,7 @@ func (a *app) attachAgent(ctx context.Context, agent *agboxv1.AgentHandle, all b
 	at := &attached{app: a, agent: agent, talk: newTalk(a.Out, a.Out), open: map[string]bool{}}
 	at.talk.users, at.talk.results = true, true
 	fmt.Fprintf(a.Err, "attached to agent %s, which is %s; ^C detaches\n", agentName(agent), agentState(agent))
-	a.hint(given("note: ", oneLine(asleep(agent)), ""))
+	a.hint(given("note: ", termsafe.Line(asleep(agent)), ""))
 	err := at.run(ctx, from)
 	at.mu.Lock()
 	defer at.mu.Unlock()
@@ -222,24 +223,24 @@ func (at *attached) see(e *agboxv1.AgentEvent) error {
 		return at.talk.end()
 	case agboxv1.AgentEventType_AGENT_PROMPT_WITHDRAWN:
 		delete(at.open, e.GetResult().GetPromptId())
-		return at.aside("prompt " + oneLine(e.GetResult().GetPromptId()) + " was withdrawn")
+		return at.aside("prompt " + termsafe.Line(e.GetResult().GetPromptId()) + " was withdrawn")
 	case agboxv1.AgentEventType_AGENT_STATE_CHANGED:
 		if routine(e.GetTransition()) {
 			return nil
 		}
 		return at.aside(transitionText(e.GetTransition()))
 	case agboxv1.AgentEventType_AGENT_CHECKPOINT:
-		return at.aside("checkpoint: " + clip(oneLine(strings.TrimSpace(e.GetCheckpoint().GetText())), toolWidth))
+		return at.aside("checkpoint: " + clip(termsafe.Line(strings.TrimSpace(e.GetCheckpoint().GetText())), toolWidth))
 	case agboxv1.AgentEventType_AGENT_TRUNCATED:
 		return at.aside("older events were dropped")
 	case agboxv1.AgentEventType_AGENT_MOVED:
 		return at.aside("the agent is in another sandbox now")
 	case agboxv1.AgentEventType_AGENT_SESSION_NOT_SAVED:
-		return at.aside("the session of its program is not saved: " + oneLine(e.GetSession().GetProblem()))
+		return at.aside("the session of its program is not saved: " + termsafe.Line(e.GetSession().GetProblem()))
 	case agboxv1.AgentEventType_AGENT_SESSION_RESTORED:
 		return at.aside("its program has its session in this sandbox too")
 	case agboxv1.AgentEventType_AGENT_SESSION_NOT_RESTORED:
-		return at.aside("its next prompt comes with the conversation: its program's session is not in this sandbox: " + oneLine(e.GetSession().GetProblem()))
+		return at.aside("its next prompt comes with the conversation: its program's session is not in this sandbox: " + termsafe.Line(e.GetSession().GetProblem()))
 	case agboxv1.AgentEventType_AGENT_DRAIN_PHASE:
 		return at.aside(drainPhaseText(e.GetDrain()))
 	case agboxv1.AgentEventType_AGENT_RESET:

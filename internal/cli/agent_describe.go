@@ -14,6 +14,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/termsafe"
 )
 
 func (a *app) agentDescribeCommand() *cobra.Command {
@@ -96,16 +97,16 @@ func (a *app) describeAgentFacts(one *agboxv1.AgentHandle, sandboxes map[string]
 	a.fact("State", state)
 	a.fact("Since", when(one.GetStateChangedAt()))
 	a.fact("Wanted", one.GetDesiredState())
-	a.factIf("Status", oneLine(one.GetStatusMessage()))
+	a.factIf("Status", termsafe.Line(one.GetStatusMessage()))
 	if n := len(transitions); n > 0 && one.GetStatus() != "RUNNING" {
-		a.factIf("Reason", oneLine(transitions[n-1].GetReason()))
+		a.factIf("Reason", termsafe.Line(transitions[n-1].GetReason()))
 	}
 	a.factIf("Attention", textIf(one.GetNeedsAttention(),
 		fmt.Sprintf("it is not started again automatically; \"agbox agent start %s\" starts it", agentName(one))))
 	a.factIf("Parked", textIf(one.GetParked(), "it restarts automatically"))
 	a.factIf("Work", given("", one.GetSaved(), " when it was ended"))
 	a.factIf("Session", sessionText(one.GetSession()))
-	a.factIf("Prompt", oneLine(one.GetPromptId()))
+	a.factIf("Prompt", termsafe.Line(one.GetPromptId()))
 	a.fact("Queue", prompts(int(one.GetQueuedPrompts())))
 	if one.GetIncarnation() > 0 {
 		a.fact("Exec", agentExec(one))
@@ -126,7 +127,7 @@ func sessionText(s *agboxv1.AgentSession) string {
 	} else if s.GetProblem() != "" {
 		text = "never saved"
 	}
-	return text + given("; the last attempt failed: ", oneLine(s.GetProblem()), "")
+	return text + given("; the last attempt failed: ", termsafe.Line(s.GetProblem()), "")
 }
 
 // agentExec returns the exec ID of the agent's newest process.
@@ -160,18 +161,18 @@ var rungs = map[agboxv1.AgentRung]string{
 }
 
 func (a *app) agentSpecFacts(spec *agboxv1.AgentSpec) {
-	a.fact("Command", oneLine(strings.Join(spec.GetCommand(), " ")))
+	a.fact("Command", termsafe.Line(strings.Join(spec.GetCommand(), " ")))
 	a.fact("Format", spec.GetFormat())
-	a.factIf("Directory", oneLine(spec.GetWorkingDir()))
+	a.factIf("Directory", termsafe.Line(spec.GetWorkingDir()))
 	a.fact("Ready", fmt.Sprintf("by %s, within %s", spec.GetReady(), span(spec.GetStartTimeout().AsDuration())))
 	a.fact("Restart", spec.GetRestartPolicy())
 	a.fact("Interrupted", interruptedText(spec.GetOnInterrupted()))
 	a.fact("Context", contextText(spec.GetContext()))
-	a.factIf("Initial", clip(oneLine(spec.GetInitialPrompt()), toolWidth))
-	a.factIf("Nudge", clip(oneLine(spec.GetNudge()), toolWidth))
-	a.factIf("Save", oneLine(strings.Join(spec.GetSaveCommand(), " ")))
-	a.fact("Sessions", oneLine(strings.Join(spec.GetSessionPaths(), " ")))
-	a.fact("Labels", oneLine(strings.Join(pairs(spec.GetLabels()), ", ")))
+	a.factIf("Initial", clip(termsafe.Line(spec.GetInitialPrompt()), toolWidth))
+	a.factIf("Nudge", clip(termsafe.Line(spec.GetNudge()), toolWidth))
+	a.factIf("Save", termsafe.Line(strings.Join(spec.GetSaveCommand(), " ")))
+	a.fact("Sessions", termsafe.Line(strings.Join(spec.GetSessionPaths(), " ")))
+	a.fact("Labels", termsafe.Line(strings.Join(pairs(spec.GetLabels()), ", ")))
 	a.fact("Envs", strings.Join(slices.Sorted(maps.Keys(spec.GetEnvs())), ", "))
 }
 
@@ -186,7 +187,7 @@ func interruptedText(policy string) string {
 func contextText(c *agboxv1.AgentContextPolicy) string {
 	return fmt.Sprintf("%s, at most %d turns and %d characters", c.GetMode(), c.GetMaxTurns(), c.GetMaxCharacters()) +
 		textIf(c.GetModelWindowTokens() > 0, fmt.Sprintf(", for a window of %d tokens", c.GetModelWindowTokens())) +
-		given(", summary by ", oneLine(strings.Join(c.GetSummaryCommand(), " ")), "")
+		given(", summary by ", termsafe.Line(strings.Join(c.GetSummaryCommand(), " ")), "")
 }
 
 // newestTransitions returns the newest changes of state.
@@ -212,12 +213,12 @@ func (a *app) agentQueue(one *agboxv1.AgentHandle) {
 		case p.GetGiven() > 0:
 			state = "again"
 		}
-		t.add("  "+age(p.GetQueuedAt().AsTime(), now), oneLine(p.GetPromptId()), state, oneLine(p.GetText()))
+		t.add("  "+age(p.GetQueuedAt().AsTime(), now), termsafe.Line(p.GetPromptId()), state, termsafe.Line(p.GetText()))
 	}
 	t.write(a.Out)
 	for _, p := range one.GetQueue() {
 		if p.GetHeld() {
-			fmt.Fprintf(a.Out, "  %s is held: %s\n", oneLine(p.GetPromptId()), oneLine(p.GetHeldReason()))
+			fmt.Fprintf(a.Out, "  %s is held: %s\n", termsafe.Line(p.GetPromptId()), termsafe.Line(p.GetHeldReason()))
 		}
 	}
 	if one.GetHeldPrompts() > 0 {

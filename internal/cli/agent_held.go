@@ -9,6 +9,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/termsafe"
 )
 
 // promptVerb is a command about one queued prompt of an agent.
@@ -82,7 +83,7 @@ func (v promptVerb) choose(cmd *cobra.Command, one *agboxv1.AgentHandle, start s
 	case len(ids) == 1:
 		return ids[0], nil
 	case len(ids) > 1:
-		return "", usagef(cmd, "name one of the prompts %s", oneLine(strings.Join(ids, ", ")))
+		return "", usagef(cmd, "name one of the prompts %s", termsafe.Line(strings.Join(ids, ", ")))
 	case start != "":
 		return start, nil
 	case v.held:

@@ -17,6 +17,7 @@ import (
 	"github.com/agbox/agbox/apis/enum"
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/internal/manifest"
+	"github.com/agbox/agbox/internal/termsafe"
 )
 
 type conversationOptions struct {
@@ -84,33 +85,45 @@ func (a *app) conversation(ctx context.Context, one *agboxv1.AgentHandle, o conv
 func (a *app) printTurn(t *agboxv1.ConversationTurn) error {
 	head := t.GetRole() + "  " + localTime(t.GetAt()) + textIf(t.GetInterrupted(), "  (interrupted)")
 	text := strings.ReplaceAll(strings.TrimRight(t.GetContent(), "\n"), "\n", "\n  ")
-	_, err := fmt.Fprintf(a.Out, "%s\n  %s\n", oneLine(head), harmless(text, "\n\t"))
+	_, err := fmt.Fprintf(a.Out, "%s\n  %s\n", termsafe.Line(head), termsafe.Text(text))
 	return err
 }
 
-// printText prints a text with a final line end; on a terminal it removes control characters.
+// printText prints data that is text: unchanged to a file or a pipe, and with a final line end to a terminal.
 func (a *app) printText(text string) error {
-	if isTerminal(a.Out) {
-		text = harmless(text, "\n\t")
-	}
-	if text != "" && !strings.HasSuffix(text, "\n") && isTerminal(a.Out) {
+	out := a.Out
+	switch {
+	case !isTerminal(out):
+		out = termsafe.Unfiltered(out)
+	case text != "" && !strings.HasSuffix(text, "\n"):
 		text += "\n"
 	}
-	_, err := io.WriteString(a.Out, text)
+	_, err := io.WriteString(out, text)
 	return err
 }
 
 // printLines prints one JSON object a line.
 func printLines[M proto.Message](w io.Writer, list []M) error {
-	enc := json.NewEncoder(w)
 	for _, one := range list {
 		text, err := manifest.JSON(one)
-		if err == nil {
-			err = enc.Encode(json.RawMessage(escapeUnseen(text)))
-		}
 		if err != nil {
 			return fmt.Errorf("print as JSON: %w", err)
 		}
+		if err := printLine(w, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printLine prints one JSON value in a line.
+func printLine(w io.Writer, v any) error {
+	text, err := json.Marshal(v)
+	if err == nil {
+		_, err = fmt.Fprintf(w, "%s\n", termsafe.JSON(text))
+	}
+	if err != nil {
+		return fmt.Errorf("print as JSON: %w", err)
 	}
 	return nil
 }
@@ -205,8 +218,8 @@ func transitionRow(tr *agboxv1.AgentTransition, indent string, wide bool) []stri
 	if wide {
 		return []string{
 			number, localTime(tr.GetOccurredAt()), from, to, trigger, strconv.FormatUint(tr.GetIncarnation(), 10),
-			dash(client.AgentRungName(tr.GetRung())), oneLine(tr.GetReason()),
+			dash(client.AgentRungName(tr.GetRung())), termsafe.Line(tr.GetReason()),
 		}
 	}
-	return []string{number, age(tr.GetOccurredAt().AsTime(), time.Now()), from, to, trigger, oneLine(tr.GetReason())}
+	return []string{number, age(tr.GetOccurredAt().AsTime(), time.Now()), from, to, trigger, termsafe.Line(tr.GetReason())}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/apis/quantity"
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/termsafe"
 )
 
 type promptOptions struct {
@@ -82,7 +83,7 @@ func (a *app) agentPrompt(cmd *cobra.Command, ref, text string, o promptOptions)
 		return a.showTurn(ctx, one, resp, o.timeout)
 	}
 	fmt.Fprintf(a.Out, "agent/%s prompt %s queued%s\n", agentName(one), resp.GetPromptId(), aheadText(resp.GetAhead()))
-	a.hint(given("note: ", oneLine(cmp.Or(asleep(one), held(one))), ""))
+	a.hint(given("note: ", termsafe.Line(cmp.Or(asleep(one), held(one))), ""))
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/agbox/agbox/apis/enum"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/termsafe"
 )
 
 // Kinds of the parts of a message.
@@ -28,8 +29,6 @@ type talk struct {
 	// results also shows results of tools; users also shows messages of users, except the prompts in own.
 	results, users bool
 	own            map[string]bool
-	// safe removes control characters, because out is a terminal.
-	safe bool
 
 	messages map[messageKey]shown
 	inRow    bool // the current line has no line end yet
@@ -48,7 +47,7 @@ type messageKey struct {
 }
 
 func newTalk(out, side io.Writer) *talk {
-	return &talk{out: out, side: side, safe: isTerminal(out), own: map[string]bool{}, messages: map[messageKey]shown{}}
+	return &talk{out: out, side: side, own: map[string]bool{}, messages: map[messageKey]shown{}}
 }
 
 // show writes an event. Errors are those of writing.
@@ -85,9 +84,9 @@ func (t *talk) showPart(key messageKey, p *agboxv1.AgentMessagePart) error {
 	case p.GetKind() == partText:
 		return t.text(key, p)
 	case p.GetKind() == partToolCall:
-		return t.line(t.side, fmt.Sprintf("[%s] %s", p.GetToolName(), clip(oneLine(p.GetText()), toolWidth)))
+		return t.line(t.side, fmt.Sprintf("[%s] %s", p.GetToolName(), clip(termsafe.Line(p.GetText()), toolWidth)))
 	case p.GetKind() == partToolResult && t.results:
-		return t.line(t.side, "  -> "+clip(oneLine(strings.TrimSpace(p.GetText())), toolWidth))
+		return t.line(t.side, "  -> "+clip(termsafe.Line(strings.TrimSpace(p.GetText())), toolWidth))
 	}
 	return nil
 }
@@ -117,10 +116,11 @@ func (t *talk) write(text string) error {
 		return nil
 	}
 	t.inRow = !strings.HasSuffix(text, "\n")
-	if t.safe {
-		text = harmless(text, "\n\t")
+	out := t.out
+	if !isTerminal(out) {
+		out = termsafe.Unfiltered(out) // a program may read it
 	}
-	_, err := io.WriteString(t.out, text)
+	_, err := io.WriteString(out, text)
 	return err
 }
 
@@ -129,7 +129,7 @@ func (t *talk) line(w io.Writer, text string) error {
 	if err := t.end(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(w, harmless(text, "\n\t"))
+	_, err := fmt.Fprintln(w, termsafe.Text(text))
 	return err
 }
 
@@ -172,7 +172,7 @@ func agentEventLine(e *agboxv1.AgentEvent) string {
 	case *agboxv1.AgentEvent_Truncation:
 		parts = append(parts, fmt.Sprintf("through %d: %s", d.Truncation.GetThroughSequence(), d.Truncation.GetReason()))
 	}
-	return oneLine(strings.Join(nonEmpty(parts), "  "))
+	return termsafe.Line(strings.Join(nonEmpty(parts), "  "))
 }
 
 // nonEmpty removes empty texts from list, which it changes.
@@ -186,7 +186,7 @@ func drainPhaseText(d *agboxv1.AgentDrain) string {
 		agboxv1.DrainPhase_DRAIN_PHASE_WAITING: "the daemon drains: turns may finish, prompts are queued",
 		agboxv1.DrainPhase_DRAIN_PHASE_SAVING:  "the daemon drains: agents that still work are ended, and their work is saved",
 		agboxv1.DrainPhase_DRAIN_PHASE_DONE:    "the daemon has drained",
-	}[d.GetPhase()], "the drain has ended") + given(" (", oneLine(d.GetReason()), ")")
+	}[d.GetPhase()], "the drain has ended") + given(" (", termsafe.Line(d.GetReason()), ")")
 }
 
 // transitionText is "IDLE -> BUSY (PROMPT_RECEIVED: reason)".

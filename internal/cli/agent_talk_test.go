@@ -86,7 +86,7 @@ func TestTalkShowsBothSides(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if want := "> a\n> b\nx\n  ->  [2J ok\n"; out.String() != want {
+	if want := "> a\n> b\nx\n  -> ^[[2J ok\n"; out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)
 	}
 }

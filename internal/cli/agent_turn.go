@@ -10,6 +10,7 @@ import (
 	"time"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/termsafe"
 )
 
 // showTurn shows the answer to a prompt until its turn has ended.
@@ -168,7 +169,7 @@ func (a *app) showWait(ctx context.Context, giveUp context.CancelCauseFunc, one 
 
 // turnOutcome returns an error if the turn failed. Outcomes that only the program knows are no failures.
 func turnOutcome(one *agboxv1.AgentHandle, r *agboxv1.AgentResult) error {
-	outcome, text := oneLine(r.GetOutcome()), "the turn failed"
+	outcome, text := termsafe.Line(r.GetOutcome()), "the turn failed"
 	switch {
 	case outcome == "withdrawn":
 		return errors.New("the prompt was withdrawn")

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/termsafe"
 )
 
 // Exit codes that are fixed.
@@ -39,9 +40,17 @@ type Streams struct {
 // Run executes one command line, without the program's name, and returns the exit code. A context that ends with
 // *Signalled as its cause exits as that signal does.
 func Run(ctx context.Context, args []string, version string, s Streams) int {
-	a := &app{Streams: s, version: version, notes: &notes{out: s.Err}, completes: len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd)}
+	a := &app{version: version}
 	a.conn = sync.OnceValue(a.dial)
 	defer func() { _ = a.conn().Close() }() // the process ends
+	return a.execute(ctx, args, s)
+}
+
+func (a *app) execute(ctx context.Context, args []string, s Streams) int {
+	out, errOut := termsafe.NewDisplay(s.Out), termsafe.NewDisplay(s.Err)
+	defer func() { _, _ = out.Close(), errOut.Close() }() // an earlier write has returned the error of a stream that is gone
+	a.Streams, a.notes = Streams{s.In, out, errOut}, &notes{out: s.Err}
+	a.completes = len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd)
 	defer a.notes.clear()
 	root := a.rootCommand()
 	root.SetArgs(args)
@@ -106,12 +115,11 @@ func (a *app) finish(ctx context.Context, err error) int {
 	return exitFailed
 }
 
-// complain prints an error. Its text may be from a registry or a hook: it indents lines after the first and replaces control
-// characters.
+// complain prints an error. Its text may be from a registry or a hook, so it indents lines after the first.
 func (a *app) complain(err error) {
 	a.notes.clear()
 	text := strings.ReplaceAll(strings.TrimSpace(a.unreached(err).Error()), "\n", "\n  ")
-	fmt.Fprintf(a.Err, "error: %s\n", harmless(text, "\n\t"))
+	fmt.Fprintf(a.Err, "error: %s\n", termsafe.Text(text))
 }
 
 // hint prints a line to stderr, if there is one.
@@ -127,6 +135,6 @@ func colours(w io.Writer) bool {
 }
 
 func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+	f, ok := termsafe.Unfiltered(w).(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }

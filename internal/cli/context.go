@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -66,7 +65,7 @@ func (a *app) contextListCommand() *cobra.Command {
 			for _, c := range all {
 				switch o.format {
 				case "json":
-					if err := json.NewEncoder(a.Out).Encode(c); err != nil {
+					if err := printLine(a.Out, c); err != nil {
 						return err
 					}
 				case "name":

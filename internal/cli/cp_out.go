@@ -15,6 +15,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/filetree"
+	"github.com/agbox/agbox/internal/termsafe"
 )
 
 // copyOut copies a file or a tree of a sandbox to a local path, or as a tar stream to standard output.
@@ -31,7 +32,7 @@ func (a *app) copyOut(ctx context.Context, from place, local string, o cpOptions
 		if isTerminal(a.Out) {
 			return errors.New("a tar stream is not written to a terminal; redirect it")
 		}
-		return c.outcome(a.conn().ReadArchive(ctx, req, c.writer(a.Out), c.skip))
+		return c.outcome(a.conn().ReadArchive(ctx, req, c.writer(termsafe.Unfiltered(a.Out)), c.skip))
 	}
 	e, err := a.conn().StatFile(ctx, &agboxv1.StatRequest{SandboxId: id, Path: from.path, User: o.user, Follow: o.follow})
 	if err != nil {

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,6 +12,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/termsafe"
 )
 
 func (a *app) versionCommand() *cobra.Command {
@@ -57,7 +57,7 @@ FAILED, and their names are printed. Exit code 1: a sandbox was not given up, be
 			return err
 		}
 		if output.given() {
-			err = json.NewEncoder(a.Out).Encode(done) // one object a line
+			err = printLine(a.Out, done)
 		} else {
 			a.showConfirmation(cmd.Context(), done)
 		}
@@ -73,7 +73,7 @@ func (a *app) showConfirmation(ctx context.Context, done client.EngineConfirmati
 	}
 	for _, sb := range a.byName(ctx, done.Undecided) {
 		text := cmp.Or(sb.GetStatusMessage(), "it may still exist")
-		a.complain(fmt.Errorf("sandbox/%s is not given up: %s", nameOrID(sb), oneLine(text)))
+		a.complain(fmt.Errorf("sandbox/%s is not given up: %s", nameOrID(sb), termsafe.Line(text)))
 	}
 	a.hint(textIf(len(done.Undecided) > 0, "run \"agbox engine confirm\" again later; \"agbox explain NAME\" shows what it waits for"))
 }

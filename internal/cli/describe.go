@@ -15,6 +15,7 @@ import (
 	"github.com/agbox/agbox/apis/enum"
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/internal/manifest"
+	"github.com/agbox/agbox/internal/termsafe"
 )
 
 // recentEvents is how many events describe shows.
@@ -143,7 +144,7 @@ func (a *app) describeResume(ctx context.Context, sb *agboxv1.SandboxHandle) {
 }
 
 func (a *app) describeResumeSteps(e *agboxv1.ExplainResponse) {
-	a.factIf("Resume", given("not possible: ", oneLine(e.GetResumeRefusal()), ""))
+	a.factIf("Resume", given("not possible: ", termsafe.Line(e.GetResumeRefusal()), ""))
 	if steps := e.GetResumeSteps(); len(steps) > 0 {
 		a.list("Resume would", steps, true)
 	}
@@ -172,8 +173,8 @@ func (a *app) describeFacts(sb *agboxv1.SandboxHandle) {
 	a.fact("ID", sb.GetSandboxId())
 	a.fact("State", enum.Word(sb.GetState())+given(", to be ", sb.GetDesiredState(), ""))
 	a.fact("Since", when(sb.GetStateChangedAt()))
-	a.factIf("Error", oneLine(given("", sb.GetErrorCode(), ": "+sb.GetErrorMessage())))
-	a.factIf("Status", oneLine(sb.GetStatusMessage()))
+	a.factIf("Error", termsafe.Line(given("", sb.GetErrorCode(), ": "+sb.GetErrorMessage())))
+	a.factIf("Status", termsafe.Line(sb.GetStatusMessage()))
 	a.describeLifetime(sb)
 	a.fact("Created", when(sb.GetCreatedAt()))
 	a.factIf("Restarts", textIf(sb.GetRestarts() > 0, fmt.Sprint(sb.GetRestarts())))
@@ -222,6 +223,6 @@ func deadlineText(sb *agboxv1.SandboxHandle, now time.Time) string {
 
 // rehydrated says when a record was rebuilt and which fields were guessed.
 func rehydrated(r *agboxv1.RehydratedDetails) string {
-	guessed := given(", guessed: ", oneLine(strings.Join(r.GetDefaulted(), ", ")), "")
+	guessed := given(", guessed: ", termsafe.Line(strings.Join(r.GetDefaulted(), ", ")), "")
 	return when(r.GetRehydratedAt()) + cmp.Or(guessed, ", everything was known")
 }

@@ -11,13 +11,14 @@ import (
 	units "github.com/docker/go-units"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/termsafe"
 )
 
 // describeSpec shows the spec, with the present state of its services and ports.
 func (a *app) describeSpec(sb *agboxv1.SandboxHandle) {
 	spec := sb.GetSpec()
 	a.fact("Image", spec.GetImage())
-	a.factIf("Command", oneLine(strings.Join(spec.GetCommand(), " ")))
+	a.factIf("Command", termsafe.Line(strings.Join(spec.GetCommand(), " ")))
 	a.factIf("Entrypoint", spec.GetEntrypoint())
 	a.factIf("User", spec.GetUser())
 	a.factIf("Default user", spec.GetDefaultUser())
@@ -35,7 +36,7 @@ func (a *app) describeSpec(sb *agboxv1.SandboxHandle) {
 	a.factIf("Auto-resume", textIf(spec.GetAutoResume(), "by a command while it is PAUSED"))
 	a.factIf("Kept", textIf(spec.GetKeepStopped(), "while it is STOPPED or PAUSED"))
 	a.factIf("Gateway", gatewayText(spec.GetGateway()))
-	a.fact("Labels", oneLine(strings.Join(pairs(spec.GetLabels()), ", ")))
+	a.fact("Labels", termsafe.Line(strings.Join(pairs(spec.GetLabels()), ", ")))
 	a.fact("Envs", strings.Join(slices.Sorted(maps.Keys(spec.GetEnvs())), ", "))
 	a.factIf("Tools", strings.Join(spec.GetBuiltinTools(), ", "))
 	a.lines("Mounts", mountLines(spec.GetMounts()))
@@ -56,7 +57,7 @@ func networkText(sb *agboxv1.SandboxHandle) string {
 	if deny := policy.GetDeny(); len(deny) > 0 {
 		text += "; denies " + some(deny)
 	}
-	return oneLine(text)
+	return termsafe.Line(text)
 }
 
 // someEntries is how many entries of a list are shown in one line.
@@ -77,7 +78,7 @@ func gatewayText(g *agboxv1.GatewaySpec) string {
 	if g.GetPrivateTraffic() {
 		text += ", ports need a token"
 	}
-	return oneLine(text)
+	return termsafe.Line(text)
 }
 
 func (a *app) describeServices(sb *agboxv1.SandboxHandle) {
@@ -103,7 +104,7 @@ func (a *app) describeServices(sb *agboxv1.SandboxHandle) {
 	t.write(a.Out)
 	for _, s := range sb.GetServices() {
 		if s.GetErrorCode() != "" {
-			fmt.Fprintf(a.Out, "  %s: %s\n", s.GetName(), oneLine(joinError(s.GetErrorCode(), s.GetErrorMessage())))
+			fmt.Fprintf(a.Out, "  %s: %s\n", s.GetName(), termsafe.Line(joinError(s.GetErrorCode(), s.GetErrorMessage())))
 		}
 	}
 }
@@ -217,7 +218,7 @@ func (a *app) lines(heading string, all []string) {
 		fmt.Fprintln(a.Out, heading+":")
 	}
 	for _, line := range all {
-		fmt.Fprintln(a.Out, "  "+oneLine(line))
+		fmt.Fprintln(a.Out, "  "+termsafe.Line(line))
 	}
 }
 

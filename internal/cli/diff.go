@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
+	"github.com/agbox/agbox/internal/termsafe"
 )
 
 // exitDiffError is the exit code of diff for any error; 1 means a difference.
@@ -91,14 +92,14 @@ func printChange(w io.Writer, c validate.Change, immutable, colour bool) {
 	case c.New == "":
 		sign, value, paint = "-", c.Old, "31"
 	}
-	line := oneLine(fmt.Sprintf("  %s %s: %s", sign, c.Path, value))
+	line := termsafe.Line(fmt.Sprintf("  %s %s: %s", sign, c.Path, value))
 	if immutable {
 		line += "  (not in place; needs --replace)"
 	}
 	if colour {
 		line = "\x1b[" + paint + "m" + line + "\x1b[0m"
 	}
-	fmt.Fprintln(w, line)
+	fmt.Fprintln(termsafe.Unfiltered(w), line)
 }
 
 // sandboxesByName returns the changes with names in place of the IDs of sandboxes that exist.

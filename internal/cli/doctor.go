@@ -13,6 +13,7 @@ import (
 	"github.com/agbox/agbox/apis/netentry"
 	"github.com/agbox/agbox/internal/attack"
 	"github.com/agbox/agbox/internal/attack/judge"
+	"github.com/agbox/agbox/internal/termsafe"
 )
 
 func (a *app) doctorCommand() *cobra.Command {
@@ -135,15 +136,15 @@ func (a *app) printChecks(checks []*agboxv1.DoctorCheck) {
 	t.add("CHECK", "STATUS", "TEXT")
 	names, statuses := len("CHECK"), len("STATUS")
 	for _, c := range checks {
-		names, statuses = max(names, utf8.RuneCountInString(oneLine(c.GetName()))), max(statuses, len(c.GetStatus()))
+		names, statuses = max(names, utf8.RuneCountInString(termsafe.Line(c.GetName()))), max(statuses, len(c.GetStatus()))
 	}
 	width := 0
 	if terminal := terminalWidth(a.Out); terminal > 0 {
 		width = max(terminal-names-statuses-4, minLast)
 	}
 	for _, c := range checks {
-		name, status := oneLine(c.GetName()), oneLine(c.GetStatus())
-		for _, line := range wrap(oneLine(c.GetText()), width) {
+		name, status := termsafe.Line(c.GetName()), termsafe.Line(c.GetStatus())
+		for _, line := range wrap(termsafe.Line(c.GetText()), width) {
 			t.add(name, status, line)
 			name, status = "", ""
 		}

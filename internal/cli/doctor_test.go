@@ -23,7 +23,7 @@ func TestChecksFitATerminal(t *testing.T) {
 		"engine      \x1b[32mok       \x1b[0m",
 		"disk_limit  \x1b[33mwarning  \x1b[0mSpecs with it are",
 		"                     refused, as long as",
-		"                     this is so. [2J",
+		"                     this is so.^[[2J",
 		"",
 	}, "\n")
 	if got := readSome(t, master); got != want {

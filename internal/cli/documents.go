@@ -11,6 +11,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/internal/manifest"
+	"github.com/agbox/agbox/internal/termsafe"
 )
 
 // kindDocument is a sandbox or an agent as a manifest, with its status.
@@ -144,6 +145,6 @@ func (a *app) printJSON(v any) error {
 	if err := enc.Encode(v); err != nil {
 		return fmt.Errorf("encode as JSON: %w", err)
 	}
-	_, err := a.Out.Write(escapeUnseen(out.Bytes()))
+	_, err := a.Out.Write(termsafe.JSON(out.Bytes()))
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/agbox/agbox/apis/enum"
 	"github.com/agbox/agbox/apis/quantity"
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/termsafe"
 	"github.com/agbox/agbox/internal/wait"
 )
 
@@ -188,7 +189,7 @@ func drainText(s *agboxv1.DrainStatus, now time.Time) string {
 }
 
 func busyText(s *agboxv1.DrainStatus) string {
-	names := clip(oneLine(strings.Join(s.GetBusyAgents(), ", ")), toolWidth)
+	names := clip(termsafe.Line(strings.Join(s.GetBusyAgents(), ", ")), toolWidth)
 	return plural(int(s.GetBusy()), "busy agent") + given(" (", names, ")")
 }
 
@@ -221,14 +222,14 @@ func (a *app) drainStatusCommand() *cobra.Command {
 func (a *app) showDrain(s *agboxv1.DrainStatus) {
 	a.fact("Mode", strings.ToLower(enum.Word(s.GetMode())))
 	a.fact("Phase", enum.Word(s.GetPhase()))
-	a.factIf("Reason", oneLine(s.GetReason()))
+	a.factIf("Reason", termsafe.Line(s.GetReason()))
 	a.fact("Since", when(s.GetStartedAt()))
 	if s.GetWaitUntil() != nil && s.GetPhase() == agboxv1.DrainPhase_DRAIN_PHASE_WAITING {
 		at := s.GetWaitUntil().AsTime()
 		a.fact("Wait until", fmt.Sprintf("%s (%s)", at.Local().Format(time.RFC3339), ahead(at, time.Now())))
 	}
 	a.fact("Agents", fmt.Sprintf("%d busy, %s", s.GetBusy(), drainSum(s)))
-	a.factIf("Busy", oneLine(strings.Join(s.GetBusyAgents(), ", ")))
+	a.factIf("Busy", termsafe.Line(strings.Join(s.GetBusyAgents(), ", ")))
 }
 
 func (a *app) undrainCommand() *cobra.Command {

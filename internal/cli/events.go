@@ -14,6 +14,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/termsafe"
 )
 
 func (a *app) eventsCommand() *cobra.Command {
@@ -89,7 +90,7 @@ func eventLine(e *agboxv1.SandboxEvent) string {
 		parts = append(parts, enum.Word(e.GetSandboxState()))
 	}
 	parts = append(parts, eventDetails(e)...)
-	return oneLine(strings.TrimRight(strings.Join(parts, "  "), " "))
+	return termsafe.Line(strings.TrimRight(strings.Join(parts, "  "), " "))
 }
 
 func eventDetails(e *agboxv1.SandboxEvent) (parts []string) {

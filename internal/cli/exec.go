@@ -19,7 +19,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/quantity"
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/cli/termsafe"
+	"github.com/agbox/agbox/internal/termsafe"
 )
 
 const (

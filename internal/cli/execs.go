@@ -19,6 +19,7 @@ import (
 	"github.com/agbox/agbox/apis/quantity"
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/internal/manifest"
+	"github.com/agbox/agbox/internal/termsafe"
 	"github.com/agbox/agbox/internal/wait"
 )
 
@@ -178,11 +179,11 @@ func (a *app) describeExec(ctx context.Context, ref string, o *output) error {
 	a.fact("Sandbox", e.GetSandboxId())
 	a.fact("State", execState(e))
 	a.fact("Exit code", exitText(e))
-	a.factIf("Error", oneLine(joinError(e.GetErrorCode(), e.GetError())))
-	a.fact("Command", oneLine(fmt.Sprintf("%q", e.GetCommand())))
-	a.factIf("Directory", oneLine(e.GetCwd()))
-	a.factIf("User", oneLine(e.GetUser()))
-	a.factIf("Envs", oneLine(strings.Join(slices.Sorted(maps.Keys(e.GetEnvOverrides())), ", ")))
+	a.factIf("Error", termsafe.Line(joinError(e.GetErrorCode(), e.GetError())))
+	a.fact("Command", termsafe.Line(fmt.Sprintf("%q", e.GetCommand())))
+	a.factIf("Directory", termsafe.Line(e.GetCwd()))
+	a.factIf("User", termsafe.Line(e.GetUser()))
+	a.factIf("Envs", termsafe.Line(strings.Join(slices.Sorted(maps.Keys(e.GetEnvOverrides())), ", ")))
 	a.factIf("Timeout", textIf(e.GetTimeout() != nil, e.GetTimeout().AsDuration().String()))
 	a.fact("Created", when(e.GetCreatedAt()))
 	a.factIf("Started", when(e.GetStartedAt()))
@@ -214,7 +215,7 @@ func (a *app) printExecs(execs []*agboxv1.ExecStatus, names map[string]string, i
 }
 
 func commandLine(command []string, width int) string {
-	return clip(oneLine(strings.Join(command, " ")), width)
+	return clip(termsafe.Line(strings.Join(command, " ")), width)
 }
 
 func (a *app) cancelCommand() *cobra.Command {

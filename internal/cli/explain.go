@@ -14,6 +14,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/termsafe"
 )
 
 func (a *app) explainCommand() *cobra.Command {
@@ -107,7 +108,7 @@ func (a *app) explainSandbox(ctx context.Context, ref string) error {
 		return err
 	}
 	a.fact("Name", sb.GetName())
-	a.fact("ID", oneLine(sb.GetSandboxId()))
+	a.fact("ID", termsafe.Line(sb.GetSandboxId()))
 	known := e.GetState() != agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED
 	a.showExplained(e, textIf(known, enum.Word(e.GetState())), time.Now())
 	return nil
@@ -126,7 +127,7 @@ func (a *app) explainAgent(ctx context.Context, ref string) error {
 		return err
 	}
 	a.fact("Agent", one.GetName())
-	a.fact("ID", oneLine(one.GetAgentId()))
+	a.fact("ID", termsafe.Line(one.GetAgentId()))
 	a.showExplained(e, e.GetAgentState(), time.Now())
 	return nil
 }
@@ -135,12 +136,12 @@ func (a *app) showExplained(e *agboxv1.ExplainResponse, state string, now time.T
 	a.fact("Wanted", e.GetDesired())
 	a.fact("State", state)
 	if e.GetEngineProblem() != "" {
-		a.fact("Engine", oneLine(e.GetEngineProblem()))
+		a.fact("Engine", termsafe.Line(e.GetEngineProblem()))
 		a.fact("Since", when(e.GetEngineProblemSince()))
 	}
-	a.factIf("Waiting", textIf(e.GetWaiting() != e.GetEngineProblem(), oneLine(e.GetWaiting())))
+	a.factIf("Waiting", textIf(e.GetWaiting() != e.GetEngineProblem(), termsafe.Line(e.GetWaiting())))
 	if e.GetLastError() != "" {
-		a.fact("Last error", oneLine(e.GetLastError()))
+		a.fact("Last error", termsafe.Line(e.GetLastError()))
 		a.fact("Tries", triesText(e, now))
 	}
 	a.list("Observed", e.GetObserved(), false)

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/termsafe"
 )
 
 type gcOptions struct{ dryRun, unknown, yes bool }
@@ -76,7 +77,7 @@ func (a *app) printGarbage(items []*agboxv1.GarbageItem, o gcOptions) (failed bo
 			outcome = "kept"
 			kept++
 		}
-		t.add(g.GetKind(), oneLine(garbageName(g)), dash(oneLine(g.GetSandboxId())), outcome, oneLine(g.GetReason()))
+		t.add(g.GetKind(), termsafe.Line(garbageName(g)), dash(termsafe.Line(g.GetSandboxId())), outcome, termsafe.Line(g.GetReason()))
 	}
 	t.write(a.Out)
 	for _, g := range items {

@@ -10,7 +10,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/cli/termsafe"
+	"github.com/agbox/agbox/internal/termsafe"
 )
 
 type logsOptions struct {
@@ -193,8 +193,9 @@ type screens struct {
 	open []*termsafe.Writer
 }
 
-// before returns w with a filter in front of it if it is a terminal, and w itself for a file, a pipe, or under --raw.
+// before returns the stream with a filter in front of it if it is a terminal, and the stream itself for a file, a pipe, or under --raw.
 func (s *screens) before(w io.Writer) io.Writer {
+	w = termsafe.Unfiltered(w)
 	if s.raw || !isTerminal(w) {
 		return w
 	}

@@ -16,7 +16,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
-	"github.com/agbox/agbox/internal/cli/termsafe"
+	"github.com/agbox/agbox/internal/termsafe"
 )
 
 type lsOptions struct {
@@ -81,15 +81,15 @@ func (a *app) ls(ctx context.Context, name, where string, o lsOptions) error {
 	return w.Flush()
 }
 
-// printEntry prints one line. A name may have any characters; those that control a terminal are replaced.
+// printEntry prints one line. A name may have any characters.
 func printEntry(w io.Writer, e *agboxv1.FileEntry, name string, long bool) {
-	name = harmless(name, "")
+	name = termsafe.Line(name)
 	if !long {
 		fmt.Fprintln(w, name)
 		return
 	}
 	if e.GetLinkTarget() != "" {
-		name += " -> " + harmless(e.GetLinkTarget(), "")
+		name += " -> " + termsafe.Line(e.GetLinkTarget())
 	}
 	fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\n", modeText(e), owner(e.GetOwner(), e.GetUid()), owner(e.GetGroup(), e.GetGid()),
 		e.GetSizeBytes(), e.GetModifiedAt().AsTime().Local().Format("2006-01-02 15:04"), name)
@@ -99,7 +99,7 @@ func owner(name string, number uint32) string {
 	if name == "" {
 		return fmt.Sprint(number)
 	}
-	return harmless(name, "")
+	return termsafe.Line(name)
 }
 
 // modeText returns the mode as ls(1) shows it.
@@ -246,7 +246,7 @@ func (a *app) runEditor(ctx context.Context, file string) error {
 		}
 	}
 	cmd := exec.CommandContext(ctx, "sh", "-c", editor+` "$1"`, "sh", file) //nolint:gosec // the user's own command
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.In, a.Out, a.Err
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.In, termsafe.Unfiltered(a.Out), termsafe.Unfiltered(a.Err)
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("the editor %q failed, nothing was changed: %w", editor, err)
 	}

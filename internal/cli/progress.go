@@ -11,6 +11,7 @@ import (
 	"golang.org/x/term"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/termsafe"
 )
 
 // notes writes progress to stderr: on a terminal in one line that is overwritten, elsewhere in separate lines, each once. Safe for
@@ -33,7 +34,7 @@ func (n *notes) show(text string) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	fmt.Fprintf(n.out, "\r\x1b[K%s", clip(oneLine(text), max(width-1, 1)))
+	fmt.Fprintf(n.out, "\r\x1b[K%s", clip(termsafe.Line(text), max(width-1, 1)))
 	n.shown = true
 }
 
@@ -52,7 +53,7 @@ func (n *notes) say(text string) {
 		n.said = map[string]bool{}
 	}
 	n.said[text] = true
-	fmt.Fprintln(n.out, oneLine(text))
+	fmt.Fprintln(n.out, termsafe.Line(text))
 }
 
 // clear removes the line, before other output.
@@ -71,7 +72,7 @@ func terminalWidth(w io.Writer) int {
 	if !isTerminal(w) || os.Getenv("TERM") == "dumb" {
 		return 0
 	}
-	width, _, err := term.GetSize(int(w.(*os.File).Fd()))
+	width, _, err := term.GetSize(int(termsafe.Unfiltered(w).(*os.File).Fd()))
 	if err != nil || width <= 0 {
 		return 80
 	}

@@ -10,6 +10,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/internal/sandboxstate"
+	"github.com/agbox/agbox/internal/termsafe"
 )
 
 // again reads a sandbox again, because its state may have changed before the refusal.
@@ -35,7 +36,7 @@ func withState(verb string, sb *agboxv1.SandboxHandle, err error) error {
 		return errors.New(text + " and being " + sb.GetDesiredState() + afterwards(sb))
 	}
 	if why := client.ResumeRefusal(err); why != "" {
-		return errors.New(text + ": " + oneLine(why))
+		return errors.New(text + ": " + termsafe.Line(why))
 	}
 	return errors.New(text + wayOut(sb))
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/termsafe"
 )
 
 func TestNamedPrefersTheLiveOne(t *testing.T) {
@@ -37,8 +38,8 @@ func TestAge(t *testing.T) {
 	}
 }
 
-func TestOneLineDropsTerminalControls(t *testing.T) {
-	if got := oneLine("a\x1b[31mb\nc\u009bd"); got != "a [31mb c d" {
+func TestALineHasNoTerminalControls(t *testing.T) {
+	if got := termsafe.Line("a\x1b[31mb\nc\u009bd"); got != `a^[[31mb c\x9bd` {
 		t.Errorf("got %q", got)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/enum"
+	"github.com/agbox/agbox/internal/termsafe"
 )
 
 // rowStyle is a choice of columns, which all start with NAME, ID and STATE.
@@ -45,12 +46,12 @@ func (s rowStyle) row(sb *agboxv1.SandboxHandle) []string {
 		return append(row, clip(sb.GetImage(), imageWidth))
 	case noisy:
 		if sb.GetErrorMessage() != "" {
-			return append(row, oneLine(sb.GetErrorMessage())) // the code would fill the line
+			return append(row, termsafe.Line(sb.GetErrorMessage())) // the code would fill the line
 		}
-		return append(row, oneLine(trouble(sb)))
+		return append(row, termsafe.Line(trouble(sb)))
 	}
 	return append(row, timeLeft(sb, time.Now()), strconv.Itoa(int(sb.GetRestarts())), sb.GetImage(), dash(strings.Join(portList(sb.GetPorts()), ",")),
-		oneLine(cmp.Or(trouble(sb), demoted(sb))))
+		termsafe.Line(cmp.Or(trouble(sb), demoted(sb))))
 }
 
 // news returns the cells of a row that do not change with time alone.
@@ -148,7 +149,7 @@ func movesText(one *agboxv1.AgentHandle, sandboxes map[string]string) string {
 // agentRow is one row; sandboxes are names by ID.
 func agentRow(one *agboxv1.AgentHandle, sandboxes map[string]string, wide bool, now time.Time) []string {
 	sandbox := cmp.Or(sandboxes[one.GetSandboxId()], noSandbox)
-	trouble := oneLine(strings.Join(nonEmpty([]string{movesText(one, sandboxes), agentTrouble(one)}), "; "))
+	trouble := termsafe.Line(strings.Join(nonEmpty([]string{movesText(one, sandboxes), agentTrouble(one)}), "; "))
 	old := age(one.GetCreatedAt().AsTime(), now)
 	if wide {
 		return []string{

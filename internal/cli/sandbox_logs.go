@@ -14,7 +14,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/quantity"
-	"github.com/agbox/agbox/internal/cli/termsafe"
+	"github.com/agbox/agbox/internal/termsafe"
 )
 
 // lineOptions are the flags that select lines of a main process or of a service, whose output is stored with its times.

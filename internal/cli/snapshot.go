@@ -15,6 +15,7 @@ import (
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/internal/manifest"
+	"github.com/agbox/agbox/internal/termsafe"
 	"github.com/agbox/agbox/internal/wait"
 )
 
@@ -199,9 +200,9 @@ func (a *app) printSnapshots(all []*agboxv1.Snapshot, origins origins, wide bool
 	}
 	t.add(header...)
 	for _, s := range all {
-		row := []string{s.GetSnapshotId(), oneLine(origins.name(s)), bytesText(s.GetSizeBytes()), age(s.GetCreatedAt().AsTime(), time.Now())}
+		row := []string{s.GetSnapshotId(), termsafe.Line(origins.name(s)), bytesText(s.GetSizeBytes()), age(s.GetCreatedAt().AsTime(), time.Now())}
 		if wide {
-			row = append(row, s.GetSandboxId(), dash(oneLine(s.GetGatewayOwner())), s.GetImage())
+			row = append(row, s.GetSandboxId(), dash(termsafe.Line(s.GetGatewayOwner())), s.GetImage())
 		}
 		t.add(row...)
 	}

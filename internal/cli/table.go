@@ -1,14 +1,14 @@
 package cli
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"io"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/agbox/agbox/internal/termsafe"
 )
 
 // table prints columns as wide as their cells, two spaces apart.
@@ -23,10 +23,17 @@ type table struct {
 
 const minLast = 16
 
-func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+func (t *table) add(cells ...string) {
+	row := make([]string, len(cells))
+	for i, cell := range cells {
+		row[i] = termsafe.Line(cell)
+	}
+	t.rows = append(t.rows, row)
+}
 
 // write writes the rows that were added since the last write. Columns never get narrower.
 func (t *table) write(w io.Writer) {
+	w = termsafe.Unfiltered(w) // the colours are ours
 	if t.widths == nil {
 		t.widths = map[int]int{}
 	}
@@ -89,43 +96,6 @@ func clip(s string, n int) string {
 		return s
 	}
 	return string([]rune(s)[:n-1]) + "…"
-}
-
-// oneLine makes untrusted text safe for a line of a table: no line ends and no terminal control characters.
-func oneLine(s string) string { return harmless(s, "") }
-
-// harmless replaces control characters, except those in keep, by blanks. It replaces characters that reverse the direction of text by
-// a visible one, because a terminal would show another text.
-func harmless(s, keep string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case (r < 0x20 || (r >= 0x7f && r < 0xa0)) && !strings.ContainsRune(keep, r):
-			return ' '
-		case unicode.Is(unicode.Bidi_Control, r):
-			return utf8.RuneError
-		}
-		return r
-	}, s)
-}
-
-// unseen reports characters that a terminal interprets and JSON does not escape: DEL, the control characters of C1, and characters that
-// reverse the direction of text.
-func unseen(r rune) bool { return r >= 0x7f && r < 0xa0 || unicode.Is(unicode.Bidi_Control, r) }
-
-// escapeUnseen writes unseen characters as JSON escapes. JSON has them in strings only.
-func escapeUnseen(text []byte) []byte {
-	if !bytes.ContainsFunc(text, unseen) {
-		return text
-	}
-	var out []byte
-	for _, r := range string(text) {
-		if unseen(r) {
-			out = fmt.Appendf(out, `\u%04x`, r)
-			continue
-		}
-		out = utf8.AppendRune(out, r)
-	}
-	return out
 }
 
 // age is kubectl's: "45s", "12m", "5h", "3d".

@@ -3,25 +3,28 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"strconv"
 	"strings"
 	"testing"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/termsafe"
 )
 
 const bidi = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c"
 
 func TestNothingTurnsTheDirectionOfAShownTextAround(t *testing.T) {
+	escaped := strings.Trim(strconv.QuoteToASCII(bidi), `"`)
 	for _, show := range map[string]func(string) string{
-		"a line": oneLine, "a text": func(s string) string { return harmless(s, "\n\t") },
+		"a line": termsafe.Line, "a text": termsafe.Text,
 	} {
-		if got, want := show("a"+bidi+"b שלום é"), "a"+strings.Repeat("\ufffd", 12)+"b שלום é"; got != want {
+		if got, want := show("a"+bidi+"b שלום é"), "a"+escaped+"b שלום é"; got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
-	var out bytes.Buffer
-	talk := newTalk(&out, &out)
-	talk.safe = true // as a terminal
+	master, terminal := openTerminal(t, 80)
+	raw(t, terminal)
+	talk := newTalk(termsafe.NewDisplay(terminal), termsafe.NewDisplay(terminal))
 	for _, e := range []*agboxv1.AgentEvent{
 		created("m.1", "assistant", ""), part("m.1", 0, "text", "rm \u202e-rf"), part("m.1", 1, "tool_call", "ls \u2066x"), completed("m.1"),
 	} {
@@ -29,8 +32,8 @@ func TestNothingTurnsTheDirectionOfAShownTextAround(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if want := "rm \ufffd-rf\n[sh] ls \ufffdx\n"; out.String() != want {
-		t.Errorf("got %q, want %q", out.String(), want)
+	if got, want := readSome(t, master), `rm \u202e-rf`+"\n"+`[sh] ls \u2066x`+"\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

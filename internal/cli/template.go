@@ -12,6 +12,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/termsafe"
 )
 
 func (a *app) templateCommand() *cobra.Command {
@@ -73,7 +74,7 @@ func (a *app) printTemplates(all []*agboxv1.Template, wide bool) {
 			size = bytesText(one.GetSizeBytes())
 		}
 		row := []string{
-			oneLine(one.GetName()), oneLine(one.GetGatewayOwner()), state, strconv.Itoa(int(one.GetBuildCount())), size, age(one.GetUpdatedAt().AsTime(), time.Now()),
+			termsafe.Line(one.GetName()), termsafe.Line(one.GetGatewayOwner()), state, strconv.Itoa(int(one.GetBuildCount())), size, age(one.GetUpdatedAt().AsTime(), time.Now()),
 		}
 		if wide {
 			row = append(row, one.GetTemplateId(), dash(one.GetImage()))

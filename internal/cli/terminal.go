@@ -15,6 +15,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/termsafe"
 )
 
 // defaultDetachKeys are those of docker.
@@ -51,7 +52,7 @@ func (a *app) connectInput(cmd *cobra.Command, req *agboxv1.CreateExecRequest, o
 
 // terminalSize is the size of the terminal that this program writes to, zero if it writes to none.
 func (a *app) terminalSize() client.Size {
-	for _, stream := range []any{a.Out, a.In} {
+	for _, stream := range []any{termsafe.Unfiltered(a.Out), a.In} {
 		if f, ok := stream.(*os.File); ok {
 			if columns, rows, err := term.GetSize(int(f.Fd())); err == nil {
 				return client.Size{Columns: uint32(columns), Rows: uint32(rows)}

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -97,7 +96,7 @@ func (a *app) printTimeout(sb *agboxv1.SandboxHandle, deadline time.Time, change
 	if !deadline.IsZero() {
 		answer.DeadlineAt = deadline.UTC().Format(time.RFC3339Nano)
 	}
-	return json.NewEncoder(a.Out).Encode(answer) // one object a line
+	return printLine(a.Out, answer)
 }
 
 // ahead is "in 1h23m", or "5m ago" for a time in the past.

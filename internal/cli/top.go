@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/enum"
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/termsafe"
 	"github.com/agbox/agbox/internal/wait"
 )
 
@@ -94,7 +94,7 @@ func (t *top) run(ctx context.Context, watch bool) (err error) {
 		}
 		t.a.notes.clear()
 		if watch && !t.json && isTerminal(t.a.Out) {
-			fmt.Fprint(t.a.Out, "\x1b[H\x1b[J") // the screen, from its start
+			fmt.Fprint(termsafe.Unfiltered(t.a.Out), "\x1b[H\x1b[J") // the screen, from its start
 		}
 		if err := t.print(now); err != nil || !watch {
 			return err
@@ -214,10 +214,9 @@ func (r topRow) with(containers []*agboxv1.ContainerStats, earlier map[string]ti
 }
 
 func printRows(w io.Writer, rows []topRow) error {
-	enc := json.NewEncoder(w)
 	for _, r := range rows {
-		if err := enc.Encode(r); err != nil {
-			return fmt.Errorf("print as JSON: %w", err)
+		if err := printLine(w, r); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/agbox/agbox/internal/termsafe"
 )
 
 // toYAML converts one JSON value to block-style YAML, in the same order. It quotes strings that a YAML reader could parse as another
@@ -104,5 +106,5 @@ func yamlScalar(token json.Token) (string, error) {
 	enc := json.NewEncoder(&out)
 	enc.SetEscapeHTML(false)
 	err := enc.Encode(token)
-	return strings.TrimSpace(string(escapeUnseen(out.Bytes()))), err
+	return strings.TrimSpace(string(termsafe.JSON(out.Bytes()))), err
 }

@@ -5,7 +5,6 @@ package termsafe
 import (
 	"fmt"
 	"io"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -30,6 +29,7 @@ type Writer struct {
 	mode     Mode
 	rest     []byte // of a sequence that is not whole yet; at most maxColour bytes
 	coloured bool
+	last     rune // that was written; 0: an escape
 	out      []byte
 }
 
@@ -96,7 +96,7 @@ func (w *Writer) one(in []byte, last bool) int {
 		w.show(rune(c))
 		return 1
 	case c == '\n' || c == '\t' || c == '\r':
-		w.out = append(w.out, c)
+		w.out, w.last = append(w.out, c), rune(c)
 		return 1
 	case c < utf8.RuneSelf:
 		w.show(rune(c))
@@ -121,11 +121,15 @@ func (w *Writer) show(r rune) {
 		w.out = append(w.out, '^', byte(r)^0x40)
 	case r >= 0x80 && r < 0xa0:
 		w.out = fmt.Appendf(w.out, `\x%02x`, r)
-	case unicode.Is(unicode.Bidi_Control, r), r == '\u2028', r == '\u2029':
+	case unseen(r, w.last) && r > 0xffff:
+		w.out = fmt.Appendf(w.out, `\U%08x`, r)
+	case unseen(r, w.last):
 		w.out = fmt.Appendf(w.out, `\u%04x`, r)
 	default:
-		w.out = utf8.AppendRune(w.out, r)
+		w.out, w.last = utf8.AppendRune(w.out, r), r
+		return
 	}
+	w.last = 0 // an escape ends in ASCII
 }
 
 // escape lets a colour sequence through, ESC [ digits and separators m, and shows the escape of any other.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agbox/agbox/internal/cli/termsafe"
+	"github.com/agbox/agbox/internal/termsafe"
 )
 
 func filtered(t testing.TB, mode termsafe.Mode, parts ...[]byte) string {
@@ -48,9 +48,12 @@ func TestControlSequencesAreEscaped(t *testing.T) {
 		"\x1b[31\n":                                {"^[[31\n", "^[[31\n"},
 		"\xe6\x97":                                 {`\xe6\x97`, `\xe6\x97`},
 		"line\u2028separator":                      {`line\u2028separator`, `line\u2028separator`},
-		"\ufeff":                                   {"\ufeff", "\ufeff"},
-		"\x1b[0;31mx\x1b[00m":                      {"^[[0;31mx^[[00m", "\x1b[0;31mx\x1b[00m\x1b[0m"},
-		"\xc2\x9b2J and \xc2":                      {`\x9b2J and \xc2`, `\x9b2J and \xc2`},
+		"\ufeff":                                   {`\ufeff`, `\ufeff`},
+		"pr\u200bod\u200d \u200c":                  {`pr\u200bod\u200d \u200c`, `pr\u200bod\u200d \u200c`},
+		"👩\u200d👩\u200d👧 नमस्ते क\u200dष می\u200cخواهم": {"👩\u200d👩\u200d👧 नमस्ते क\u200dष می\u200cخواهم", "👩\u200d👩\u200d👧 नमस्ते क\u200dष می\u200cخواهم"},
+		"ls\U000e0072\U000e006d":                     {`ls\U000e0072\U000e006d`, `ls\U000e0072\U000e006d`},
+		"\x1b[0;31mx\x1b[00m":                        {"^[[0;31mx^[[00m", "\x1b[0;31mx\x1b[00m\x1b[0m"},
+		"\xc2\x9b2J and \xc2":                        {`\x9b2J and \xc2`, `\x9b2J and \xc2`},
 		"\x1b[31mx\x1b[0m" + "\x1b[32my" + "\x1b[0m": {"^[[31mx^[[0m^[[32my^[[0m", "\x1b[31mx\x1b[0m\x1b[32my\x1b[0m"},
 	} {
 		if got := filtered(t, termsafe.Plain, []byte(in)); got != want.plain {
