@@ -197,6 +197,7 @@ type Artifacts struct {
 // Limits configures what one caller may have.
 type Limits struct {
 	SandboxesPerCaller int `toml:"sandboxes_per_caller"`
+	PendingPerCaller   int `toml:"pending_per_caller"`
 	ExecsPerCaller     int `toml:"execs_per_caller"`
 }
 

@@ -294,6 +294,7 @@ func TestValidateEachKey(t *testing.T) {
 		{"artifacts.exec_output_root", func(c *Config) { c.Artifacts.ExecOutputRoot = "logs" }},
 		{"artifacts.exec_output_root", func(c *Config) { c.Artifacts.ExecOutputRoot = "//" }},
 		{"limits.sandboxes_per_caller", func(c *Config) { c.Limits.SandboxesPerCaller = -1 }},
+		{"limits.pending_per_caller", func(c *Config) { c.Limits.PendingPerCaller = -1 }},
 		{"limits.execs_per_caller", func(c *Config) { c.Limits.ExecsPerCaller = -1 }},
 		{"disk.low_water", func(c *Config) { c.Disk.LowWater = -1 }},
 		{"disk.reserve", func(c *Config) { c.Disk.Reserve = -1 }},

@@ -129,6 +129,8 @@ var table = []Key{
 
 	{"limits.sandboxes_per_caller", true, `The most sandboxes of one caller, in any state until they are deleted. A caller is a user at the socket, a client with a certificate, or the ` +
 		`owner of a key of the gateway for E2B's SDKs; root is one too.`, bounded(1, 0, "no limit")},
+	{"limits.pending_per_caller", true, `The most sandboxes of one caller that are PENDING: past it a create is refused. Without a limit creates wait until one of runtime.workers ` +
+		`is free, so those of one caller delay those of all.`, bounded(1, 0, "no limit")},
 	{"limits.execs_per_caller", true, `The most execs of one caller that have not ended. Processes of agents do not count.`, bounded(1, 0, "no limit")},
 
 	{"disk.low_water", true, `The free space below which new sandboxes, execs and prompts are refused, on each of these disks: that of the data directory, of ` +

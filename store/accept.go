@@ -32,13 +32,13 @@ func (s *Store) CreateSandbox(ctx context.Context, id, name string, spec *agboxv
 	}
 	sb := &Sandbox{ID: id, Name: name, Spec: proto.CloneOf(spec), Progress: &storev1.Progress{}}
 	d := &storev1.Desired{Attempt: storev1.Attempt_ATTEMPT_CREATE, Name: name}
-	limit := 0
+	var by Caller
 	if r != nil {
-		d.ToolMounts, d.Confinement, d.Caller = r.Tools, r.Confinement, r.Caller.of(spec)
-		limit = r.Caller.Limit
+		by = r.Caller
+		d.ToolMounts, d.Confinement, d.Caller = r.Tools, r.Confinement, by.of(spec)
 	}
 	sb.Desired = proto.CloneOf(d)
-	if err := s.update(ctx, func(t *txn) error { return t.create(sb, limit) }); err != nil {
+	if err := s.update(ctx, func(t *txn) error { return t.create(sb, by) }); err != nil {
 		return Sandbox{}, err
 	}
 	return sb.copied(), nil
@@ -51,12 +51,12 @@ func (s *Store) CheckCreate(ctx context.Context, id, name string, spec *agboxv1.
 		return err
 	}
 	sb := &Sandbox{ID: id, Name: name, Spec: proto.CloneOf(spec), Desired: &storev1.Desired{Caller: by.of(spec)}}
-	return s.update(ctx, func(t *txn) error { return t.mayCreate(sb, by.Limit, without) })
+	return s.update(ctx, func(t *txn) error { return t.mayCreate(sb, by, without) })
 }
 
 // create stages the records of sb; the caller has set its spec and intent.
-func (t *txn) create(sb *Sandbox, limit int) error {
-	if err := t.mayCreate(sb, limit, ""); err != nil {
+func (t *txn) create(sb *Sandbox, by Caller) error {
+	if err := t.mayCreate(sb, by, ""); err != nil {
 		return err
 	}
 	nanos := uint64(t.now.UnixNano())
@@ -71,8 +71,8 @@ func (t *txn) create(sb *Sandbox, limit int) error {
 }
 
 // mayCreate refuses an ID that was ever used, a name or a host port held by a live sandbox other than without, and a caller whose other
-// sandboxes reach the limit.
-func (t *txn) mayCreate(sb *Sandbox, limit int, without string) error {
+// sandboxes reach a limit of by.
+func (t *txn) mayCreate(sb *Sandbox, by Caller, without string) error {
 	if get(t.tx, bucketSandboxID, []byte(sb.ID)) != nil {
 		return sandboxExists(sb.ID)
 	}
@@ -83,11 +83,14 @@ func (t *txn) mayCreate(sb *Sandbox, limit int, without string) error {
 		return err
 	}
 	caller := sb.Desired.GetCaller()
-	has := t.usage(caller).sandboxes
+	has := t.usage(caller)
 	if other := t.live(without); other != nil && other.Desired.GetCaller() == caller {
-		has--
+		has = has.plus(usage{sandboxes: -1, pending: -pendingIn(other.State)})
 	}
-	return refuseCaller(caller, has, limit, "limits.sandboxes_per_caller", "sandboxes", "delete one")
+	if err := refuseCaller(caller, has.sandboxes, by.Limit, "limits.sandboxes_per_caller", "sandboxes", "delete one"); err != nil {
+		return err
+	}
+	return refuseCaller(caller, has.pending, by.PendingLimit, "limits.pending_per_caller", "sandboxes that are PENDING", "wait until one is READY")
 }
 
 func (t *txn) holdName(id, name string) {

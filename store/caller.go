@@ -18,6 +18,8 @@ type Caller struct {
 	Gateway bool
 	// Limit is the most objects of the requested kind that the caller may have; 0: no limit.
 	Limit int
+	// PendingLimit is the most sandboxes of the caller that may be PENDING, for a create; 0: no limit.
+	PendingLimit int
 }
 
 // gatewayCaller precedes the owner of a gateway's key in the name of a caller.
@@ -42,8 +44,8 @@ func (c Caller) in(sb *Sandbox) string {
 	return c.of(nil)
 }
 
-// usage is what a caller has: live sandboxes, in any state, and active execs.
-type usage struct{ sandboxes, execs int }
+// usage is what a caller has: live sandboxes, in any state and of them those that are PENDING, and active execs.
+type usage struct{ sandboxes, pending, execs int }
 
 // activeExec is an exec that has not ended.
 type activeExec struct{ sandboxID, caller string }
@@ -65,17 +67,25 @@ func (t *txn) count(caller string, change usage) {
 }
 
 func (u usage) plus(change usage) usage {
-	return usage{u.sandboxes + change.sandboxes, u.execs + change.execs}
+	return usage{u.sandboxes + change.sandboxes, u.pending + change.pending, u.execs + change.execs}
 }
 
 // loadUsage counts what callers have. The writer does not run yet.
 func (f facts) loadUsage() {
 	for _, sb := range f.sandboxes {
-		f.has(sb.Desired.GetCaller(), usage{sandboxes: 1})
+		f.has(sb.Desired.GetCaller(), usage{sandboxes: 1, pending: pendingIn(sb.State)})
 	}
 	for _, e := range f.execs {
 		f.has(e.caller, usage{execs: 1})
 	}
+}
+
+// pendingIn returns 1 for PENDING.
+func pendingIn(s agboxv1.SandboxState) int {
+	if s == agboxv1.SandboxState_SANDBOX_STATE_PENDING {
+		return 1
+	}
+	return 0
 }
 
 func (f facts) has(caller string, more usage) {

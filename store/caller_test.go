@@ -92,6 +92,23 @@ func TestASandboxCountsUntilItIsDeletedAndAnExecUntilItEnds(t *testing.T) {
 	must(t, s.CheckCreate(ctx, "box-3", "", spec(), one, "box-2"))
 }
 
+func TestASandboxIsPendingUntilItIsReadyOrFails(t *testing.T) {
+	s := open(t, testOptions(t))
+	one := Caller{Name: "uid:1", PendingLimit: 1}
+	must(t, createBy(s, "box", one))
+	atLimit(t, createBy(s, "box-2", one), "limits.pending_per_caller", 1, 1)
+	s = reopen(t, s)
+	atLimit(t, createBy(s, "box-2", one), "limits.pending_per_caller", 1, 1)
+	must(t, s.CheckCreate(ctx, "box-2", "", spec(), one, "box"))
+	report(t, s, "box", phase(agboxv1.EventType_SANDBOX_PREPARING, pending))
+	report(t, s, "box", phase(agboxv1.EventType_SANDBOX_READY, ready))
+	must(t, createBy(s, "box-2", one))
+	report(t, s, "box-2", phase(agboxv1.EventType_SANDBOX_FAILED, failed))
+	must(t, createBy(s, "box-3", one))
+	deleteIt(t, s, "box-3")
+	must(t, createBy(s, "box-4", one))
+}
+
 func TestASandboxOfAGatewayCountsForTheOwnerOfTheKey(t *testing.T) {
 	s := open(t, testOptions(t))
 	gateway, other := Caller{Name: "uid:0", Gateway: true, Limit: 1}, Caller{Name: "uid:1", Limit: 1}

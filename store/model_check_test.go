@@ -48,7 +48,7 @@ func (m *machine) compareUsage() {
 		if !sb.deleted {
 			got, err := m.s.Sandbox(ctx, id)
 			must(m.tb, err)
-			want[got.Desired.GetCaller()] = want[got.Desired.GetCaller()].plus(usage{sandboxes: 1})
+			want[got.Desired.GetCaller()] = want[got.Desired.GetCaller()].plus(usage{sandboxes: 1, pending: pendingIn(sb.state())})
 		}
 		for execID := range sb.active {
 			e, err := m.s.Exec(ctx, execID)

@@ -239,6 +239,7 @@ func stageRebuilt(s *Store, id string, found *agboxv1.RehydratedDetails) error {
 		sb := t.live(id)
 		ev := phase(agboxv1.EventType_SANDBOX_REHYDRATED, sb.State)
 		ev.Details = &agboxv1.SandboxEvent_Rehydrated{Rehydrated: found}
+		t.count(sb.Desired.GetCaller(), usage{pending: -pendingIn(sb.State)})
 		sb.State = agboxv1.SandboxState_SANDBOX_STATE_UNSPECIFIED // the state table allows this event only as the first of a record
 		t.append(sb, ev)
 		t.keep(sb, "")

@@ -120,7 +120,9 @@ func (t *txn) append(sb *Sandbox, ev *agboxv1.SandboxEvent) {
 	ev.SandboxId = sb.ID
 	ev.EventId = fmt.Sprintf("%s-%d", sb.ID, ev.Sequence)
 	ev.OccurredAt = timestamppb.New(t.now) // the true time, even if the clock was set back since the last event
+	was := sb.State
 	if sb.advance(ev) {
+		t.count(sb.Desired.GetCaller(), usage{pending: pendingIn(sb.State) - pendingIn(was)})
 		t.putInt(bucketState, sb.ID, ev.Sequence)
 	}
 	t.putNumbered(prefixEvents+sb.ID, ev.Sequence, ev)

@@ -94,7 +94,7 @@ func TestARefusedWriteDoesNotFailItsGroup(t *testing.T) {
 	wg.Go(func() { // stages several ops before it fails
 		err := s.update(ctx, func(t *txn) error {
 			half := &Sandbox{ID: "half", Name: "half", Spec: spec(), Desired: &storev1.Desired{Name: "half"}, Progress: &storev1.Progress{}}
-			return errors.Join(t.create(half, 0), errdefs.ErrAborted)
+			return errors.Join(t.create(half, Caller{}), errdefs.ErrAborted)
 		})
 		if !errdefs.IsAborted(err) {
 			t.Error(err)

@@ -44,7 +44,8 @@ func (d *daemon) engineData() string {
 }
 
 func callerLimits(cfg config.Config) server.CallerLimits {
-	return server.CallerLimits{Sandboxes: cfg.Limits.SandboxesPerCaller, Execs: cfg.Limits.ExecsPerCaller}
+	l := cfg.Limits
+	return server.CallerLimits{Sandboxes: l.SandboxesPerCaller, Pending: l.PendingPerCaller, Execs: l.ExecsPerCaller}
 }
 
 // rules returns the rules that depend only on the configuration.

@@ -51,7 +51,9 @@ func (s *specs) CreateSandbox(ctx context.Context, req *agboxv1.CreateSandboxReq
 	}
 	id := cmp.Or(req.GetSandboxId(), uuid.NewString())
 	sb := store.Sandbox{ID: id, Name: req.GetName(), Spec: spec, Desired: &storev1.Desired{Confinement: resolved.Confinement}}
-	by := callerIn(ctx, s.callerLimits().Sandboxes)
+	limits := s.callerLimits()
+	by := callerIn(ctx, limits.Sandboxes)
+	by.PendingLimit = limits.Pending
 	if req.GetDryRun() {
 		err = s.store.CheckCreate(ctx, id, req.GetName(), spec, by, req.GetReplaces())
 	} else {

@@ -49,7 +49,7 @@ type Rules struct {
 }
 
 // CallerLimits are the most objects of each caller; 0: no limit.
-type CallerLimits struct{ Sandboxes, Execs int }
+type CallerLimits struct{ Sandboxes, Pending, Execs int }
 
 // Deps are the dependencies of a Server, all of them required.
 type Deps struct {
