@@ -2,11 +2,16 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/protobuf/proto"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
 // awayNotice is how long a call waits for the daemon before OnAway is called.
@@ -17,10 +22,31 @@ type method[Req, Resp any] func(context.Context, Req, ...grpc.CallOption) (Resp,
 
 // once runs a method with a deadline and typed errors.
 func once[Req, Resp any](ctx context.Context, c *Client, m method[Req, Resp], req Req, opts ...grpc.CallOption) (Resp, error) {
+	if err := tooLarge(req); err != nil {
+		var none Resp
+		return none, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	resp, err := m(ctx, req, opts...)
 	return resp, c.fromStatus(err)
+}
+
+// tooLarge refuses a request for which the daemon's gRPC would answer without agboxd.
+func tooLarge(req any) error {
+	m, ok := req.(proto.Message)
+	if !ok {
+		return nil
+	}
+	n := proto.Size(m)
+	if n <= agboxv1.MaxRequestBytes {
+		return nil
+	}
+	return &Error{
+		Code: codes.ResourceExhausted,
+		Message: fmt.Sprintf("the request has %d bytes, and agboxd accepts at most %d (4 MiB) in one request: send less; files of a sandbox have no such limit",
+			n, agboxv1.MaxRequestBytes),
+	}
 }
 
 // call runs a method that changes something. It waits for a connection and then sends the request at most once, because a request

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,12 +28,18 @@ type callers struct{}
 // caller names who called: "uid:1000" at the socket, "tls:NAME" of a client with a certificate; "" if it is not known.
 type caller string
 
+// connection is one connection of a caller.
+type connection struct {
+	caller
+	streams atomic.Int64 // that are open
+}
+
 // AuthType implements credentials.AuthInfo.
-func (caller) AuthType() string { return "caller" }
+func (*connection) AuthType() string { return "caller" }
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (callers) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return conn, callerOf(conn), nil
+	return conn, &connection{caller: callerOf(conn)}, nil
 }
 
 // ClientHandshake implements credentials.TransportCredentials.
@@ -51,17 +58,19 @@ func (c callers) Clone() credentials.TransportCredentials { return c }
 // OverrideServerName implements credentials.TransportCredentials.
 func (callers) OverrideServerName(string) error { return nil }
 
-// callerOfCall returns the caller at the other end of the connection of a call.
-func callerOfCall(ctx context.Context) (who caller) {
+// connectionOf returns the connection of a call.
+func connectionOf(ctx context.Context) *connection {
 	if p, ok := peer.FromContext(ctx); ok {
-		who, _ = p.AuthInfo.(caller)
+		if c, ok := p.AuthInfo.(*connection); ok {
+			return c
+		}
 	}
-	return who
+	return &connection{} // the call did not come through gRPC
 }
 
 // callerIn returns for whom what a call creates counts. Gateways are clients of the daemon's own user.
 func callerIn(ctx context.Context, limit int) store.Caller {
-	who := callerOfCall(ctx)
+	who := connectionOf(ctx).caller
 	return store.Caller{Name: string(who), Gateway: who == ownUser, Limit: limit}
 }
 
@@ -108,7 +117,7 @@ func (s *Server) audit(ctx context.Context, fullMethod string, req any, begun ti
 	if !recorded(fullMethod) {
 		return
 	}
-	who := callerOfCall(ctx)
+	who := connectionOf(ctx).caller
 	attrs := []any{"request", nameOf(fullMethod), "caller", string(who), "result", status.Code(err).String(), "took_ms", time.Since(begun).Milliseconds()}
 	if m, ok := req.(proto.Message); ok {
 		if isDryRun(m.ProtoReflect()) {

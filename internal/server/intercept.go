@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strconv"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -45,9 +46,42 @@ func (s *Server) interceptStream(srv any, stream grpc.ServerStream, info *grpc.S
 		stream = olderStream{stream}
 	}
 	begun := time.Now()
-	err := s.call(info.FullMethod, func() error { return next(srv, stream) })
+	err := s.call(info.FullMethod, func() error {
+		done, err := s.openStream(connectionOf(stream.Context()))
+		if err != nil {
+			return err
+		}
+		defer done()
+		return next(srv, stream)
+	})
 	s.audit(stream.Context(), info.FullMethod, nil, begun, err)
 	return err
+}
+
+// openStream counts a stream until done is called. Errors: Refusal STREAM_LIMIT, which names the limit.
+func (s *Server) openStream(c *connection) (done func(), err error) {
+	done = func() {
+		c.streams.Add(-1)
+		s.open.Add(-1)
+	}
+	ofOne, ofAll := c.streams.Add(1), s.open.Add(1)
+	switch {
+	case ofOne > s.maxStreams:
+		err = tooManyStreams("streams_per_connection", s.maxStreams, "the connection has %d open streams, which is the limit of one: close some, or open another connection")
+	case ofAll > s.maxAllStreams:
+		err = tooManyStreams("streams", s.maxAllStreams, "all clients together have %d open streams, which is the limit: close some")
+	default:
+		return done, nil
+	}
+	done()
+	return nil, err
+}
+
+func tooManyStreams(limit string, most int64, text string) error {
+	return &store.Refusal{
+		Class: errdefs.ErrResourceExhausted, Reason: reasonStreamLimit, Message: fmt.Sprintf(text, most),
+		Metadata: map[string]string{"limit": limit, "limit_value": strconv.FormatInt(most, 10)},
+	}
 }
 
 // call runs one handler: panics become errors, errors become statuses, and every outcome is counted.

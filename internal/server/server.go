@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -18,11 +19,12 @@ import (
 )
 
 const (
-	// maxRequestBytes fits the largest valid create: a spec of 1 MiB and a YAML text of 2 MiB. It is gRPC's default, on which
-	// existing clients rely; intercept.go bounds the memory of the decoded request.
-	maxRequestBytes = 4 << 20
-	// maxStreams bounds the calls of one connection; one subscription for each sandbox must fit.
-	maxStreams = 10_000
+	// maxStreams bounds the open streams of one connection; one subscription for each sandbox must fit. maxAllStreams bounds those of all: each
+	// takes some 20 KiB, with its client's end.
+	maxStreams    = 10_000
+	maxAllStreams = 20_000
+	// maxCalls is gRPC's own bound of the calls of one connection, streams included: beyond it calls wait in the client.
+	maxCalls = maxStreams + 1000
 	// handshakeTimeout bounds the HTTP/2 handshake; a silent connection is closed.
 	handshakeTimeout = 20 * time.Second
 	// keepaliveLeast lets clients with keepalive set to 10 s, the common minimum, stay connected.
@@ -35,6 +37,9 @@ type Server struct {
 	deps Deps
 	grpc *grpc.Server
 	gate *admission.Gate
+	open atomic.Int64 // streams
+	// The constants, except in tests.
+	maxStreams, maxAllStreams int64
 }
 
 // Each service is made of groups of handlers, which declare what they need of the store. A call without a handler does not compile.
@@ -77,11 +82,11 @@ type (
 
 // New returns a server that is not yet serving.
 func New(d Deps) *Server {
-	s := &Server{lifecycle: newLifecycle(), deps: d, gate: newGate()}
+	s := &Server{lifecycle: newLifecycle(), deps: d, gate: newGate(), maxStreams: maxStreams, maxAllStreams: maxAllStreams}
 	s.grpc = grpc.NewServer(
 		grpc.Creds(callers{}),
-		grpc.MaxRecvMsgSize(maxRequestBytes),
-		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.MaxRecvMsgSize(agboxv1.MaxRequestBytes), // intercept.go bounds the memory of the decoded request
+		grpc.MaxConcurrentStreams(maxCalls),
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.StaticStreamWindowSize(agboxv1.StreamWindow), grpc.StaticConnWindowSize(agboxv1.ConnWindow), grpc.ReadBufferSize(agboxv1.IOBuffer), grpc.WriteBufferSize(agboxv1.IOBuffer),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveLeast, PermitWithoutStream: true}),

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"sync"
 
 	"github.com/containerd/errdefs"
@@ -156,9 +157,9 @@ func notOpened(sandboxID string, err error) error {
 func (w *workers) acquire(sandboxID string) (*openStreams, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	limit, whose := maxSandboxStreams, "sandbox "+sandboxID+" has"
+	limit, name, whose := maxSandboxStreams, "file_streams_per_sandbox", "sandbox "+sandboxID+" has"
 	if w.all >= maxWorkerStreams {
-		limit, whose = maxWorkerStreams, "all sandboxes together have"
+		limit, name, whose = maxWorkerStreams, "file_streams", "all sandboxes together have"
 	} else {
 		s := w.open[sandboxID]
 		if s == nil {
@@ -172,7 +173,7 @@ func (w *workers) acquire(sandboxID string) (*openStreams, error) {
 		}
 	}
 	return nil, &store.Refusal{
-		Class: errdefs.ErrResourceExhausted, Reason: reasonStreamLimit, Metadata: map[string]string{"sandbox_id": sandboxID},
+		Class: errdefs.ErrResourceExhausted, Reason: reasonStreamLimit, Metadata: map[string]string{"sandbox_id": sandboxID, "limit": name, "limit_value": strconv.Itoa(limit)},
 		Message: fmt.Sprintf("%s %d open file operations and tunnels, which is the limit; close some", whose, limit),
 	}
 }

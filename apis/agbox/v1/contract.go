@@ -22,6 +22,10 @@ const (
 // FirstAddition is the smallest field number and enum value that clients of the older contract do not know.
 const FirstAddition = 100
 
+// MaxRequestBytes is the size of the largest encoded request that agboxd accepts: the largest valid create, a spec of 1 MiB and a YAML text of 2 MiB,
+// fits. It is gRPC's default, on which existing clients rely.
+const MaxRequestBytes = 4 << 20
+
 // PieceBytes is the size of the pieces in which clients and daemon send data, in bytes. A message with one fits into a pooled buffer of gRPC of
 // 32 KiB; larger ones use buffers of 1 MiB, which gRPC clears for each message.
 const PieceBytes = 32<<10 - 256
