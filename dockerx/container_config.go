@@ -16,6 +16,9 @@ import (
 	"github.com/docker/docker/api/types/versions"
 )
 
+// asksFromHostVersion is the first API version of which it is not sure that the engine's DNS server asks from the container's network.
+const asksFromHostVersion = "1.44"
+
 // startIntervalVersion is the first API version with Healthcheck.StartInterval: Docker 25.
 const startIntervalVersion = "1.44"
 
@@ -68,6 +71,7 @@ func (s *ContainerSpec) hostConfig(networkWord string) *container.HostConfig {
 		NetworkMode:   container.NetworkMode(cmp.Or(networkWord, network.NetworkNone)),
 		Mounts:        s.mounts(),
 		Init:          s.Init,
+		DNS:           s.DNS,
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 		ShmSize:       s.Limits.shmBytes(),
 		Tmpfs:         s.tmpfs(),

@@ -29,6 +29,8 @@ type ContainerSpec struct {
 	NetworkID string
 	// NetworkAliases are further DNS names on that network.
 	NetworkAliases []string
+	// DNS are the servers that the engine asks for names that it does not know, from the container's network. Empty: those of the engine.
+	DNS []string
 	// Init runs the engine's own init as PID 1. Nil: the engine's default, which runs none.
 	Init *bool
 	// StopSignal is a name such as "SIGINT". Empty: the image's, else TERM.

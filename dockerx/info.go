@@ -39,6 +39,8 @@ type Info struct {
 	Driver, DataRoot string
 	// GPUs says that the engine can assign GPUs to containers, as far as visible from outside: see seesGPUs.
 	GPUs bool
+	// AsksFromHost: the engine asks its own DNS servers for containers from its own network, not from theirs. Assumed from API 1.44 (Docker 25) on.
+	AsksFromHost bool
 	// StartInterval says that Healthcheck.StartInterval is supported.
 	StartInterval bool
 	// KernelVersion and System are for messages: "6.1.0-28-amd64", "Debian GNU/Linux 12 (bookworm)".
@@ -111,6 +113,7 @@ func infoOf(raw system.Info, c *negotiated, life engineLife) Info {
 	info.readSecurity(raw.SecurityOptions)
 	if c != nil {
 		info.APIVersion = c.offered
+		info.AsksFromHost = versions.GreaterThanOrEqualTo(c.offered, asksFromHostVersion)
 		info.StartInterval = versions.GreaterThanOrEqualTo(c.ClientVersion(), startIntervalVersion)
 	}
 	return info

@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"net/netip"
 	"time"
 
 	"github.com/agbox/agbox/config"
 	"github.com/agbox/agbox/controller"
 	"github.com/agbox/agbox/internal/host/mountpolicy"
+	"github.com/agbox/agbox/internal/host/resolvers"
 	"github.com/agbox/agbox/internal/server"
 )
 
@@ -25,6 +27,7 @@ func (d *daemon) apply(cfg config.Config) {
 func (d *daemon) rulesNow() server.Rules {
 	cfg := d.current.Load()
 	r := rules(*cfg)
+	r.Resolvers = func() []netip.Addr { return resolvers.Reachable(d.resolvers()) }
 	r.Mounts = d.places.Policy(cfg.Mounts.AllowSystem, cfg.Mounts.Allow, d.engineData(), d.log)
 	return r
 }

@@ -49,6 +49,7 @@ func (p *pass) containerSpec(service, networkID string) (spec dockerx.ContainerS
 	} else {
 		spec, err = p.primarySpec(networkID)
 	}
+	spec.DNS = p.sb.Desired.GetConfinement().GetDnsServers()
 	spec.Security.PrivateCgroups = p.o.Link.Info().CgroupVersion == "2"
 	return spec, err
 }

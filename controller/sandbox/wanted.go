@@ -104,6 +104,13 @@ func (r *Reconciler) EngineRefuses(spec *agboxv1.CreateSpec, confinement *storev
 			Field: "memory_limit", Message: "memory_limit has a default, runtime.memory_limit, that cannot be honoured: the engine's kernel does not support it",
 		})
 	}
+	mode := netrules.ModeOf(spec.GetNetwork(), confinement.GetNetworkMode())
+	if confinement != nil && info.AsksFromHost && netrules.RulesNames(mode, spec.GetNetwork()) && len(confinement.GetDnsServers()) == 0 {
+		errs = append(errs, validate.Error{
+			Field: "network", Message: "network decides on names, and this engine (Docker 25 or newer) asks for the names of these containers from the host's network, where no rule " +
+				"applies: create a new sandbox with this policy; one that was created with such a policy can have any other",
+		})
+	}
 	return errs
 }
 

@@ -6,7 +6,9 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/dockerx"
 )
 
 // The wait for health is start_period + (retries + 1) x max(interval, timeout), with the engine's defaults for what is
@@ -32,6 +34,39 @@ func TestHealthWait(t *testing.T) {
 	} {
 		if got := healthWait(row.check, row.most); got != row.want {
 			t.Errorf("%s: %s, want %s", name, got, row.want)
+		}
+	}
+}
+
+// engineOf is a link to an engine that is as info says.
+type engineOf struct {
+	EngineLink
+	info dockerx.Info
+}
+
+func (e engineOf) Info() dockerx.Info { return e.info }
+
+// An engine that asks for names from the host's network gets no policy about names for containers that it would ask for there.
+func TestPoliciesAboutNamesNeedServersOfTheContainers(t *testing.T) {
+	closed := &agboxv1.NetworkSpec{Mode: "internal"}
+	for name, tt := range map[string]struct {
+		asksFromHost bool
+		policy       *agboxv1.NetworkSpec
+		c            *storev1.Confinement
+		refused      bool
+	}{
+		"an older engine":         {false, closed, &storev1.Confinement{NetworkMode: "internet"}, false},
+		"without servers":         {true, closed, &storev1.Confinement{NetworkMode: "internet"}, true},
+		"with servers":            {true, closed, &storev1.Confinement{NetworkMode: "internet", DnsServers: []string{"192.0.2.1"}}, false},
+		"another policy":          {true, &agboxv1.NetworkSpec{Mode: "internet"}, &storev1.Confinement{NetworkMode: "internet"}, false},
+		"closed on record":        {true, nil, &storev1.Confinement{NetworkMode: "none"}, true},
+		"older than policies":     {true, nil, &storev1.Confinement{}, false},
+		"nothing is resolved yet": {true, closed, nil, false},
+	} {
+		r := &Reconciler{o: Options{Link: engineOf{info: dockerx.Info{Version: "1", AsksFromHost: tt.asksFromHost}}}}
+		errs := r.EngineRefuses(&agboxv1.CreateSpec{Network: tt.policy}, tt.c)
+		if refused := len(errs) == 1 && errs[0].Field == "network"; refused != tt.refused || len(errs) > 1 {
+			t.Errorf("%s: %v", name, errs)
 		}
 	}
 }

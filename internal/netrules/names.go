@@ -24,6 +24,12 @@ func filtersNames(mode string, allow, deny []netentry.Entry) (bool, error) {
 	return allowed || denied && mode == Internet, nil
 }
 
+// RulesNames reports whether a policy that validate accepts decides which names are answered: it names domains, or lets no question out.
+func RulesNames(mode string, policy *agboxv1.NetworkSpec) bool {
+	_, filtered, err := NamesOf(mode, policy)
+	return mode == None || mode == Internal || filtered && err == nil
+}
+
 // dns is port 53, and dnsOverTLS port 853, which DNS over QUIC has too.
 var (
 	dns        = netentry.Ports{First: 53, Last: 53}

@@ -126,3 +126,14 @@ func TestMakeRefusesNames(t *testing.T) {
 		}
 	}
 }
+
+func TestRulesNames(t *testing.T) {
+	for policy, want := range map[*agboxv1.NetworkSpec]bool{
+		spec("open", "", ""): false, spec("open", "", "1.1.1.1"): false, spec("internet", "1.1.1.1", ""): false, spec("internet", "", "a.example"): true,
+		spec("internal", "", ""): true, spec("none", "", ""): true,
+	} {
+		if got := netrules.RulesNames(policy.GetMode(), policy); got != want {
+			t.Errorf("%v: %t", policy, got)
+		}
+	}
+}

@@ -16,6 +16,7 @@ import (
 	"github.com/agbox/agbox/internal/host/hostfiles"
 	"github.com/agbox/agbox/internal/host/mountpolicy"
 	"github.com/agbox/agbox/internal/manifest"
+	"github.com/agbox/agbox/internal/netrules"
 	"github.com/agbox/agbox/store"
 )
 
@@ -138,6 +139,11 @@ func (s *specs) checkHost(spec *agboxv1.CreateSpec) (*store.Resolved, validate.E
 		NetworkMode: mode,
 		Profile:     cmp.Or(spec.GetSecurity().GetProfile(), rules.Profile, "standard"), MemoryLimitBytes: rules.MemoryLimit,
 		Entrypoint: cmp.Or(spec.GetEntrypoint(), rules.Entrypoint, "auto"), Covers: hidden.covers, Pins: hidden.pins, PrimaryMemoryBytes: proto.Int64(primaryMemory(spec, rules.MemoryLimit)),
+	}
+	if netrules.RulesNames(netrules.ModeOf(spec.GetNetwork(), mode), spec.GetNetwork()) && rules.Resolvers != nil {
+		for _, a := range rules.Resolvers() {
+			c.DnsServers = append(c.DnsServers, a.String())
+		}
 	}
 	if c.Profile == "hardened" && spec.GetEntrypoint() == "run" {
 		broken = append(broken, validate.Error{

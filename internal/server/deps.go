@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net/netip"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -46,6 +47,8 @@ type Rules struct {
 	NetworkMode string
 	// NetworkRequired: a spec without a policy is refused where none can be enforced.
 	NetworkRequired bool
+	// Resolvers returns the DNS servers that containers whose policies decide on names are created with. Nil: none.
+	Resolvers func() []netip.Addr
 }
 
 // CallerLimits are the most objects of each caller; 0: no limit.

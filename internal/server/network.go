@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"slices"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
@@ -46,7 +47,9 @@ func refuseNetwork(why string) validate.Errors {
 
 // fitsNetwork checks the policy of an update.
 func (u *update) fitsNetwork(sb store.Sandbox) error {
-	return u.checkNetwork(u.next, sb.Desired.GetConfinement().GetNetworkMode()).Err()
+	confinement := sb.Desired.GetConfinement()
+	engine := slices.DeleteFunc(u.engineRefuses(u.next, confinement), func(e validate.Error) bool { return e.Field != "network" })
+	return append(u.checkNetwork(u.next, confinement.GetNetworkMode()), engine...).Err()
 }
 
 // networkMode returns the mode of a sandbox's policy.

@@ -35,7 +35,12 @@ func (f Files) Read() []netip.Addr {
 	if slices.Equal(servers, []netip.Addr{stub}) {
 		servers = read(f.Systemd)
 	}
-	servers = slices.DeleteFunc(servers, netip.Addr.IsLoopback)
+	return Reachable(servers)
+}
+
+// Reachable returns the servers that a container can ask: all but loopback addresses, and fallback if none is left.
+func Reachable(servers []netip.Addr) []netip.Addr {
+	servers = slices.DeleteFunc(slices.Clone(servers), netip.Addr.IsLoopback)
 	if len(servers) == 0 {
 		return fallback
 	}

@@ -85,11 +85,18 @@ func TestNetworkPolicies(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "", "")
 	port := hostService(t)
-	id := d.create(listening(0))
-	d.await(id, ready)
-	if mode := d.sandbox(id).GetNetworkMode(); mode != "internet" {
+	plain := d.create(nil)
+	if mode := d.sandbox(plain).GetNetworkMode(); mode != "internet" {
 		t.Fatalf("the mode of a spec without a policy is %q", mode)
 	}
+	closed := listening(0) // later engines than Docker 24 want it so at the create, or never
+	closed.Network = &agboxv1.NetworkSpec{Mode: "internal"}
+	id := d.create(closed)
+	d.await(plain, ready)
+	d.hostIs(plain, port, "closed")
+	d.remove(plain)
+	d.await(id, ready)
+	d.policy(id, &agboxv1.NetworkSpec{Mode: "internet"})
 	friends := func(what string) { // what a policy never closes, but none
 		t.Helper()
 		d.wantServed(id)
@@ -116,7 +123,7 @@ func TestNetworkPolicies(t *testing.T) {
 	}
 
 	lone := d.create(&agboxv1.CreateSpec{
-		Ports: []*agboxv1.PortSpec{{ContainerPort: 8080}}, Network: &agboxv1.NetworkSpec{Mode: "open"},
+		Ports: []*agboxv1.PortSpec{{ContainerPort: 8080}}, Network: &agboxv1.NetworkSpec{Mode: "none"},
 		Command: []string{"sh", "-c", "mkdir -p /tmp/w; echo lone >/tmp/w/name; exec httpd -f -p 8080 -h /tmp/w"},
 	})
 	d.await(lone, ready)
@@ -130,6 +137,8 @@ func TestNetworkPolicies(t *testing.T) {
 			return nil
 		})
 	}
+	published(false)
+	d.policy(lone, &agboxv1.NetworkSpec{Mode: "open"})
 	published(true)
 	d.policy(lone, &agboxv1.NetworkSpec{Mode: "none"})
 	published(false)
@@ -234,7 +243,7 @@ func TestNetworkNames(t *testing.T) {
 		"api.good.example": {"1.1.1.1"}, "other.example": {"1.0.0.1"}, "rebind.good.example": {"10.9.8.7", "169.254.169.254"},
 	})
 	d := prepared(t, must(os.MkdirTemp("", "agbox-e2e-"))(t))
-	d.engine = fmt.Sprintf("resolvers = [%q]\n", upstream)
+	d.engine = fmt.Sprintf("resolvers = [%q, \"192.0.2.53\"]\n", upstream) // containers get the latter
 	d.start()
 	spec := listening(0)
 	spec.Network = &agboxv1.NetworkSpec{Mode: "internal", Allow: []string{"*.good.example:443/tcp"}}
@@ -249,6 +258,11 @@ func TestNetworkNames(t *testing.T) {
 			}
 			return nil
 		})
+	}
+	for _, container := range []string{naming.Primary(id), naming.Service(id, "db")} {
+		if got := strings.TrimSpace(d.docker("inspect", "-f", "{{.HostConfig.Dns}}", container)); got != "[192.0.2.53]" {
+			t.Errorf("the DNS servers of %s are %s", container, got)
+		}
 	}
 	resolves("api.good.example", "1.1.1.1")
 	resolves("other.example", "")

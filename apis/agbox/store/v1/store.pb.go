@@ -524,7 +524,10 @@ type Confinement struct {
 	Entrypoint string `protobuf:"bytes,6,opt,name=entrypoint,proto3" json:"entrypoint,omitempty"`
 	// The mode of the network policy while the spec has none: "open", "internet", "internal" or "none". Empty: the sandbox is older than policies,
 	// open.
-	NetworkMode   string `protobuf:"bytes,7,opt,name=network_mode,json=networkMode,proto3" json:"network_mode,omitempty"`
+	NetworkMode string `protobuf:"bytes,7,opt,name=network_mode,json=networkMode,proto3" json:"network_mode,omitempty"`
+	// The DNS servers that its containers are created with, because its policy decides on names; the engine then asks them from the containers'
+	// network, where the policy's rules are. Empty: the engine's own choice.
+	DnsServers    []string `protobuf:"bytes,8,rep,name=dns_servers,json=dnsServers,proto3" json:"dns_servers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -606,6 +609,13 @@ func (x *Confinement) GetNetworkMode() string {
 		return x.NetworkMode
 	}
 	return ""
+}
+
+func (x *Confinement) GetDnsServers() []string {
+	if x != nil {
+		return x.DnsServers
+	}
+	return nil
 }
 
 // Cover is one empty read-only mount over a file or directory of agboxd.
@@ -2546,7 +2556,7 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\x06caller\x18\x14 \x01(\tR\x06caller\"6\n" +
 	"\aAdopted\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x03R\x02at\x12\x1b\n" +
-	"\twas_ready\x18\x02 \x01(\bR\bwasReady\"\xc0\x02\n" +
+	"\twas_ready\x18\x02 \x01(\bR\bwasReady\"\xe1\x02\n" +
 	"\vConfinement\x12\x18\n" +
 	"\aprofile\x18\x01 \x01(\tR\aprofile\x12-\n" +
 	"\x06covers\x18\x02 \x03(\v2\x15.agbox.store.v1.CoverR\x06covers\x12,\n" +
@@ -2556,7 +2566,9 @@ const file_agbox_store_v1_store_proto_rawDesc = "" +
 	"\n" +
 	"entrypoint\x18\x06 \x01(\tR\n" +
 	"entrypoint\x12!\n" +
-	"\fnetwork_mode\x18\a \x01(\tR\vnetworkModeB\x17\n" +
+	"\fnetwork_mode\x18\a \x01(\tR\vnetworkMode\x12\x1f\n" +
+	"\vdns_servers\x18\b \x03(\tR\n" +
+	"dnsServersB\x17\n" +
 	"\x15_primary_memory_bytes\"K\n" +
 	"\x05Cover\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
