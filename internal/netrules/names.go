@@ -44,7 +44,7 @@ func outward(filtered bool) []Rule {
 	}
 	rules := []Rule{passOwn}
 	for _, ports := range []netentry.Ports{dns, dnsOverTLS} {
-		rules = append(rules, Rule{Drop: true, Protocol: "tcp", Ports: ports}, Rule{Drop: true, Protocol: "udp", Ports: ports})
+		rules = append(rules, Rule{Drop: true, Record: true, Protocol: "tcp", Ports: ports}, Rule{Drop: true, Record: true, Protocol: "udp", Ports: ports})
 	}
 	return append(rules, passEstablished)
 }
@@ -61,7 +61,7 @@ func redirect(f Facts) (rules []Rule) {
 func forwarder(port uint16) (rules []Rule) {
 	ports := netentry.Ports{First: port, Last: port}
 	for _, p := range []string{"tcp", "udp"} {
-		rules = append(rules, Rule{Redirected: true, Protocol: p, Ports: ports}, Rule{Drop: true, Protocol: p, Ports: ports})
+		rules = append(rules, Rule{Redirected: true, Protocol: p, Ports: ports}, Rule{Drop: true, Record: true, Protocol: p, Ports: ports})
 	}
 	return rules
 }
@@ -70,7 +70,7 @@ func forwarder(port uint16) (rules []Rule) {
 func resolved(sets []NameSet) (rules []Rule) {
 	for _, set := range sets {
 		for _, p := range protocols(set.Protocol, set.Ports) {
-			rules = append(rules, Rule{Names: set.ID, Protocol: p, Ports: set.Ports})
+			rules = append(rules, Rule{Record: true, Names: set.ID, Protocol: p, Ports: set.Ports})
 		}
 	}
 	return rules

@@ -64,6 +64,8 @@ func (r Rules) Empty() bool {
 type Rule struct {
 	// Drop: matching packets are dropped; otherwise they pass.
 	Drop bool
+	// Record: the destination of matching packets is recorded, as a denied one or as one that was reached.
+	Record bool
 	// OwnBridge: the packet's other interface is the bridge too, as br_netfilter shows frames between containers of one bridge.
 	OwnBridge bool
 	// Established: the packet belongs to a connection that was let through, or is an error message about one.
@@ -85,7 +87,7 @@ type Rule struct {
 
 // Equal reports whether two rules are the same.
 func (r Rule) Equal(o Rule) bool {
-	return r.Drop == o.Drop && r.OwnBridge == o.OwnBridge && r.Established == o.Established && r.Neighbour == o.Neighbour &&
+	return r.Drop == o.Drop && r.Record == o.Record && r.OwnBridge == o.OwnBridge && r.Established == o.Established && r.Neighbour == o.Neighbour &&
 		slices.Equal(r.To, o.To) && slices.Equal(r.From, o.From) && r.Protocol == o.Protocol && r.Ports == o.Ports &&
 		r.Names == o.Names && r.Redirect == o.Redirect && r.Redirected == o.Redirected
 }
@@ -102,7 +104,13 @@ var (
 	passOwn         = Rule{OwnBridge: true}
 	passEstablished = Rule{Established: true}
 	passNeighbour   = Rule{Neighbour: true}
+	dropOwn         = Rule{Drop: true, OwnBridge: true}
+	dropNeighbour   = Rule{Drop: true, Neighbour: true}
 	dropAll         = Rule{Drop: true}
+	// passRest and refuseRest are the last rules for packets that a sandbox sends. Rules that do not record match packets between its
+	// containers, of connections that exist, and to its DNS servers.
+	passRest   = Rule{Record: true}
+	refuseRest = Rule{Drop: true, Record: true}
 )
 
 // Make returns the rules of a policy that validate accepts, in a mode that is not empty. policy may be nil. deny beats allow. Errors: an
@@ -127,22 +135,23 @@ func Make(mode string, policy *agboxv1.NetworkSpec, f Facts) (Rules, error) {
 	switch mode {
 	case Open:
 		if len(deny) > 0 {
-			r.From = slices.Concat([]Rule{passOwn, passEstablished}, destinations(deny, false, true))
-			r.Input = slices.Concat([]Rule{passEstablished, passNeighbour}, destinations(deny, true, true), destinations(deny, false, true))
+			r.From = slices.Concat([]Rule{passOwn, passEstablished}, destinations(deny, false, true), []Rule{passRest})
+			r.Input = slices.Concat([]Rule{passEstablished, passNeighbour}, destinations(deny, true, true), destinations(deny, false, true), []Rule{passRest})
 		}
 	case None:
-		r.From, r.To, r.Input, r.Output = []Rule{dropAll}, []Rule{dropAll}, []Rule{dropAll}, []Rule{dropAll}
+		r.From, r.Input = []Rule{dropOwn, refuseRest}, []Rule{dropNeighbour, refuseRest}
+		r.To, r.Output = []Rule{dropAll}, []Rule{dropAll}
 	case Internet:
 		servers := resolvers(f.Resolvers)
 		if filtered {
 			servers = nil
 		}
 		r.From = slices.Concat(outward(filtered), servers, destinations(deny, false, true), others(f.Pool), destinations(allow, false, false),
-			[]Rule{{Drop: true, To: notPublic}})
+			[]Rule{{Drop: true, Record: true, To: notPublic}, passRest})
 		r.To, r.Input = inward(f.Pool), input(servers, allow, deny)
 	case Internal:
 		r.From = slices.Concat(outward(filtered), destinations(deny, false, true), others(f.Pool), destinations(allow, false, false),
-			resolved(NameSets(allow, deny)), []Rule{dropAll})
+			resolved(NameSets(allow, deny)), []Rule{refuseRest})
 		r.To, r.Input = inward(f.Pool), input(nil, allow, deny)
 	default:
 		return Rules{}, fmt.Errorf("unknown network mode %q", mode)
@@ -170,7 +179,7 @@ func parse(texts []string) ([]netentry.Entry, error) {
 // the word host does.
 func input(servers []Rule, allow, deny []netentry.Entry) []Rule {
 	return slices.Concat([]Rule{passEstablished, passNeighbour}, servers, destinations(deny, true, true), destinations(deny, false, true),
-		destinations(allow, true, false), []Rule{dropAll})
+		destinations(allow, true, false), []Rule{refuseRest})
 }
 
 // inward are the rules for packets to the sandbox: other sandboxes reach it neither, whatever their own policies are.
@@ -186,7 +195,7 @@ func others(pool []netip.Prefix) []Rule {
 	if len(pool) == 0 {
 		return nil
 	}
-	return []Rule{{Drop: true, To: Ranges(pool)}}
+	return []Rule{{Drop: true, Record: true, To: Ranges(pool)}}
 }
 
 func resolvers(addrs []netip.Addr) []Rule {
@@ -221,7 +230,7 @@ func destinations(entries []netentry.Entry, host, drop bool) (rules []Rule) {
 		}
 	}
 	for k, blocks := range groups {
-		r := Rule{Drop: drop, Protocol: k.protocol, Ports: k.ports}
+		r := Rule{Drop: drop, Record: true, Protocol: k.protocol, Ports: k.ports}
 		if !host {
 			r.To = Ranges(blocks)
 		}

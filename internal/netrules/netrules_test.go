@@ -234,3 +234,36 @@ func TestRanges(t *testing.T) {
 		t.Errorf("whole families: %v", r)
 	}
 }
+
+// What a sandbox sends is recorded, unless it stays in the sandbox's network, belongs to a connection that exists, or asks the DNS servers of the mode
+// internet. What others send to it is not.
+func TestRulesThatRecord(t *testing.T) {
+	for mode, policy := range map[string]*agboxv1.NetworkSpec{
+		netrules.Internet: {Allow: []string{"10.0.0.9", "host:80"}, Deny: []string{"8.8.8.8"}},
+		netrules.Internal: {Allow: []string{"10.0.0.9", "a.example:443"}},
+		netrules.None:     nil, netrules.Open: {Deny: []string{"8.8.8.8"}},
+	} {
+		r, err := netrules.Make(mode, policy, netrules.Facts{
+			Bridge: "br-0", Pool: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}, Resolvers: []netip.Addr{netip.MustParseAddr("10.0.0.2")}, Forwarder: 10053,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, rule := range slices.Concat(r.To, r.Output, r.Redirect) {
+			if rule.Record {
+				t.Errorf("%s: %+v records", mode, rule)
+			}
+		}
+		for _, list := range [][]netrules.Rule{r.From, r.Input} {
+			if !list[len(list)-1].Record {
+				t.Errorf("%s: the last rule of %+v does not record", mode, list)
+			}
+			for _, rule := range list {
+				resolver := !rule.Drop && len(rule.To) == 1 && rule.To[0].First == netip.MustParseAddr("10.0.0.2")
+				if want := !rule.OwnBridge && !rule.Established && !rule.Neighbour && !rule.Redirected && !resolver; rule.Record != want {
+					t.Errorf("%s: %+v records: %v", mode, rule, rule.Record)
+				}
+			}
+		}
+	}
+}

@@ -169,7 +169,12 @@ func (p program) rule(h hook, r netrules.Rule, match rule) rule {
 		return append(list, &expr.Immediate{Register: 1, Data: byteOrder.PutUint16(r.Redirect)},
 			&expr.Redir{RegisterProtoMin: 1, RegisterProtoMax: 1, Flags: withPort})
 	}
-	if r.Drop {
+	switch {
+	case r.Record && r.Drop:
+		return append(list, &expr.Verdict{Kind: expr.VerdictGoto, Chain: denied})
+	case r.Record:
+		return append(list, &expr.Verdict{Kind: expr.VerdictGoto, Chain: reached})
+	case r.Drop:
 		return append(list, &expr.Verdict{Kind: expr.VerdictDrop})
 	}
 	return append(list, &expr.Verdict{Kind: expr.VerdictReturn}) // not accept, which would skip the list of the packet's other bridge

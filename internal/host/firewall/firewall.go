@@ -10,8 +10,20 @@
 //		chain forward { type filter hook forward priority -5; iifname vmap @from; oifname vmap @to }
 //		chain input   { type filter hook input priority -5; iifname vmap @input }
 //		chain output  { type filter hook output priority -5; oifname vmap @output }
-//		chain from-br-0123456789ab { oifname "br-0123456789ab" return; ct state established,related return; ...; drop }
+//		chain from-br-0123456789ab { oifname "br-0123456789ab" return; ct state established,related return; ...; goto denied }
 //	}
+//
+// Rules that decide what a sandbox reaches lead to two chains of all sandboxes, which record the destination; see Record. Packets of connections
+// that exist meet no such rule.
+//
+//	set denied { type ifname . ipv6_addr . inet_proto . inet_service . nf_proto; size 32768; flags dynamic,timeout; timeout 1h }
+//	chain denied {
+//		... @denied update @denied { iifname . ip daddr . meta l4proto . th dport . meta nfproto counter } drop
+//		update @denied-quota { iifname limit rate over 512/hour burst 512 packets } drop
+//		... update @denied { ... } drop
+//		drop
+//	}
+//	chain reached { the same, with return in the place of drop }
 //
 // Where a policy names domains, there are also sets of addresses with timeouts, which Admit fills, and a chain that redirects DNS:
 //
@@ -396,6 +408,15 @@ func (b *batch) base(chains []baseChain) {
 	for _, h := range hooks {
 		if slices.ContainsFunc(chains, func(c baseChain) bool { return c.name == h.chain }) {
 			_ = b.addSet(h.verdicts(), nil) // without elements it does not fail
+		}
+	}
+	for _, set := range recordSets() {
+		_ = b.addSet(set, nil)
+	}
+	for _, list := range []string{denied, reached} {
+		if c := b.AddChain(&nftables.Chain{Name: list, Table: table}); !b.state.records(list) {
+			b.FlushChain(c)
+			b.add(c, recordChain(list))
 		}
 	}
 	accept := nftables.ChainPolicyAccept

@@ -47,14 +47,20 @@ func (s state) fresh(want program) bool {
 	return s.looksUp(want.baseChains())
 }
 
-// looksUp reports whether base chains are there and have their rules.
+// records reports whether a chain that records is there and has its rules.
+func (s state) records(list string) bool {
+	have, exists := s.chains[list]
+	return exists && s.equalRules(have, recordChain(list))
+}
+
+// looksUp reports whether base chains are there and have their rules, as do the chains that record.
 func (s state) looksUp(chains []baseChain) bool {
 	for _, b := range chains {
 		if !s.based[b.name] || !s.equalRules(s.chains[b.name], lookups(b.name)) {
 			return false
 		}
 	}
-	return true
+	return s.records(denied) && s.records(reached)
 }
 
 // exists reports whether the table exists.
@@ -125,6 +131,7 @@ func (c conn) observe(bridge string, all bool) (state, error) {
 }
 
 func chainNames(bridge string) (names []string) {
+	names = append(names, denied, reached)
 	for _, b := range baseChains {
 		names = append(names, b.name)
 	}
@@ -148,12 +155,12 @@ func isMap(set string) bool {
 	return slices.ContainsFunc(hooks, func(h hook) bool { return h.list == set })
 }
 
-// named returns the names of the maps and sets that rules name: those exist.
+// named returns the names of the maps and sets that rules name: those exist. Sets that packets fill are left out.
 func (s state) named() (names []string) {
 	for _, rules := range s.chains {
 		for _, r := range rules {
 			for _, e := range r.Exprs {
-				if l, ok := e.(*expr.Lookup); ok && !slices.Contains(names, l.SetName) {
+				if l, ok := e.(*expr.Lookup); ok && !isRecord(l.SetName) && !slices.Contains(names, l.SetName) {
 					names = append(names, l.SetName)
 				}
 			}

@@ -151,7 +151,7 @@ type change struct {
 
 func (c *change) some() bool { return c.all || len(c.bridges) > 0 }
 
-// add adds what a message is about. Elements that Admit adds do not count: Holds does not look at them.
+// add adds what a message is about. Elements that Admit or packets add do not count: Holds does not look at them.
 func (c *change) add(m netlink.Message) {
 	if stringOf(m.Data, unix.NFTA_TABLE_NAME) != TableName { // the number of this attribute is the same in all messages
 		return
@@ -160,7 +160,7 @@ func (c *change) add(m netlink.Message) {
 	case unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM:
 		set := stringOf(m.Data, unix.NFTA_SET_ELEM_LIST_SET)
 		switch {
-		case isResolved(set):
+		case isResolved(set), isRecord(set):
 		case isMap(set):
 			c.addKeys(m.Data)
 		default:

@@ -189,3 +189,24 @@ func IsTimeout(err error) bool {
 	ne, ok := errors.AsType[net.Error](err)
 	return ok && ne.Timeout() || errors.Is(err, os.ErrDeadlineExceeded)
 }
+
+// Ping sends one ICMP echo request, whose answer it does not await.
+func (n *NS) Ping(t testing.TB, addr string) {
+	t.Helper()
+	err := n.Do(func() error {
+		network, request := "ip4:icmp", []byte{8, 0, 0xf7, 0xfe, 0, 1, 0, 0}
+		if strings.Contains(addr, ":") {
+			network, request = "ip6:ipv6-icmp", []byte{128, 0, 0, 0, 0, 1, 0, 0} // the kernel sums it
+		}
+		c, err := net.Dial(network, addr)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_, err = c.Write(request)
+		return err
+	})
+	if err != nil {
+		t.Fatalf("%s: %v", n.Name, err)
+	}
+}
