@@ -81,6 +81,11 @@ func (c *Client) Stats(ctx context.Context, sandboxIDs ...string) (*agboxv1.GetS
 	return read(ctx, c, c.sandboxes.GetStats, &agboxv1.GetStatsRequest{SandboxIds: sandboxIDs})
 }
 
+// NetworkActivity reads what a sandbox reached and what its network policy denied it, in the last hour.
+func (c *Client) NetworkActivity(ctx context.Context, sandboxID string) (*agboxv1.GetNetworkActivityResponse, error) {
+	return read(ctx, c, c.sandboxes.GetNetworkActivity, &agboxv1.GetNetworkActivityRequest{SandboxId: sandboxID})
+}
+
 // ListVolumes reads the named volumes of a sandbox name, or of all names if it is empty.
 func (c *Client) ListVolumes(ctx context.Context, sandboxName string) ([]*agboxv1.Volume, error) {
 	resp, err := read(ctx, c, c.sandboxes.ListVolumes, &agboxv1.ListVolumesRequest{SandboxName: sandboxName})

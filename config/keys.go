@@ -69,7 +69,7 @@ var table = []Key{
 	{"runtime.event_retention_ttl", true, `How long the record and the events of a deleted sandbox are kept.`, bounded(time.Second, 0, "forever")},
 	{"runtime.clock_grace", true, `After a jump of the host's clock, a suspend, or a boot whose clock is not synchronised: how long no deadline stops, demotes, ` +
 		`deletes or purges anything. If the clock is corrected in this time, the jump had no effect.`, bounded(time.Second, 24*time.Hour, "no wait")},
-	{"runtime.event_history_limit", true, `The most events kept of one live sandbox. Past it the oldest events of execs are removed; events of the sandbox are kept.`, bounded(100, 0, "no bound")},
+	{"runtime.event_history_limit", true, `The most events kept of one live sandbox. Past it the oldest events of execs and of NETWORK_DENIED are removed; other events are kept.`, bounded(100, 0, "no bound")},
 	{"runtime.interrupted_create", true, `After a restart of the daemon during a create: "resume" continues the create, "fail" makes the sandbox FAILED.`,
 		oneOf(InterruptedCreateResume, InterruptedCreateFail)},
 	{"runtime.engine_death", true, `After the death of the engine or the host, for a sandbox that ran: "restart" starts the same containers again, "fail" makes the sandbox FAILED.`,

@@ -38,6 +38,7 @@ type Store interface {
 	Adopts(sandboxID string) bool
 	AdoptedObjects(sandboxID string) []string
 	DeletedBefore(ctx context.Context, m clockjump.Moment, age time.Duration, limit int) ([]string, error)
+	NewestEvents(ctx context.Context, id string, limit int) ([]*agboxv1.SandboxEvent, error)
 	PurgeSandbox(ctx context.Context, id string) error
 	Clock(ctx context.Context) (*storev1.ClockRecord, error)
 	SetClock(ctx context.Context, rec *storev1.ClockRecord) error

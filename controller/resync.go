@@ -129,6 +129,9 @@ func (c *Controller) resync(ctx context.Context) error {
 		}
 	}
 	c.cfg.Metrics.Resynced(l.Now, unknown)
+	if err := c.networks.ReportDenials(ctx); err != nil && ctx.Err() == nil { // the kernel keeps them for the next resync
+		c.log.Warn("denials of network policies are not reported yet", "err", err)
+	}
 	for _, garbage := range []struct {
 		what  string
 		sweep func(context.Context) error

@@ -144,7 +144,7 @@ func (c *Controller) newExplainer() *inspect.Explainer {
 		Sandbox: c.cfg.Store.Sandbox, Agent: c.cfg.Store.Agent,
 		Sandboxes: func() *sandbox.Reader { return c.reader.With(c.link.Checker, c.absences.ReadOnly()) }, Agents: c.agents.Observer(),
 		Engine: c.link.State, RunOf: c.link.RunOf, Clock: c.clock.Read, SandboxQueue: c.sandboxLoop, AgentQueue: c.agentLoop,
-		SandboxStatus: c.Status, AgentStatus: c.AgentStatus,
+		SandboxStatus: c.Status, AgentStatus: c.AgentStatus, Network: c.networks.Activity,
 	})
 }
 
@@ -242,12 +242,19 @@ func (c *Controller) primary(ctx context.Context, sandboxID string) (string, err
 func (c *Controller) newNetworks() *network.Keeper {
 	o := c.cfg.Network
 	o.Others = c.otherSubnets
-	o.Changed, o.Logger, o.Recorded = c.askResync, c.log, func() map[string]bool {
-		ids := map[string]bool{}
+	o.Changed, o.Logger, o.Denials, o.Newest, o.Report = c.askResync, c.log, c.cfg.Metrics.NetworkDenied, c.cfg.Store.NewestEvents, c.cfg.Store.Report
+	o.Live = func() (all []store.Sandbox) {
 		for _, id := range c.cfg.Store.LiveIDs() {
 			if sb, err := c.cfg.Store.Sandbox(context.Background(), id); err == nil {
-				ids[sb.Desired.GetObjects().GetNetworkId()] = true
+				all = append(all, sb)
 			}
+		}
+		return all
+	}
+	o.Recorded = func() map[string]bool {
+		ids := map[string]bool{}
+		for _, sb := range o.Live() {
+			ids[sb.Desired.GetObjects().GetNetworkId()] = true
 		}
 		return ids
 	}
@@ -276,6 +283,16 @@ func (c *Controller) AttackTargets(ctx context.Context, sandboxID string) ([]str
 		texts = append(texts, t.String())
 	}
 	return texts, err
+}
+
+// NetworkActivity returns what a sandbox reached and was denied in the last hour. Errors: those of store.Sandbox, and of the kernel.
+func (c *Controller) NetworkActivity(ctx context.Context, sandboxID string) (*agboxv1.GetNetworkActivityResponse, error) {
+	sb, err := c.cfg.Store.Sandbox(ctx, sandboxID)
+	if err != nil {
+		return nil, err
+	}
+	list, problem, err := c.networks.Activity(sb)
+	return &agboxv1.GetNetworkActivityResponse{Destinations: list, Problem: problem}, err
 }
 
 // CheckNetwork checks again whether network policies can be enforced. It waits for the engine for 10 s at most.

@@ -11,6 +11,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/network"
 	"github.com/agbox/agbox/dockerx/dockertest"
+	"github.com/agbox/agbox/internal/host/firewall"
 	"github.com/agbox/agbox/internal/host/naming"
 	"github.com/agbox/agbox/internal/netrules"
 	"github.com/agbox/agbox/store"
@@ -25,6 +26,7 @@ type fakeFirewall struct {
 	once    map[string]bool // bridges that have had rules since the last boot
 	fails   int             // so many changes fail from now on
 	changed func()
+	records []firewall.Record
 }
 
 func newFakeFirewall(engine *dockertest.Fake) *fakeFirewall {
@@ -83,6 +85,10 @@ func (f *fakeFirewall) Sweep(kept func(bridge string) bool) (removed []string, e
 	}
 	return removed, nil
 }
+
+func (f *fakeFirewall) Denied() ([]firewall.Record, error) { return f.records, nil }
+
+func (f *fakeFirewall) Reached() ([]firewall.Record, error) { return nil, nil }
 
 func (f *fakeFirewall) Watch(ctx context.Context, changed func()) error {
 	f.mu.Lock()

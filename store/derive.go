@@ -46,6 +46,12 @@ func isExecEvent(t agboxv1.EventType) bool {
 	return false
 }
 
+// isTransient reports whether the history limit may drop such events: nothing is derived from them after a while, and a sandbox can cause any
+// number of them.
+func isTransient(t agboxv1.EventType) bool {
+	return isExecEvent(t) || t == agboxv1.EventType_NETWORK_DENIED
+}
+
 // isStoreEvent reports whether such events are written only with a change of intent or a rebuild of a record.
 func isStoreEvent(t agboxv1.EventType) bool {
 	switch t {

@@ -54,6 +54,27 @@ func (s *Store) EventsAfter(ctx context.Context, id string, c Cursor, limit int)
 	})
 }
 
+// NewestEvents returns the newest events of a sandbox, the newest first, at most limit or 256. Events that do not decode are left out. Errors:
+// Refusal SANDBOX_NOT_FOUND; ErrUnavailable.
+func (s *Store) NewestEvents(ctx context.Context, id string, limit int) ([]*agboxv1.SandboxEvent, error) {
+	live := s.index.sandbox(id) != nil
+	return viewed(ctx, s, func(tx *bolt.Tx) (events []*agboxv1.SandboxEvent, err error) {
+		if !live && !isKept(tx, id) {
+			return nil, sandboxNotFound(id)
+		}
+		l, left := loader{tx, s.corrupt.add}, min(limit, maxRead)
+		for k, v := range recordsBack(tx, prefixEvents+id, noSequence) {
+			if left--; left < 0 {
+				break
+			}
+			if ev, err := l.event(id)(k, v); err == nil {
+				events = append(events, ev)
+			}
+		}
+		return events, nil
+	})
+}
+
 func (l loader) checkCursor(id string, c Cursor) error {
 	if c.After == 0 {
 		return nil

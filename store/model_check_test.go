@@ -80,7 +80,7 @@ func (m *machine) compare(got Sandbox, want *modelSandbox) {
 	m.compareEvents(got.ID, want)
 }
 
-// compareEvents checks that the kept events are correct, and that only exec events up to the mark are missing.
+// compareEvents checks that the kept events are correct, and that only events of execs and denied destinations up to the mark are missing.
 func (m *machine) compareEvents(id string, want *modelSandbox) {
 	left, err := m.s.Events(ctx, id, 0, 0)
 	if err != nil {
@@ -91,7 +91,7 @@ func (m *machine) compareEvents(id string, want *modelSandbox) {
 	for i, w := range want.events {
 		seq := uint64(i + 1)
 		if next == len(left) || left[next].GetSequence() != seq {
-			if trimmed = seq; !isExecEvent(w.typ) {
+			if trimmed = seq; !isTransient(w.typ) {
 				m.t.Fatalf("event %d of %s is gone: %+v", seq, id, w)
 			}
 			continue
@@ -117,7 +117,7 @@ func (m *machine) compareBound(left []*agboxv1.SandboxEvent, want *modelSandbox)
 	}
 	execs := 0
 	for _, ev := range left[:len(left)-m.limit/2] {
-		if isExecEvent(ev.GetEventType()) {
+		if isTransient(ev.GetEventType()) {
 			execs++
 		}
 	}

@@ -14,6 +14,7 @@ var reports = map[agboxv1.SandboxState][]modelEvent{
 	pending: {{typ: agboxv1.EventType_IMAGE_PULLING}, {typ: agboxv1.EventType_SANDBOX_PREPARING, state: pending}, {typ: agboxv1.EventType_SANDBOX_READY, state: ready},
 		{typ: agboxv1.EventType_SANDBOX_READY, state: ready}, {typ: agboxv1.EventType_SANDBOX_FAILED, state: failed, code: "SANDBOX_CREATE_FAILED"}},
 	ready: {{typ: agboxv1.EventType_SANDBOX_SERVICE_FAILED, state: ready}, {typ: agboxv1.EventType_IMAGE_PULLING}, {typ: agboxv1.EventType_SANDBOX_SERVICE_READY, state: ready}, {typ: agboxv1.EventType_SANDBOX_RESTARTED, state: ready},
+		{typ: agboxv1.EventType_NETWORK_DENIED}, {typ: agboxv1.EventType_NETWORK_DENIED},
 		{typ: agboxv1.EventType_SANDBOX_STOPPED, state: stopped}, {typ: agboxv1.EventType_SANDBOX_FAILED, state: failed, code: "CONTAINER_DIED"},
 		{typ: agboxv1.EventType_SANDBOX_PAUSED, state: paused}, {typ: agboxv1.EventType_SANDBOX_PAUSED, state: paused}},
 	paused: {{typ: agboxv1.EventType_SANDBOX_PAUSED, state: paused}, {typ: agboxv1.EventType_IMAGE_PULLING},

@@ -4,8 +4,8 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 )
 
-// Limits on the events of a live sandbox. When an event is appended beyond the limit, the oldest exec events are dropped in the same
-// transaction; no event is renumbered, and all other events stay. Two events stay even if they are exec events, because the store needs
+// Limits on the events of a live sandbox. When an event is appended beyond the limit, the oldest events of execs and of denied destinations
+// are dropped in the same transaction; no event is renumbered, and all other events stay. Two events of execs stay, because the store needs
 // them: the one that started the idle clock, and the newest end of an exec by the OOM killer, which explains a container's sticky OOM
 // flag. sandbox-trimmed is the highest dropped sequence: there is no gap after it.
 const (
@@ -31,7 +31,7 @@ type history struct {
 // higher one does not restore dropped events.
 func (s *Store) SetEventHistoryLimit(n int) { s.historyLimit.Store(int64(n)) }
 
-// trim stages the removal of the oldest exec events if sb has too many events. It sees the events of earlier requests but not of this one:
+// trim stages the removal of the oldest transient events if sb has too many events. It sees the events of earlier requests but not of this one:
 // the newest event is never dropped.
 func (t *txn) trim(sb *Sandbox) {
 	excess := int64(sb.LastSequence-sb.history.dropped) - t.limit
@@ -64,7 +64,7 @@ func (w *trimWalk) run() {
 			return
 		}
 		ev, err := w.event(w.sb.ID)(k, v)
-		if err == nil && isExecEvent(ev.GetEventType()) { // an event that does not decode stays
+		if err == nil && isTransient(ev.GetEventType()) { // an event that does not decode stays
 			w.visit(ev)
 		}
 		h.scanned = seq
@@ -72,7 +72,7 @@ func (w *trimWalk) run() {
 	}
 }
 
-// visit drops the exec event ev. If the OOM killer caused this end of an exec, visit keeps ev and drops the previous such end instead.
+// visit drops the transient event ev. If the OOM killer caused this end of an exec, visit keeps ev and drops the previous such end instead.
 func (w *trimWalk) visit(ev *agboxv1.SandboxEvent) {
 	h := &w.sb.history
 	seq := ev.GetSequence()

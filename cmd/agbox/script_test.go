@@ -156,7 +156,7 @@ func (w *world) start() error {
 	}
 	api := server.New(server.Deps{
 		Backup: backups.Write, Explain: ctl.Explain, ExplainAgent: ctl.ExplainAgent, CollectGarbage: ctl.CollectGarbage,
-		Doctor: doctor(ctl), AttackTargets: ctl.AttackTargets, Stats: ctl.Stats, Volumes: ctl.Volumes, RemoveVolume: ctl.RemoveVolume,
+		Doctor: doctor(ctl), AttackTargets: ctl.AttackTargets, Stats: ctl.Stats, NetworkActivity: ctl.NetworkActivity, Volumes: ctl.Volumes, RemoveVolume: ctl.RemoveVolume,
 		CreateSnapshot: ctl.CreateSnapshot, Snapshots: ctl.Snapshots, RemoveSnapshot: ctl.RemoveSnapshot, Templates: ctl.Templates(),
 		ServiceOutput: execs.ServiceLog, Outputs: execs, Channels: channels, Streams: channels, Opened: func(string) {}, Archives: ctl.Archive, Writers: &writers,
 		Store: st, Logs: execs.LogPaths, Status: ctl.Status, Engine: ctl.EngineProblem, ConfirmEngine: ctl.ConfirmEngine,

@@ -153,7 +153,7 @@ func (d *daemon) hostFacts() (network.HostFacts, error) {
 func (d *daemon) newServer() *server.Server {
 	return server.New(server.Deps{
 		Backup: d.backups.Write, Explain: d.ctl.Explain, ExplainAgent: d.ctl.ExplainAgent, Doctor: d.doctor, AttackTargets: d.ctl.AttackTargets, CollectGarbage: d.ctl.CollectGarbage,
-		Stats: d.ctl.Stats, Volumes: d.ctl.Volumes, RemoveVolume: d.ctl.RemoveVolume,
+		Stats: d.ctl.Stats, NetworkActivity: d.ctl.NetworkActivity, Volumes: d.ctl.Volumes, RemoveVolume: d.ctl.RemoveVolume,
 		CreateSnapshot: d.ctl.CreateSnapshot, Snapshots: d.ctl.Snapshots, RemoveSnapshot: d.ctl.RemoveSnapshot, Templates: d.ctl.Templates(),
 		ServiceOutput: d.execs.ServiceLog, Outputs: d.execs, Channels: d.channels, Streams: d.channels, Opened: d.metrics.StreamOpened, Archives: d.ctl.Archive, Writers: &d.writers,
 		Store: d.store, Logs: d.execs.LogPaths, MainLogs: d.execs.MainLogPaths, ServiceLog: d.ctl.ServiceLog, Nameless: d.execs.Nameless, StartWarning: d.execs.StartWarning, Status: d.ctl.Status, Engine: d.ctl.EngineProblem,

@@ -5,6 +5,7 @@ package inspect
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/netentry"
 	"github.com/agbox/agbox/controller/agent"
 	"github.com/agbox/agbox/controller/clock"
 	"github.com/agbox/agbox/controller/enginelink"
@@ -52,6 +54,8 @@ type Options struct {
 	// since the daemon started.
 	SandboxStatus func(sandboxID string) string
 	AgentStatus   func(agentID string) (line string, unverified bool)
+	// Network returns what a sandbox reached and was denied in the last hour, what was denied first.
+	Network func(sb store.Sandbox) (list []*agboxv1.NetworkDestination, problem string, err error)
 }
 
 // Explainer explains sandboxes and agents.
@@ -136,7 +140,26 @@ func (e *explanation) response(seen bool) *agboxv1.ExplainResponse {
 		r.Differences, r.NextSteps = differences(e.rec, e.redact(e.sb.ErrorMessage), e.world, e.plan), e.nextSteps()
 		r.ResumeSteps, r.ResumeRefusal = e.afterResume()
 	}
+	if e.rec.Standing == plan.Live {
+		r.Denied = e.denied()
+	}
 	return r
+}
+
+// mostDenied bounds the lines about what the network policy denied.
+const mostDenied = 10
+
+// denied returns lines about what the network policy denied the sandbox. What cannot be read is left out.
+func (e *explanation) denied() (lines []string) {
+	list, _, _ := e.o.Network(e.sb)
+	list = slices.DeleteFunc(list, func(d *agboxv1.NetworkDestination) bool { return !d.GetDenied() })
+	for _, d := range list[:min(len(list), mostDenied)] {
+		lines = append(lines, fmt.Sprintf("%s, %d times, the last one %s ago", netentry.Destination(d), d.GetCount(), e.at.Now.Sub(d.GetLastAt().AsTime()).Round(time.Second)))
+	}
+	if more := len(list) - mostDenied; more > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more; see `agbox network`", more))
+	}
+	return lines
 }
 
 // desiredWord returns the word for the desired state; empty: unknown.

@@ -14,7 +14,9 @@ import (
 
 	"github.com/containerd/errdefs"
 
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/host/dnsfilter"
+	"github.com/agbox/agbox/internal/host/firewall"
 	"github.com/agbox/agbox/internal/host/naming"
 	"github.com/agbox/agbox/internal/netrules"
 	"github.com/agbox/agbox/internal/wait"
@@ -30,6 +32,8 @@ type Firewall interface {
 	Exists(bridge string) (bool, error)
 	Sweep(kept func(bridge string) bool) (removed []string, err error)
 	Watch(ctx context.Context, changed func()) error
+	Denied() ([]firewall.Record, error)
+	Reached() ([]firewall.Record, error)
 }
 
 // Names answers the DNS of sandboxes whose policies name domains: dnsfilter.Dir. What it knows, and the process that answers, outlive this one.
@@ -61,15 +65,26 @@ type Options struct {
 	Host func() (HostFacts, error)
 	// Recorded returns the networks that records of live sandboxes name.
 	Recorded func() map[string]bool
+	// Live returns the records of live sandboxes that can be read. Newest and Report are NewestEvents and Report of the store.
+	Live   func() []store.Sandbox
+	Newest func(ctx context.Context, sandboxID string, limit int) ([]*agboxv1.SandboxEvent, error)
+	Report func(ctx context.Context, sandboxID string, r store.Report) error
+	// Denials counts denials.
+	Denials func(n uint64)
 	// Changed is called when rules may have been changed by others. It must not block.
 	Changed func()
 	Logger  *slog.Logger
 }
 
-// Keeper compares, sets and removes rules. Its methods may be called concurrently.
+// Keeper compares, sets and removes rules, and reads what they record. Its methods may be called concurrently, but for ReportDenials.
 type Keeper struct {
 	o       Options
 	problem atomic.Pointer[string]
+
+	// Of ReportDenials: what it has counted of each destination of a sandbox, nil before the first call, and what events have said. Both are
+	// of the sandboxes that were denied something within the hour.
+	counted map[string]map[string]uint64
+	said    map[string]*said
 }
 
 // New returns a Keeper.

@@ -14,6 +14,7 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/network"
+	"github.com/agbox/agbox/internal/host/firewall"
 	"github.com/agbox/agbox/internal/netrules"
 	"github.com/agbox/agbox/store"
 )
@@ -23,6 +24,8 @@ type filter struct {
 	held       map[string]netrules.Rules
 	interfaces []string
 	broken     error
+
+	denied, reached []firewall.Record
 }
 
 func (f *filter) Check() error { return f.broken }
@@ -55,6 +58,10 @@ func (f *filter) Sweep(kept func(string) bool) (removed []string, err error) {
 	}
 	return removed, f.broken
 }
+
+func (f *filter) Denied() ([]firewall.Record, error) { return slices.Clone(f.denied), f.broken }
+
+func (f *filter) Reached() ([]firewall.Record, error) { return slices.Clone(f.reached), f.broken }
 
 func (f *filter) Watch(ctx context.Context, _ func()) error { <-ctx.Done(); return nil }
 

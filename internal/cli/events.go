@@ -123,9 +123,25 @@ func eventDetails(e *agboxv1.SandboxEvent) (parts []string) {
 		say("guessed", cmp.Or(strings.Join(r.GetDefaulted(), ", "), "nothing"))
 		say("error", joinError(r.GetErrorCode(), r.GetErrorMessage()))
 	}
+	if d := e.GetNetworkDenied(); d != nil {
+		say("denied", deniedText(d))
+	}
 	say("service", service.GetServiceName())
 	say("error", joinError(service.GetErrorCode(), service.GetErrorMessage()))
 	return parts
+}
+
+// deniedText is "10.0.0.9:443/tcp (3), evil.example (1) and 12 more".
+func deniedText(d *agboxv1.NetworkDeniedDetails) string {
+	var all []string
+	for _, one := range d.GetDenials() {
+		all = append(all, fmt.Sprintf("%s (%d)", one.GetDestination(), one.GetCount()))
+	}
+	text := strings.Join(all, ", ")
+	if d.GetMore() > 0 {
+		text += fmt.Sprintf(" and %d more", d.GetMore())
+	}
+	return text
 }
 
 func deadlineSet(t *agboxv1.TimeoutDetails) string {

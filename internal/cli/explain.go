@@ -148,6 +148,9 @@ func (a *app) showExplained(e *agboxv1.ExplainResponse, state string, now time.T
 	a.list("Differences", e.GetDifferences(), false)
 	a.list("Next", e.GetNextSteps(), true)
 	a.describeResumeSteps(e)
+	if denied := e.GetDenied(); len(denied) > 0 {
+		a.list("Denied by the network policy", denied, false)
+	}
 	a.showDeadlines(e.GetDeadlines(), now)
 }
 

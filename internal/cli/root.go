@@ -39,7 +39,7 @@ For a first try without YAML: agbox run --rm agbox-base:dev -- echo hi`)
 	)
 	addVerbs(root, a, a.sandboxKind(), sandboxVerbs)
 	root.AddCommand(
-		a.timeoutCommand(), a.execCommand(), a.attachCommand(), a.logsCommand(), a.cancelCommand(), a.execsCommand(), a.topCommand(), a.eventsCommand(), a.engineCommand(),
+		a.timeoutCommand(), a.execCommand(), a.attachCommand(), a.logsCommand(), a.cancelCommand(), a.execsCommand(), a.topCommand(), a.networkCommand(), a.eventsCommand(), a.engineCommand(),
 		a.cpCommand(), a.lsCommand(), a.catCommand(), a.editCommand(), a.portForwardCommand(),
 		a.agentCommand(), a.drainCommand(), a.undrainCommand(), a.backupCommand(), a.volumeCommand(), a.snapshotCommand(), a.templateCommand(), a.e2bCommand(), a.gcCommand(), a.doctorCommand(), a.contextCommand(), a.completionCommand(), a.versionCommand(),
 	)

@@ -36,6 +36,7 @@ type Metrics struct {
 	orphans     prometheus.Counter
 	dropped     prometheus.Counter
 	unknown     prometheus.Gauge
+	netDenied   prometheus.Counter
 	resync      prometheus.Gauge
 	engineUp    prometheus.Gauge
 	reloads     *prometheus.CounterVec
@@ -105,23 +106,25 @@ func New(reg prometheus.Registerer, sets Sets) *Metrics {
 
 func (f *factory) metrics() *Metrics {
 	return &Metrics{
-		build:        f.gauges("agboxd_build_info", "Always 1, with the version of agboxd and of Go.", "version", "goversion"),
-		passes:       f.counters("agboxd_reconcile_total", "Reconcile passes by loop and result.", "loop", "result"),
-		passSeconds:  f.histograms("agboxd_reconcile_seconds", "Time of a reconcile pass.", "loop"),
-		steps:        f.counters("agboxd_steps_total", "Executed reconcile steps by step and result.", "step", "result"),
-		engine:       f.counters("agboxd_engine_calls_total", "Engine calls by operation and result.", "op", "result"),
-		engineSecs:   f.histograms("agboxd_engine_call_seconds", "Time of an engine call.", "op"),
-		commits:      f.counters("agboxd_store_commits_total", "Store transactions by result.", "result"),
-		commitSecs:   f.histogram("agboxd_store_commit_seconds", "Time of a store transaction, fsync included.", seconds),
-		writes:       f.counter("agboxd_store_writes_total", "Accepted writes; several share one transaction."),
-		rpcs:         f.counters("agboxd_rpcs_total", "RPCs by method and code.", "method", "code"),
-		rpcSeconds:   f.histogram("agboxd_rpc_seconds", "Time of a unary RPC.", seconds),
-		execs:        f.counters("agboxd_execs_total", "Ended execs by state, without the processes of agents.", "state"),
-		execSeconds:  f.histogram("agboxd_exec_seconds", "Run time of the ended execs that had started, without the processes of agents.", runTimes),
-		orphans:      f.counter("agboxd_orphans_removed_total", "Docker objects of deleted sandboxes that were removed."),
-		dropped:      f.counter("agboxd_exec_log_dropped_bytes_total", "Bytes of execs' output dropped because of exec_log_max_bytes."),
-		unknown:      f.gauge("agboxd_unknown_sandboxes", "Sandbox IDs on Docker objects that were never in the store."),
-		resync:       f.gauge("agboxd_last_resync_timestamp_seconds", "Unix time of the last complete resync."),
+		build:       f.gauges("agboxd_build_info", "Always 1, with the version of agboxd and of Go.", "version", "goversion"),
+		passes:      f.counters("agboxd_reconcile_total", "Reconcile passes by loop and result.", "loop", "result"),
+		passSeconds: f.histograms("agboxd_reconcile_seconds", "Time of a reconcile pass.", "loop"),
+		steps:       f.counters("agboxd_steps_total", "Executed reconcile steps by step and result.", "step", "result"),
+		engine:      f.counters("agboxd_engine_calls_total", "Engine calls by operation and result.", "op", "result"),
+		engineSecs:  f.histograms("agboxd_engine_call_seconds", "Time of an engine call.", "op"),
+		commits:     f.counters("agboxd_store_commits_total", "Store transactions by result.", "result"),
+		commitSecs:  f.histogram("agboxd_store_commit_seconds", "Time of a store transaction, fsync included.", seconds),
+		writes:      f.counter("agboxd_store_writes_total", "Accepted writes; several share one transaction."),
+		rpcs:        f.counters("agboxd_rpcs_total", "RPCs by method and code.", "method", "code"),
+		rpcSeconds:  f.histogram("agboxd_rpc_seconds", "Time of a unary RPC.", seconds),
+		execs:       f.counters("agboxd_execs_total", "Ended execs by state, without the processes of agents.", "state"),
+		execSeconds: f.histogram("agboxd_exec_seconds", "Run time of the ended execs that had started, without the processes of agents.", runTimes),
+		orphans:     f.counter("agboxd_orphans_removed_total", "Docker objects of deleted sandboxes that were removed."),
+		dropped:     f.counter("agboxd_exec_log_dropped_bytes_total", "Bytes of execs' output dropped because of exec_log_max_bytes."),
+		unknown:     f.gauge("agboxd_unknown_sandboxes", "Sandbox IDs on Docker objects that were never in the store."),
+		resync:      f.gauge("agboxd_last_resync_timestamp_seconds", "Unix time of the last complete resync."),
+		netDenied: f.counter("agboxd_network_denied_total",
+			"Packets that network policies dropped, and names that they did not answer, of the destinations that are recorded."),
 		engineUp:     f.gauge("agboxd_engine_up", "1 while the engine answers and is the same as before; 0: engine state unknown."),
 		reloads:      f.counters("agboxd_config_reloads_total", "Reloads of the configuration by result.", "result"),
 		loaded:       f.gauge("agboxd_config_last_reload_success_timestamp_seconds", "Unix time when the configuration was last loaded without an error."),
@@ -227,6 +230,9 @@ func (m *Metrics) Resynced(at time.Time, unknown int) {
 	m.resync.Set(unix(at))
 	m.unknown.Set(float64(unknown))
 }
+
+// NetworkDenied counts what network policies have denied.
+func (m *Metrics) NetworkDenied(n uint64) { m.netDenied.Add(float64(n)) }
 
 // EngineUp records whether the engine's state is known.
 func (m *Metrics) EngineUp(up bool) {

@@ -125,6 +125,8 @@ type Deps struct {
 	CollectGarbage func(ctx context.Context, req *agboxv1.CollectGarbageRequest) ([]*agboxv1.GarbageItem, error)
 	// Stats returns what sandboxes use, without IDs all that run.
 	Stats func(ctx context.Context, sandboxIDs []string) ([]*agboxv1.SandboxStats, error)
+	// NetworkActivity returns what a sandbox reached and was denied in the last hour.
+	NetworkActivity func(ctx context.Context, sandboxID string) (*agboxv1.GetNetworkActivityResponse, error)
 	// Volumes lists the named volumes of a sandbox name, or all.
 	Volumes func(ctx context.Context, sandboxName string) ([]*agboxv1.Volume, error)
 	// RemoveVolume removes one.

@@ -55,6 +55,7 @@ type (
 		*volumes
 		*snapshots
 		*stats
+		*netActivity
 	}
 	agentService struct {
 		agboxv1.UnsafeAgentServiceServer
@@ -113,6 +114,7 @@ func New(d Deps) *Server {
 		volumes:     &volumes{list: d.Volumes, remove: d.RemoveVolume},
 		snapshots:   &snapshots{create: d.CreateSnapshot, list: d.Snapshots, remove: d.RemoveSnapshot},
 		stats:       &stats{read: d.Stats, now: d.Now},
+		netActivity: &netActivity{read: d.NetworkActivity},
 	}))
 	register(agboxv1.AgentService_ServiceDesc, agboxv1.AgentServiceServer(agentService{
 		agents:        &agents{agentHandles: ah, store: d.Store},

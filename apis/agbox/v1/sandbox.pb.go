@@ -6,9 +6,10 @@
 //   SandboxState          100 PAUSED
 //   EventType             100 SANDBOX_RESTARTED, 101 IMAGE_PULLING, 102 SANDBOX_PAUSED, 103 SANDBOX_REHYDRATED,
 //                         104 SANDBOX_SPEC_CHANGED, 105 SANDBOX_TIMEOUT_SET, 106 SANDBOX_PAUSE_REQUESTED,
-//                         107 SANDBOX_RECOVERED; reserved:
+//                         107 SANDBOX_RECOVERED, 108 NETWORK_DENIED; reserved:
 //                         120-139 agents, 140-149 drain
-//   SandboxEvent          100 image_pull, 101 spec_change, 102 timeout_set, 103 rehydrated (all in the oneof details)
+//   SandboxEvent          100 image_pull, 101 spec_change, 102 timeout_set, 103 rehydrated, 140 network_denied (all in
+//                         the oneof details)
 //   CreateSandboxRequest  100 name, 101 dry_run, 102 replaces
 //   SandboxHandle         100 name, 101 status_message, 102 spec, 103 desired_state, 104 active_execs, 105 services,
 //                         106 ports, 107 restarts, 108-109 log paths of the main process, 110-113 lifetimes,
@@ -231,6 +232,9 @@ const (
 	// A CONTAINER_MISSING or NETWORK_MISSING was withdrawn because the engine shows the object again. sandbox_phase.reason is
 	// "verdict_withdrawn"; sandbox_state is the state before the failure.
 	EventType_SANDBOX_RECOVERED EventType = 107
+	// The network policy denied something to the sandbox. Recorded within a minute or so, at most four times an hour, and at most once an hour for each
+	// destination; the daemon's death neither loses nor repeats one. Details: network_denied. sandbox_state is unset.
+	EventType_NETWORK_DENIED EventType = 108
 )
 
 // Enum value maps for EventType.
@@ -259,6 +263,7 @@ var (
 		105: "SANDBOX_TIMEOUT_SET",
 		106: "SANDBOX_PAUSE_REQUESTED",
 		107: "SANDBOX_RECOVERED",
+		108: "NETWORK_DENIED",
 	}
 	EventType_value = map[string]int32{
 		"EVENT_TYPE_UNSPECIFIED":   0,
@@ -284,6 +289,7 @@ var (
 		"SANDBOX_TIMEOUT_SET":      105,
 		"SANDBOX_PAUSE_REQUESTED":  106,
 		"SANDBOX_RECOVERED":        107,
+		"NETWORK_DENIED":           108,
 	}
 )
 
@@ -2629,6 +2635,114 @@ func (x *RehydratedDetails) GetPreparing() bool {
 	return false
 }
 
+type NetworkDeniedDetails struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 10, the last denied ones first.
+	Denials []*NetworkDenial `protobuf:"bytes,1,rep,name=denials,proto3" json:"denials,omitempty"`
+	// How many destinations more no event has named within the hour.
+	More          uint32 `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NetworkDeniedDetails) Reset() {
+	*x = NetworkDeniedDetails{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NetworkDeniedDetails) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NetworkDeniedDetails) ProtoMessage() {}
+
+func (x *NetworkDeniedDetails) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NetworkDeniedDetails.ProtoReflect.Descriptor instead.
+func (*NetworkDeniedDetails) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *NetworkDeniedDetails) GetDenials() []*NetworkDenial {
+	if x != nil {
+		return x.Denials
+	}
+	return nil
+}
+
+func (x *NetworkDeniedDetails) GetMore() uint32 {
+	if x != nil {
+		return x.More
+	}
+	return 0
+}
+
+type NetworkDenial struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A name, or an address with port and protocol, such as "10.0.0.9:443/tcp", "[fd00::9]:53/udp", "10.0.0.9/icmp" or "host:8080/tcp".
+	Destination string `protobuf:"bytes,1,opt,name=destination,proto3" json:"destination,omitempty"`
+	// Packets, or questions of DNS: since the destination was denied for the first time after none for an hour.
+	Count         uint64 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NetworkDenial) Reset() {
+	*x = NetworkDenial{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NetworkDenial) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NetworkDenial) ProtoMessage() {}
+
+func (x *NetworkDenial) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NetworkDenial.ProtoReflect.Descriptor instead.
+func (*NetworkDenial) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *NetworkDenial) GetDestination() string {
+	if x != nil {
+		return x.Destination
+	}
+	return ""
+}
+
+func (x *NetworkDenial) GetCount() uint64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
 type SandboxEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "<sandbox_id>-<sequence>".
@@ -2653,6 +2767,7 @@ type SandboxEvent struct {
 	//	*SandboxEvent_SpecChange
 	//	*SandboxEvent_TimeoutSet
 	//	*SandboxEvent_Rehydrated
+	//	*SandboxEvent_NetworkDenied
 	Details       isSandboxEvent_Details `protobuf_oneof:"details"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2660,7 +2775,7 @@ type SandboxEvent struct {
 
 func (x *SandboxEvent) Reset() {
 	*x = SandboxEvent{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2672,7 +2787,7 @@ func (x *SandboxEvent) String() string {
 func (*SandboxEvent) ProtoMessage() {}
 
 func (x *SandboxEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2685,7 +2800,7 @@ func (x *SandboxEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxEvent.ProtoReflect.Descriptor instead.
 func (*SandboxEvent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{25}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SandboxEvent) GetEventId() string {
@@ -2814,6 +2929,15 @@ func (x *SandboxEvent) GetRehydrated() *RehydratedDetails {
 	return nil
 }
 
+func (x *SandboxEvent) GetNetworkDenied() *NetworkDeniedDetails {
+	if x != nil {
+		if x, ok := x.Details.(*SandboxEvent_NetworkDenied); ok {
+			return x.NetworkDenied
+		}
+	}
+	return nil
+}
+
 type isSandboxEvent_Details interface {
 	isSandboxEvent_Details()
 }
@@ -2846,6 +2970,10 @@ type SandboxEvent_Rehydrated struct {
 	Rehydrated *RehydratedDetails `protobuf:"bytes,103,opt,name=rehydrated,proto3,oneof"`
 }
 
+type SandboxEvent_NetworkDenied struct {
+	NetworkDenied *NetworkDeniedDetails `protobuf:"bytes,140,opt,name=network_denied,json=networkDenied,proto3,oneof"`
+}
+
 func (*SandboxEvent_SandboxPhase) isSandboxEvent_Details() {}
 
 func (*SandboxEvent_Exec) isSandboxEvent_Details() {}
@@ -2859,6 +2987,8 @@ func (*SandboxEvent_SpecChange) isSandboxEvent_Details() {}
 func (*SandboxEvent_TimeoutSet) isSandboxEvent_Details() {}
 
 func (*SandboxEvent_Rehydrated) isSandboxEvent_Details() {}
+
+func (*SandboxEvent_NetworkDenied) isSandboxEvent_Details() {}
 
 type ExecStatus struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
@@ -2907,7 +3037,7 @@ type ExecStatus struct {
 
 func (x *ExecStatus) Reset() {
 	*x = ExecStatus{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2919,7 +3049,7 @@ func (x *ExecStatus) String() string {
 func (*ExecStatus) ProtoMessage() {}
 
 func (x *ExecStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2932,7 +3062,7 @@ func (x *ExecStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecStatus.ProtoReflect.Descriptor instead.
 func (*ExecStatus) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{26}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ExecStatus) GetExecId() string {
@@ -3117,7 +3247,7 @@ type StdinSpec struct {
 
 func (x *StdinSpec) Reset() {
 	*x = StdinSpec{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3129,7 +3259,7 @@ func (x *StdinSpec) String() string {
 func (*StdinSpec) ProtoMessage() {}
 
 func (x *StdinSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3142,7 +3272,7 @@ func (x *StdinSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StdinSpec.ProtoReflect.Descriptor instead.
 func (*StdinSpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{27}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *StdinSpec) GetWhenGone() string {
@@ -3171,7 +3301,7 @@ type TerminalSpec struct {
 
 func (x *TerminalSpec) Reset() {
 	*x = TerminalSpec{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3183,7 +3313,7 @@ func (x *TerminalSpec) String() string {
 func (*TerminalSpec) ProtoMessage() {}
 
 func (x *TerminalSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3196,7 +3326,7 @@ func (x *TerminalSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TerminalSpec.ProtoReflect.Descriptor instead.
 func (*TerminalSpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{28}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *TerminalSpec) GetColumns() uint32 {
@@ -3233,7 +3363,7 @@ type CreateSandboxRequest struct {
 
 func (x *CreateSandboxRequest) Reset() {
 	*x = CreateSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3245,7 +3375,7 @@ func (x *CreateSandboxRequest) String() string {
 func (*CreateSandboxRequest) ProtoMessage() {}
 
 func (x *CreateSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3258,7 +3388,7 @@ func (x *CreateSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSandboxRequest.ProtoReflect.Descriptor instead.
 func (*CreateSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{29}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CreateSandboxRequest) GetCreateSpec() *CreateSpec {
@@ -3312,7 +3442,7 @@ type CreateSandboxResponse struct {
 
 func (x *CreateSandboxResponse) Reset() {
 	*x = CreateSandboxResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3324,7 +3454,7 @@ func (x *CreateSandboxResponse) String() string {
 func (*CreateSandboxResponse) ProtoMessage() {}
 
 func (x *CreateSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3337,7 +3467,7 @@ func (x *CreateSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSandboxResponse.ProtoReflect.Descriptor instead.
 func (*CreateSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{30}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CreateSandboxResponse) GetSandbox() *SandboxHandle {
@@ -3356,7 +3486,7 @@ type GetSandboxRequest struct {
 
 func (x *GetSandboxRequest) Reset() {
 	*x = GetSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3368,7 +3498,7 @@ func (x *GetSandboxRequest) String() string {
 func (*GetSandboxRequest) ProtoMessage() {}
 
 func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3381,7 +3511,7 @@ func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxRequest.ProtoReflect.Descriptor instead.
 func (*GetSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{31}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GetSandboxRequest) GetSandboxId() string {
@@ -3400,7 +3530,7 @@ type GetSandboxResponse struct {
 
 func (x *GetSandboxResponse) Reset() {
 	*x = GetSandboxResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3412,7 +3542,7 @@ func (x *GetSandboxResponse) String() string {
 func (*GetSandboxResponse) ProtoMessage() {}
 
 func (x *GetSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3425,7 +3555,7 @@ func (x *GetSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxResponse.ProtoReflect.Descriptor instead.
 func (*GetSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{32}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GetSandboxResponse) GetSandbox() *SandboxHandle {
@@ -3448,7 +3578,7 @@ type ListSandboxesRequest struct {
 
 func (x *ListSandboxesRequest) Reset() {
 	*x = ListSandboxesRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3460,7 +3590,7 @@ func (x *ListSandboxesRequest) String() string {
 func (*ListSandboxesRequest) ProtoMessage() {}
 
 func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3473,7 +3603,7 @@ func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*ListSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{33}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListSandboxesRequest) GetIncludeDeleted() bool {
@@ -3506,7 +3636,7 @@ type ListSandboxesResponse struct {
 
 func (x *ListSandboxesResponse) Reset() {
 	*x = ListSandboxesResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3518,7 +3648,7 @@ func (x *ListSandboxesResponse) String() string {
 func (*ListSandboxesResponse) ProtoMessage() {}
 
 func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3531,7 +3661,7 @@ func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*ListSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{34}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListSandboxesResponse) GetSandboxes() []*SandboxHandle {
@@ -3556,7 +3686,7 @@ type UpdateSandboxRequest struct {
 
 func (x *UpdateSandboxRequest) Reset() {
 	*x = UpdateSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[35]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3568,7 +3698,7 @@ func (x *UpdateSandboxRequest) String() string {
 func (*UpdateSandboxRequest) ProtoMessage() {}
 
 func (x *UpdateSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[35]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3581,7 +3711,7 @@ func (x *UpdateSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSandboxRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{35}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *UpdateSandboxRequest) GetSandboxId() string {
@@ -3624,7 +3754,7 @@ type UpdateSandboxResponse struct {
 
 func (x *UpdateSandboxResponse) Reset() {
 	*x = UpdateSandboxResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[36]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3636,7 +3766,7 @@ func (x *UpdateSandboxResponse) String() string {
 func (*UpdateSandboxResponse) ProtoMessage() {}
 
 func (x *UpdateSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[36]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3649,7 +3779,7 @@ func (x *UpdateSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSandboxResponse.ProtoReflect.Descriptor instead.
 func (*UpdateSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{36}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *UpdateSandboxResponse) GetSandbox() *SandboxHandle {
@@ -3678,7 +3808,7 @@ type ResumeSandboxRequest struct {
 
 func (x *ResumeSandboxRequest) Reset() {
 	*x = ResumeSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[37]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3690,7 +3820,7 @@ func (x *ResumeSandboxRequest) String() string {
 func (*ResumeSandboxRequest) ProtoMessage() {}
 
 func (x *ResumeSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[37]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3703,7 +3833,7 @@ func (x *ResumeSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeSandboxRequest.ProtoReflect.Descriptor instead.
 func (*ResumeSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{37}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ResumeSandboxRequest) GetSandboxId() string {
@@ -3729,7 +3859,7 @@ type StopSandboxRequest struct {
 
 func (x *StopSandboxRequest) Reset() {
 	*x = StopSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[38]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3741,7 +3871,7 @@ func (x *StopSandboxRequest) String() string {
 func (*StopSandboxRequest) ProtoMessage() {}
 
 func (x *StopSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[38]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3754,7 +3884,7 @@ func (x *StopSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopSandboxRequest.ProtoReflect.Descriptor instead.
 func (*StopSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{38}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *StopSandboxRequest) GetSandboxId() string {
@@ -3773,7 +3903,7 @@ type PauseSandboxRequest struct {
 
 func (x *PauseSandboxRequest) Reset() {
 	*x = PauseSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3785,7 +3915,7 @@ func (x *PauseSandboxRequest) String() string {
 func (*PauseSandboxRequest) ProtoMessage() {}
 
 func (x *PauseSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3798,7 +3928,7 @@ func (x *PauseSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseSandboxRequest.ProtoReflect.Descriptor instead.
 func (*PauseSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{39}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PauseSandboxRequest) GetSandboxId() string {
@@ -3826,7 +3956,7 @@ type SetSandboxTimeoutRequest struct {
 
 func (x *SetSandboxTimeoutRequest) Reset() {
 	*x = SetSandboxTimeoutRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3838,7 +3968,7 @@ func (x *SetSandboxTimeoutRequest) String() string {
 func (*SetSandboxTimeoutRequest) ProtoMessage() {}
 
 func (x *SetSandboxTimeoutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3851,7 +3981,7 @@ func (x *SetSandboxTimeoutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSandboxTimeoutRequest.ProtoReflect.Descriptor instead.
 func (*SetSandboxTimeoutRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{40}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SetSandboxTimeoutRequest) GetSandboxId() string {
@@ -3923,7 +4053,7 @@ type SetSandboxTimeoutResponse struct {
 
 func (x *SetSandboxTimeoutResponse) Reset() {
 	*x = SetSandboxTimeoutResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3935,7 +4065,7 @@ func (x *SetSandboxTimeoutResponse) String() string {
 func (*SetSandboxTimeoutResponse) ProtoMessage() {}
 
 func (x *SetSandboxTimeoutResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3948,7 +4078,7 @@ func (x *SetSandboxTimeoutResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSandboxTimeoutResponse.ProtoReflect.Descriptor instead.
 func (*SetSandboxTimeoutResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{41}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SetSandboxTimeoutResponse) GetDeadlineAt() *timestamppb.Timestamp {
@@ -3980,7 +4110,7 @@ type DeleteSandboxRequest struct {
 
 func (x *DeleteSandboxRequest) Reset() {
 	*x = DeleteSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3992,7 +4122,7 @@ func (x *DeleteSandboxRequest) String() string {
 func (*DeleteSandboxRequest) ProtoMessage() {}
 
 func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4005,7 +4135,7 @@ func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{42}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *DeleteSandboxRequest) GetSandboxId() string {
@@ -4029,6 +4159,212 @@ func (x *DeleteSandboxRequest) GetVolumes() bool {
 	return false
 }
 
+type GetNetworkActivityRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetNetworkActivityRequest) Reset() {
+	*x = GetNetworkActivityRequest{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetNetworkActivityRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetNetworkActivityRequest) ProtoMessage() {}
+
+func (x *GetNetworkActivityRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetNetworkActivityRequest.ProtoReflect.Descriptor instead.
+func (*GetNetworkActivityRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *GetNetworkActivityRequest) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+type GetNetworkActivityResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Denied ones first, the last ones first: at most some 2,500. The kernel and the daemon keep one for an hour after its last packet. They begin to keep 512
+	// of a sandbox at once, and 512 an hour, denied and reached ones apart.
+	Destinations []*NetworkDestination `protobuf:"bytes,1,rep,name=destinations,proto3" json:"destinations,omitempty"`
+	// Why nothing is recorded; empty: it is.
+	Problem       string `protobuf:"bytes,2,opt,name=problem,proto3" json:"problem,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetNetworkActivityResponse) Reset() {
+	*x = GetNetworkActivityResponse{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetNetworkActivityResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetNetworkActivityResponse) ProtoMessage() {}
+
+func (x *GetNetworkActivityResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetNetworkActivityResponse.ProtoReflect.Descriptor instead.
+func (*GetNetworkActivityResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *GetNetworkActivityResponse) GetDestinations() []*NetworkDestination {
+	if x != nil {
+		return x.Destinations
+	}
+	return nil
+}
+
+func (x *GetNetworkActivityResponse) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+type NetworkDestination struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The policy denied it. Otherwise packets passed; whether there was an answer is unknown.
+	Denied bool `protobuf:"varint,1,opt,name=denied,proto3" json:"denied,omitempty"`
+	// Empty for a name that is not answered.
+	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	// "tcp", "udp", "icmp", "ipv6-icmp", or the number of another protocol.
+	Protocol string `protobuf:"bytes,3,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	// 0: the protocol has none.
+	Port uint32 `protobuf:"varint,4,opt,name=port,proto3" json:"port,omitempty"`
+	// The address is one of the sandbox's host.
+	Host bool `protobuf:"varint,5,opt,name=host,proto3" json:"host,omitempty"`
+	// The names that DNS answered with the address, or the name that was denied. Known only where the policy names domains.
+	Names []string `protobuf:"bytes,6,rep,name=names,proto3" json:"names,omitempty"`
+	// Packets that belonged to no connection yet, or were denied; for a name, questions of DNS.
+	Count         uint64                 `protobuf:"varint,7,opt,name=count,proto3" json:"count,omitempty"`
+	LastAt        *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=last_at,json=lastAt,proto3" json:"last_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NetworkDestination) Reset() {
+	*x = NetworkDestination{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NetworkDestination) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NetworkDestination) ProtoMessage() {}
+
+func (x *NetworkDestination) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NetworkDestination.ProtoReflect.Descriptor instead.
+func (*NetworkDestination) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *NetworkDestination) GetDenied() bool {
+	if x != nil {
+		return x.Denied
+	}
+	return false
+}
+
+func (x *NetworkDestination) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *NetworkDestination) GetProtocol() string {
+	if x != nil {
+		return x.Protocol
+	}
+	return ""
+}
+
+func (x *NetworkDestination) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *NetworkDestination) GetHost() bool {
+	if x != nil {
+		return x.Host
+	}
+	return false
+}
+
+func (x *NetworkDestination) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+func (x *NetworkDestination) GetCount() uint64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *NetworkDestination) GetLastAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastAt
+	}
+	return nil
+}
+
 type GetStatsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty: all READY and PAUSED sandboxes.
@@ -4039,7 +4375,7 @@ type GetStatsRequest struct {
 
 func (x *GetStatsRequest) Reset() {
 	*x = GetStatsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4051,7 +4387,7 @@ func (x *GetStatsRequest) String() string {
 func (*GetStatsRequest) ProtoMessage() {}
 
 func (x *GetStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4064,7 +4400,7 @@ func (x *GetStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsRequest.ProtoReflect.Descriptor instead.
 func (*GetStatsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{43}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *GetStatsRequest) GetSandboxIds() []string {
@@ -4086,7 +4422,7 @@ type GetStatsResponse struct {
 
 func (x *GetStatsResponse) Reset() {
 	*x = GetStatsResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[44]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4098,7 +4434,7 @@ func (x *GetStatsResponse) String() string {
 func (*GetStatsResponse) ProtoMessage() {}
 
 func (x *GetStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[44]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4111,7 +4447,7 @@ func (x *GetStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsResponse.ProtoReflect.Descriptor instead.
 func (*GetStatsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{44}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GetStatsResponse) GetSandboxes() []*SandboxStats {
@@ -4144,7 +4480,7 @@ type SandboxStats struct {
 
 func (x *SandboxStats) Reset() {
 	*x = SandboxStats{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[45]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4156,7 +4492,7 @@ func (x *SandboxStats) String() string {
 func (*SandboxStats) ProtoMessage() {}
 
 func (x *SandboxStats) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[45]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4169,7 +4505,7 @@ func (x *SandboxStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxStats.ProtoReflect.Descriptor instead.
 func (*SandboxStats) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{45}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SandboxStats) GetSandboxId() string {
@@ -4224,7 +4560,7 @@ type ContainerStats struct {
 
 func (x *ContainerStats) Reset() {
 	*x = ContainerStats{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4236,7 +4572,7 @@ func (x *ContainerStats) String() string {
 func (*ContainerStats) ProtoMessage() {}
 
 func (x *ContainerStats) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4249,7 +4585,7 @@ func (x *ContainerStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerStats.ProtoReflect.Descriptor instead.
 func (*ContainerStats) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{46}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ContainerStats) GetServiceName() string {
@@ -4318,7 +4654,7 @@ type ListVolumesRequest struct {
 
 func (x *ListVolumesRequest) Reset() {
 	*x = ListVolumesRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4330,7 +4666,7 @@ func (x *ListVolumesRequest) String() string {
 func (*ListVolumesRequest) ProtoMessage() {}
 
 func (x *ListVolumesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4343,7 +4679,7 @@ func (x *ListVolumesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVolumesRequest.ProtoReflect.Descriptor instead.
 func (*ListVolumesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{47}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ListVolumesRequest) GetSandboxName() string {
@@ -4362,7 +4698,7 @@ type ListVolumesResponse struct {
 
 func (x *ListVolumesResponse) Reset() {
 	*x = ListVolumesResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4374,7 +4710,7 @@ func (x *ListVolumesResponse) String() string {
 func (*ListVolumesResponse) ProtoMessage() {}
 
 func (x *ListVolumesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4387,7 +4723,7 @@ func (x *ListVolumesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVolumesResponse.ProtoReflect.Descriptor instead.
 func (*ListVolumesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{48}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ListVolumesResponse) GetVolumes() []*Volume {
@@ -4415,7 +4751,7 @@ type Volume struct {
 
 func (x *Volume) Reset() {
 	*x = Volume{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4427,7 +4763,7 @@ func (x *Volume) String() string {
 func (*Volume) ProtoMessage() {}
 
 func (x *Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4440,7 +4776,7 @@ func (x *Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volume.ProtoReflect.Descriptor instead.
 func (*Volume) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{49}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Volume) GetName() string {
@@ -4489,7 +4825,7 @@ type RemoveVolumeRequest struct {
 
 func (x *RemoveVolumeRequest) Reset() {
 	*x = RemoveVolumeRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4501,7 +4837,7 @@ func (x *RemoveVolumeRequest) String() string {
 func (*RemoveVolumeRequest) ProtoMessage() {}
 
 func (x *RemoveVolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4514,7 +4850,7 @@ func (x *RemoveVolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveVolumeRequest.ProtoReflect.Descriptor instead.
 func (*RemoveVolumeRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{50}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *RemoveVolumeRequest) GetSandboxName() string {
@@ -4539,7 +4875,7 @@ type RemoveVolumeResponse struct {
 
 func (x *RemoveVolumeResponse) Reset() {
 	*x = RemoveVolumeResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4551,7 +4887,7 @@ func (x *RemoveVolumeResponse) String() string {
 func (*RemoveVolumeResponse) ProtoMessage() {}
 
 func (x *RemoveVolumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4564,7 +4900,7 @@ func (x *RemoveVolumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveVolumeResponse.ProtoReflect.Descriptor instead.
 func (*RemoveVolumeResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{51}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{56}
 }
 
 type CreateSnapshotRequest struct {
@@ -4578,7 +4914,7 @@ type CreateSnapshotRequest struct {
 
 func (x *CreateSnapshotRequest) Reset() {
 	*x = CreateSnapshotRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4590,7 +4926,7 @@ func (x *CreateSnapshotRequest) String() string {
 func (*CreateSnapshotRequest) ProtoMessage() {}
 
 func (x *CreateSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4603,7 +4939,7 @@ func (x *CreateSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*CreateSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{52}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *CreateSnapshotRequest) GetSandboxId() string {
@@ -4629,7 +4965,7 @@ type CreateSnapshotResponse struct {
 
 func (x *CreateSnapshotResponse) Reset() {
 	*x = CreateSnapshotResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4641,7 +4977,7 @@ func (x *CreateSnapshotResponse) String() string {
 func (*CreateSnapshotResponse) ProtoMessage() {}
 
 func (x *CreateSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4654,7 +4990,7 @@ func (x *CreateSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*CreateSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{53}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *CreateSnapshotResponse) GetSnapshot() *Snapshot {
@@ -4676,7 +5012,7 @@ type ListSnapshotsRequest struct {
 
 func (x *ListSnapshotsRequest) Reset() {
 	*x = ListSnapshotsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4688,7 +5024,7 @@ func (x *ListSnapshotsRequest) String() string {
 func (*ListSnapshotsRequest) ProtoMessage() {}
 
 func (x *ListSnapshotsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4701,7 +5037,7 @@ func (x *ListSnapshotsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSnapshotsRequest.ProtoReflect.Descriptor instead.
 func (*ListSnapshotsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{54}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ListSnapshotsRequest) GetSandboxId() string {
@@ -4727,7 +5063,7 @@ type ListSnapshotsResponse struct {
 
 func (x *ListSnapshotsResponse) Reset() {
 	*x = ListSnapshotsResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[55]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4739,7 +5075,7 @@ func (x *ListSnapshotsResponse) String() string {
 func (*ListSnapshotsResponse) ProtoMessage() {}
 
 func (x *ListSnapshotsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[55]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4752,7 +5088,7 @@ func (x *ListSnapshotsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSnapshotsResponse.ProtoReflect.Descriptor instead.
 func (*ListSnapshotsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{55}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ListSnapshotsResponse) GetSnapshots() []*Snapshot {
@@ -4781,7 +5117,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[56]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4793,7 +5129,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[56]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4806,7 +5142,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{56}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Snapshot) GetSnapshotId() string {
@@ -4860,7 +5196,7 @@ type RemoveSnapshotRequest struct {
 
 func (x *RemoveSnapshotRequest) Reset() {
 	*x = RemoveSnapshotRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[57]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4872,7 +5208,7 @@ func (x *RemoveSnapshotRequest) String() string {
 func (*RemoveSnapshotRequest) ProtoMessage() {}
 
 func (x *RemoveSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[57]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4885,7 +5221,7 @@ func (x *RemoveSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*RemoveSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{57}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *RemoveSnapshotRequest) GetSnapshotId() string {
@@ -4903,7 +5239,7 @@ type RemoveSnapshotResponse struct {
 
 func (x *RemoveSnapshotResponse) Reset() {
 	*x = RemoveSnapshotResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[58]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4915,7 +5251,7 @@ func (x *RemoveSnapshotResponse) String() string {
 func (*RemoveSnapshotResponse) ProtoMessage() {}
 
 func (x *RemoveSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[58]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4928,7 +5264,7 @@ func (x *RemoveSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*RemoveSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{58}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{63}
 }
 
 type DeleteSandboxesRequest struct {
@@ -4941,7 +5277,7 @@ type DeleteSandboxesRequest struct {
 
 func (x *DeleteSandboxesRequest) Reset() {
 	*x = DeleteSandboxesRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[59]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4953,7 +5289,7 @@ func (x *DeleteSandboxesRequest) String() string {
 func (*DeleteSandboxesRequest) ProtoMessage() {}
 
 func (x *DeleteSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[59]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4966,7 +5302,7 @@ func (x *DeleteSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{59}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *DeleteSandboxesRequest) GetLabelSelector() map[string]string {
@@ -4986,7 +5322,7 @@ type DeleteSandboxesResponse struct {
 
 func (x *DeleteSandboxesResponse) Reset() {
 	*x = DeleteSandboxesResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[60]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4998,7 +5334,7 @@ func (x *DeleteSandboxesResponse) String() string {
 func (*DeleteSandboxesResponse) ProtoMessage() {}
 
 func (x *DeleteSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[60]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5011,7 +5347,7 @@ func (x *DeleteSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{60}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *DeleteSandboxesResponse) GetDeletedSandboxIds() []string {
@@ -5037,7 +5373,7 @@ type AcceptedResponse struct {
 
 func (x *AcceptedResponse) Reset() {
 	*x = AcceptedResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[61]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5049,7 +5385,7 @@ func (x *AcceptedResponse) String() string {
 func (*AcceptedResponse) ProtoMessage() {}
 
 func (x *AcceptedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[61]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5062,7 +5398,7 @@ func (x *AcceptedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptedResponse.ProtoReflect.Descriptor instead.
 func (*AcceptedResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{61}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *AcceptedResponse) GetAccepted() bool {
@@ -5085,7 +5421,7 @@ type SubscribeSandboxEventsRequest struct {
 
 func (x *SubscribeSandboxEventsRequest) Reset() {
 	*x = SubscribeSandboxEventsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[62]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5097,7 +5433,7 @@ func (x *SubscribeSandboxEventsRequest) String() string {
 func (*SubscribeSandboxEventsRequest) ProtoMessage() {}
 
 func (x *SubscribeSandboxEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[62]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5110,7 +5446,7 @@ func (x *SubscribeSandboxEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscribeSandboxEventsRequest.ProtoReflect.Descriptor instead.
 func (*SubscribeSandboxEventsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{62}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *SubscribeSandboxEventsRequest) GetSandboxId() string {
@@ -5162,7 +5498,7 @@ type CreateExecRequest struct {
 
 func (x *CreateExecRequest) Reset() {
 	*x = CreateExecRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[63]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5174,7 +5510,7 @@ func (x *CreateExecRequest) String() string {
 func (*CreateExecRequest) ProtoMessage() {}
 
 func (x *CreateExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[63]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5187,7 +5523,7 @@ func (x *CreateExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateExecRequest.ProtoReflect.Descriptor instead.
 func (*CreateExecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{63}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *CreateExecRequest) GetSandboxId() string {
@@ -5272,7 +5608,7 @@ type CreateExecResponse struct {
 
 func (x *CreateExecResponse) Reset() {
 	*x = CreateExecResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[64]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5284,7 +5620,7 @@ func (x *CreateExecResponse) String() string {
 func (*CreateExecResponse) ProtoMessage() {}
 
 func (x *CreateExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[64]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5297,7 +5633,7 @@ func (x *CreateExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateExecResponse.ProtoReflect.Descriptor instead.
 func (*CreateExecResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{64}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *CreateExecResponse) GetExecId() string {
@@ -5330,7 +5666,7 @@ type CancelExecRequest struct {
 
 func (x *CancelExecRequest) Reset() {
 	*x = CancelExecRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[65]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5342,7 +5678,7 @@ func (x *CancelExecRequest) String() string {
 func (*CancelExecRequest) ProtoMessage() {}
 
 func (x *CancelExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[65]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5355,7 +5691,7 @@ func (x *CancelExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelExecRequest.ProtoReflect.Descriptor instead.
 func (*CancelExecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{65}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *CancelExecRequest) GetExecId() string {
@@ -5374,7 +5710,7 @@ type GetExecRequest struct {
 
 func (x *GetExecRequest) Reset() {
 	*x = GetExecRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[66]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5386,7 +5722,7 @@ func (x *GetExecRequest) String() string {
 func (*GetExecRequest) ProtoMessage() {}
 
 func (x *GetExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[66]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5399,7 +5735,7 @@ func (x *GetExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetExecRequest.ProtoReflect.Descriptor instead.
 func (*GetExecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{66}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *GetExecRequest) GetExecId() string {
@@ -5418,7 +5754,7 @@ type GetExecResponse struct {
 
 func (x *GetExecResponse) Reset() {
 	*x = GetExecResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[67]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5430,7 +5766,7 @@ func (x *GetExecResponse) String() string {
 func (*GetExecResponse) ProtoMessage() {}
 
 func (x *GetExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[67]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5443,7 +5779,7 @@ func (x *GetExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetExecResponse.ProtoReflect.Descriptor instead.
 func (*GetExecResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{67}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *GetExecResponse) GetExec() *ExecStatus {
@@ -5463,7 +5799,7 @@ type ListActiveExecsRequest struct {
 
 func (x *ListActiveExecsRequest) Reset() {
 	*x = ListActiveExecsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[68]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5475,7 +5811,7 @@ func (x *ListActiveExecsRequest) String() string {
 func (*ListActiveExecsRequest) ProtoMessage() {}
 
 func (x *ListActiveExecsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[68]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5488,7 +5824,7 @@ func (x *ListActiveExecsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActiveExecsRequest.ProtoReflect.Descriptor instead.
 func (*ListActiveExecsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{68}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *ListActiveExecsRequest) GetSandboxId() string {
@@ -5507,7 +5843,7 @@ type ListActiveExecsResponse struct {
 
 func (x *ListActiveExecsResponse) Reset() {
 	*x = ListActiveExecsResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[69]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5519,7 +5855,7 @@ func (x *ListActiveExecsResponse) String() string {
 func (*ListActiveExecsResponse) ProtoMessage() {}
 
 func (x *ListActiveExecsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[69]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5532,7 +5868,7 @@ func (x *ListActiveExecsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActiveExecsResponse.ProtoReflect.Descriptor instead.
 func (*ListActiveExecsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{69}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *ListActiveExecsResponse) GetExecs() []*ExecStatus {
@@ -5556,7 +5892,7 @@ type ListExecsRequest struct {
 
 func (x *ListExecsRequest) Reset() {
 	*x = ListExecsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[70]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5568,7 +5904,7 @@ func (x *ListExecsRequest) String() string {
 func (*ListExecsRequest) ProtoMessage() {}
 
 func (x *ListExecsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[70]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5581,7 +5917,7 @@ func (x *ListExecsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecsRequest.ProtoReflect.Descriptor instead.
 func (*ListExecsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{70}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *ListExecsRequest) GetSandboxId() string {
@@ -5617,7 +5953,7 @@ type ListExecsResponse struct {
 
 func (x *ListExecsResponse) Reset() {
 	*x = ListExecsResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[71]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5629,7 +5965,7 @@ func (x *ListExecsResponse) String() string {
 func (*ListExecsResponse) ProtoMessage() {}
 
 func (x *ListExecsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[71]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5642,7 +5978,7 @@ func (x *ListExecsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecsResponse.ProtoReflect.Descriptor instead.
 func (*ListExecsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{71}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *ListExecsResponse) GetExecs() []*ExecStatus {
@@ -5669,7 +6005,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[72]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5681,7 +6017,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[72]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5694,7 +6030,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{72}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *BackupRequest) GetWithLogs() bool {
@@ -5713,7 +6049,7 @@ type BackupChunk struct {
 
 func (x *BackupChunk) Reset() {
 	*x = BackupChunk{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[73]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5725,7 +6061,7 @@ func (x *BackupChunk) String() string {
 func (*BackupChunk) ProtoMessage() {}
 
 func (x *BackupChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[73]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5738,7 +6074,7 @@ func (x *BackupChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupChunk.ProtoReflect.Descriptor instead.
 func (*BackupChunk) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{73}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *BackupChunk) GetData() []byte {
@@ -5759,7 +6095,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[74]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5771,7 +6107,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[74]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5784,7 +6120,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{74}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *ExplainRequest) GetSandboxId() string {
@@ -5830,13 +6166,15 @@ type ExplainResponse struct {
 	// For a FAILED or STOPPED sandbox: one line for each step of a resume with recover, or why it would be refused.
 	ResumeSteps   []string `protobuf:"bytes,14,rep,name=resume_steps,json=resumeSteps,proto3" json:"resume_steps,omitempty"`
 	ResumeRefusal string   `protobuf:"bytes,15,opt,name=resume_refusal,json=resumeRefusal,proto3" json:"resume_refusal,omitempty"`
+	// What the network policy denied the sandbox in the last hour, one line each, the last one first: at most 10, and a line about the others.
+	Denied        []string `protobuf:"bytes,16,rep,name=denied,proto3" json:"denied,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[75]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5848,7 +6186,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[75]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5861,7 +6199,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{75}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *ExplainResponse) GetDesired() string {
@@ -5969,6 +6307,13 @@ func (x *ExplainResponse) GetResumeRefusal() string {
 	return ""
 }
 
+func (x *ExplainResponse) GetDenied() []string {
+	if x != nil {
+		return x.Denied
+	}
+	return nil
+}
+
 type ExplainDeadline struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "timeout", "idle_ttl", "cleanup_ttl", "freeze_duration", "stopped_gc_after"; for an agent "start_timeout", "back-off", "turn".
@@ -5982,7 +6327,7 @@ type ExplainDeadline struct {
 
 func (x *ExplainDeadline) Reset() {
 	*x = ExplainDeadline{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[76]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5994,7 +6339,7 @@ func (x *ExplainDeadline) String() string {
 func (*ExplainDeadline) ProtoMessage() {}
 
 func (x *ExplainDeadline) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[76]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6007,7 +6352,7 @@ func (x *ExplainDeadline) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainDeadline.ProtoReflect.Descriptor instead.
 func (*ExplainDeadline) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{76}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *ExplainDeadline) GetKind() string {
@@ -6039,7 +6384,7 @@ type DoctorRequest struct {
 
 func (x *DoctorRequest) Reset() {
 	*x = DoctorRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[77]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6051,7 +6396,7 @@ func (x *DoctorRequest) String() string {
 func (*DoctorRequest) ProtoMessage() {}
 
 func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[77]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6064,7 +6409,7 @@ func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorRequest.ProtoReflect.Descriptor instead.
 func (*DoctorRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{77}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{82}
 }
 
 type DoctorResponse struct {
@@ -6077,7 +6422,7 @@ type DoctorResponse struct {
 
 func (x *DoctorResponse) Reset() {
 	*x = DoctorResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[78]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6089,7 +6434,7 @@ func (x *DoctorResponse) String() string {
 func (*DoctorResponse) ProtoMessage() {}
 
 func (x *DoctorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[78]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6102,7 +6447,7 @@ func (x *DoctorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorResponse.ProtoReflect.Descriptor instead.
 func (*DoctorResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{78}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *DoctorResponse) GetChecks() []*DoctorCheck {
@@ -6126,7 +6471,7 @@ type DoctorCheck struct {
 
 func (x *DoctorCheck) Reset() {
 	*x = DoctorCheck{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[79]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6138,7 +6483,7 @@ func (x *DoctorCheck) String() string {
 func (*DoctorCheck) ProtoMessage() {}
 
 func (x *DoctorCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[79]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6151,7 +6496,7 @@ func (x *DoctorCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorCheck.ProtoReflect.Descriptor instead.
 func (*DoctorCheck) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{79}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *DoctorCheck) GetName() string {
@@ -6184,7 +6529,7 @@ type ListAttackTargetsRequest struct {
 
 func (x *ListAttackTargetsRequest) Reset() {
 	*x = ListAttackTargetsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[80]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6196,7 +6541,7 @@ func (x *ListAttackTargetsRequest) String() string {
 func (*ListAttackTargetsRequest) ProtoMessage() {}
 
 func (x *ListAttackTargetsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[80]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6209,7 +6554,7 @@ func (x *ListAttackTargetsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAttackTargetsRequest.ProtoReflect.Descriptor instead.
 func (*ListAttackTargetsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{80}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *ListAttackTargetsRequest) GetSandboxId() string {
@@ -6230,7 +6575,7 @@ type ListAttackTargetsResponse struct {
 
 func (x *ListAttackTargetsResponse) Reset() {
 	*x = ListAttackTargetsResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[81]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6242,7 +6587,7 @@ func (x *ListAttackTargetsResponse) String() string {
 func (*ListAttackTargetsResponse) ProtoMessage() {}
 
 func (x *ListAttackTargetsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[81]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6255,7 +6600,7 @@ func (x *ListAttackTargetsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAttackTargetsResponse.ProtoReflect.Descriptor instead.
 func (*ListAttackTargetsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{81}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *ListAttackTargetsResponse) GetTargets() []string {
@@ -6278,7 +6623,7 @@ type CollectGarbageRequest struct {
 
 func (x *CollectGarbageRequest) Reset() {
 	*x = CollectGarbageRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[82]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6290,7 +6635,7 @@ func (x *CollectGarbageRequest) String() string {
 func (*CollectGarbageRequest) ProtoMessage() {}
 
 func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[82]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6303,7 +6648,7 @@ func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageRequest.ProtoReflect.Descriptor instead.
 func (*CollectGarbageRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{82}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *CollectGarbageRequest) GetDryRun() bool {
@@ -6329,7 +6674,7 @@ type CollectGarbageResponse struct {
 
 func (x *CollectGarbageResponse) Reset() {
 	*x = CollectGarbageResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[83]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6341,7 +6686,7 @@ func (x *CollectGarbageResponse) String() string {
 func (*CollectGarbageResponse) ProtoMessage() {}
 
 func (x *CollectGarbageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[83]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6354,7 +6699,7 @@ func (x *CollectGarbageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageResponse.ProtoReflect.Descriptor instead.
 func (*CollectGarbageResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{83}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *CollectGarbageResponse) GetItems() []*GarbageItem {
@@ -6386,7 +6731,7 @@ type GarbageItem struct {
 
 func (x *GarbageItem) Reset() {
 	*x = GarbageItem{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[84]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6398,7 +6743,7 @@ func (x *GarbageItem) String() string {
 func (*GarbageItem) ProtoMessage() {}
 
 func (x *GarbageItem) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[84]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6411,7 +6756,7 @@ func (x *GarbageItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GarbageItem.ProtoReflect.Descriptor instead.
 func (*GarbageItem) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{84}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *GarbageItem) GetKind() string {
@@ -6478,7 +6823,7 @@ type ConfirmEngineRequest struct {
 
 func (x *ConfirmEngineRequest) Reset() {
 	*x = ConfirmEngineRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[85]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6490,7 +6835,7 @@ func (x *ConfirmEngineRequest) String() string {
 func (*ConfirmEngineRequest) ProtoMessage() {}
 
 func (x *ConfirmEngineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[85]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6503,7 +6848,7 @@ func (x *ConfirmEngineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmEngineRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmEngineRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{85}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{90}
 }
 
 type ConfirmEngineResponse struct {
@@ -6522,7 +6867,7 @@ type ConfirmEngineResponse struct {
 
 func (x *ConfirmEngineResponse) Reset() {
 	*x = ConfirmEngineResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[86]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6534,7 +6879,7 @@ func (x *ConfirmEngineResponse) String() string {
 func (*ConfirmEngineResponse) ProtoMessage() {}
 
 func (x *ConfirmEngineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[86]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6547,7 +6892,7 @@ func (x *ConfirmEngineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmEngineResponse.ProtoReflect.Descriptor instead.
 func (*ConfirmEngineResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{86}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *ConfirmEngineResponse) GetEngineId() string {
@@ -6814,7 +7159,13 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\rerror_message\x18\x05 \x01(\tR\ferrorMessage\x129\n" +
 	"\n" +
 	"idle_since\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tidleSince\x12\x1c\n" +
-	"\tpreparing\x18\a \x01(\bR\tpreparing\"\xfd\x05\n" +
+	"\tpreparing\x18\a \x01(\bR\tpreparing\"]\n" +
+	"\x14NetworkDeniedDetails\x121\n" +
+	"\adenials\x18\x01 \x03(\v2\x17.agbox.v1.NetworkDenialR\adenials\x12\x12\n" +
+	"\x04more\x18\x02 \x01(\rR\x04more\"G\n" +
+	"\rNetworkDenial\x12 \n" +
+	"\vdestination\x18\x01 \x01(\tR\vdestination\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\x04R\x05count\"\xc7\x06\n" +
 	"\fSandboxEvent\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12\x1d\n" +
@@ -6839,7 +7190,8 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"timeoutSet\x12=\n" +
 	"\n" +
 	"rehydrated\x18g \x01(\v2\x1b.agbox.v1.RehydratedDetailsH\x00R\n" +
-	"rehydratedB\t\n" +
+	"rehydrated\x12H\n" +
+	"\x0enetwork_denied\x18\x8c\x01 \x01(\v2\x1e.agbox.v1.NetworkDeniedDetailsH\x00R\rnetworkDeniedB\t\n" +
 	"\adetails\"\xa5\b\n" +
 	"\n" +
 	"ExecStatus\x12\x17\n" +
@@ -6946,7 +7298,22 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x1f\n" +
 	"\vkeep_agents\x18d \x01(\bR\n" +
 	"keepAgents\x12\x19\n" +
-	"\avolumes\x18\x99\x01 \x01(\bR\avolumes\"2\n" +
+	"\avolumes\x18\x99\x01 \x01(\bR\avolumes\":\n" +
+	"\x19GetNetworkActivityRequest\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"x\n" +
+	"\x1aGetNetworkActivityResponse\x12@\n" +
+	"\fdestinations\x18\x01 \x03(\v2\x1c.agbox.v1.NetworkDestinationR\fdestinations\x12\x18\n" +
+	"\aproblem\x18\x02 \x01(\tR\aproblem\"\xeb\x01\n" +
+	"\x12NetworkDestination\x12\x16\n" +
+	"\x06denied\x18\x01 \x01(\bR\x06denied\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1a\n" +
+	"\bprotocol\x18\x03 \x01(\tR\bprotocol\x12\x12\n" +
+	"\x04port\x18\x04 \x01(\rR\x04port\x12\x12\n" +
+	"\x04host\x18\x05 \x01(\bR\x04host\x12\x14\n" +
+	"\x05names\x18\x06 \x03(\tR\x05names\x12\x14\n" +
+	"\x05count\x18\a \x01(\x04R\x05count\x123\n" +
+	"\alast_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x06lastAt\"2\n" +
 	"\x0fGetStatsRequest\x12\x1f\n" +
 	"\vsandbox_ids\x18\x01 \x03(\tR\n" +
 	"sandboxIds\"}\n" +
@@ -7080,7 +7447,7 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x0eExplainRequest\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x19\n" +
-	"\bagent_id\x18\x02 \x01(\tR\aagentId\"\xd5\x04\n" +
+	"\bagent_id\x18\x02 \x01(\tR\aagentId\"\xed\x04\n" +
 	"\x0fExplainResponse\x12\x18\n" +
 	"\adesired\x18\x01 \x01(\tR\adesired\x12,\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x16.agbox.v1.SandboxStateR\x05state\x12\x1a\n" +
@@ -7100,7 +7467,8 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\vagent_state\x18\r \x01(\tR\n" +
 	"agentState\x12!\n" +
 	"\fresume_steps\x18\x0e \x03(\tR\vresumeSteps\x12%\n" +
-	"\x0eresume_refusal\x18\x0f \x01(\tR\rresumeRefusal\"i\n" +
+	"\x0eresume_refusal\x18\x0f \x01(\tR\rresumeRefusal\x12\x16\n" +
+	"\x06denied\x18\x10 \x03(\tR\x06denied\"i\n" +
 	"\x0fExplainDeadline\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12*\n" +
 	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x16\n" +
@@ -7151,7 +7519,7 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x12EXEC_STATE_RUNNING\x10\x01\x12\x17\n" +
 	"\x13EXEC_STATE_FINISHED\x10\x02\x12\x15\n" +
 	"\x11EXEC_STATE_FAILED\x10\x03\x12\x18\n" +
-	"\x14EXEC_STATE_CANCELLED\x10\x04*\x9d\x04\n" +
+	"\x14EXEC_STATE_CANCELLED\x10\x04*\xb1\x04\n" +
 	"\tEventType\x12\x1a\n" +
 	"\x16EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10SANDBOX_ACCEPTED\x10\x01\x12\x15\n" +
@@ -7176,7 +7544,8 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x14SANDBOX_SPEC_CHANGED\x10h\x12\x17\n" +
 	"\x13SANDBOX_TIMEOUT_SET\x10i\x12\x1b\n" +
 	"\x17SANDBOX_PAUSE_REQUESTED\x10j\x12\x15\n" +
-	"\x11SANDBOX_RECOVERED\x10k2\xe1\x0e\n" +
+	"\x11SANDBOX_RECOVERED\x10k\x12\x12\n" +
+	"\x0eNETWORK_DENIED\x10l2\xc2\x0f\n" +
 	"\x0eSandboxService\x125\n" +
 	"\x04Ping\x12\x15.agbox.v1.PingRequest\x1a\x16.agbox.v1.PingResponse\x12P\n" +
 	"\rCreateSandbox\x12\x1e.agbox.v1.CreateSandboxRequest\x1a\x1f.agbox.v1.CreateSandboxResponse\x12G\n" +
@@ -7200,7 +7569,8 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\tListExecs\x12\x1a.agbox.v1.ListExecsRequest\x1a\x1b.agbox.v1.ListExecsResponse\x12P\n" +
 	"\rGetServiceLog\x12\x1e.agbox.v1.GetServiceLogRequest\x1a\x1f.agbox.v1.GetServiceLogResponse\x12J\n" +
 	"\vListVolumes\x12\x1c.agbox.v1.ListVolumesRequest\x1a\x1d.agbox.v1.ListVolumesResponse\x12A\n" +
-	"\bGetStats\x12\x19.agbox.v1.GetStatsRequest\x1a\x1a.agbox.v1.GetStatsResponse\x12M\n" +
+	"\bGetStats\x12\x19.agbox.v1.GetStatsRequest\x1a\x1a.agbox.v1.GetStatsResponse\x12_\n" +
+	"\x12GetNetworkActivity\x12#.agbox.v1.GetNetworkActivityRequest\x1a$.agbox.v1.GetNetworkActivityResponse\x12M\n" +
 	"\fRemoveVolume\x12\x1d.agbox.v1.RemoveVolumeRequest\x1a\x1e.agbox.v1.RemoveVolumeResponse\x12S\n" +
 	"\x0eCreateSnapshot\x12\x1f.agbox.v1.CreateSnapshotRequest\x1a .agbox.v1.CreateSnapshotResponse\x12P\n" +
 	"\rListSnapshots\x12\x1e.agbox.v1.ListSnapshotsRequest\x1a\x1f.agbox.v1.ListSnapshotsResponse\x12S\n" +
@@ -7229,7 +7599,7 @@ func file_agbox_v1_sandbox_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 97)
+var file_agbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 102)
 var file_agbox_v1_sandbox_proto_goTypes = []any{
 	(SandboxState)(0),                     // 0: agbox.v1.SandboxState
 	(ExecState)(0),                        // 1: agbox.v1.ExecState
@@ -7259,94 +7629,99 @@ var file_agbox_v1_sandbox_proto_goTypes = []any{
 	(*SpecChangeDetails)(nil),             // 25: agbox.v1.SpecChangeDetails
 	(*TimeoutDetails)(nil),                // 26: agbox.v1.TimeoutDetails
 	(*RehydratedDetails)(nil),             // 27: agbox.v1.RehydratedDetails
-	(*SandboxEvent)(nil),                  // 28: agbox.v1.SandboxEvent
-	(*ExecStatus)(nil),                    // 29: agbox.v1.ExecStatus
-	(*StdinSpec)(nil),                     // 30: agbox.v1.StdinSpec
-	(*TerminalSpec)(nil),                  // 31: agbox.v1.TerminalSpec
-	(*CreateSandboxRequest)(nil),          // 32: agbox.v1.CreateSandboxRequest
-	(*CreateSandboxResponse)(nil),         // 33: agbox.v1.CreateSandboxResponse
-	(*GetSandboxRequest)(nil),             // 34: agbox.v1.GetSandboxRequest
-	(*GetSandboxResponse)(nil),            // 35: agbox.v1.GetSandboxResponse
-	(*ListSandboxesRequest)(nil),          // 36: agbox.v1.ListSandboxesRequest
-	(*ListSandboxesResponse)(nil),         // 37: agbox.v1.ListSandboxesResponse
-	(*UpdateSandboxRequest)(nil),          // 38: agbox.v1.UpdateSandboxRequest
-	(*UpdateSandboxResponse)(nil),         // 39: agbox.v1.UpdateSandboxResponse
-	(*ResumeSandboxRequest)(nil),          // 40: agbox.v1.ResumeSandboxRequest
-	(*StopSandboxRequest)(nil),            // 41: agbox.v1.StopSandboxRequest
-	(*PauseSandboxRequest)(nil),           // 42: agbox.v1.PauseSandboxRequest
-	(*SetSandboxTimeoutRequest)(nil),      // 43: agbox.v1.SetSandboxTimeoutRequest
-	(*SetSandboxTimeoutResponse)(nil),     // 44: agbox.v1.SetSandboxTimeoutResponse
-	(*DeleteSandboxRequest)(nil),          // 45: agbox.v1.DeleteSandboxRequest
-	(*GetStatsRequest)(nil),               // 46: agbox.v1.GetStatsRequest
-	(*GetStatsResponse)(nil),              // 47: agbox.v1.GetStatsResponse
-	(*SandboxStats)(nil),                  // 48: agbox.v1.SandboxStats
-	(*ContainerStats)(nil),                // 49: agbox.v1.ContainerStats
-	(*ListVolumesRequest)(nil),            // 50: agbox.v1.ListVolumesRequest
-	(*ListVolumesResponse)(nil),           // 51: agbox.v1.ListVolumesResponse
-	(*Volume)(nil),                        // 52: agbox.v1.Volume
-	(*RemoveVolumeRequest)(nil),           // 53: agbox.v1.RemoveVolumeRequest
-	(*RemoveVolumeResponse)(nil),          // 54: agbox.v1.RemoveVolumeResponse
-	(*CreateSnapshotRequest)(nil),         // 55: agbox.v1.CreateSnapshotRequest
-	(*CreateSnapshotResponse)(nil),        // 56: agbox.v1.CreateSnapshotResponse
-	(*ListSnapshotsRequest)(nil),          // 57: agbox.v1.ListSnapshotsRequest
-	(*ListSnapshotsResponse)(nil),         // 58: agbox.v1.ListSnapshotsResponse
-	(*Snapshot)(nil),                      // 59: agbox.v1.Snapshot
-	(*RemoveSnapshotRequest)(nil),         // 60: agbox.v1.RemoveSnapshotRequest
-	(*RemoveSnapshotResponse)(nil),        // 61: agbox.v1.RemoveSnapshotResponse
-	(*DeleteSandboxesRequest)(nil),        // 62: agbox.v1.DeleteSandboxesRequest
-	(*DeleteSandboxesResponse)(nil),       // 63: agbox.v1.DeleteSandboxesResponse
-	(*AcceptedResponse)(nil),              // 64: agbox.v1.AcceptedResponse
-	(*SubscribeSandboxEventsRequest)(nil), // 65: agbox.v1.SubscribeSandboxEventsRequest
-	(*CreateExecRequest)(nil),             // 66: agbox.v1.CreateExecRequest
-	(*CreateExecResponse)(nil),            // 67: agbox.v1.CreateExecResponse
-	(*CancelExecRequest)(nil),             // 68: agbox.v1.CancelExecRequest
-	(*GetExecRequest)(nil),                // 69: agbox.v1.GetExecRequest
-	(*GetExecResponse)(nil),               // 70: agbox.v1.GetExecResponse
-	(*ListActiveExecsRequest)(nil),        // 71: agbox.v1.ListActiveExecsRequest
-	(*ListActiveExecsResponse)(nil),       // 72: agbox.v1.ListActiveExecsResponse
-	(*ListExecsRequest)(nil),              // 73: agbox.v1.ListExecsRequest
-	(*ListExecsResponse)(nil),             // 74: agbox.v1.ListExecsResponse
-	(*BackupRequest)(nil),                 // 75: agbox.v1.BackupRequest
-	(*BackupChunk)(nil),                   // 76: agbox.v1.BackupChunk
-	(*ExplainRequest)(nil),                // 77: agbox.v1.ExplainRequest
-	(*ExplainResponse)(nil),               // 78: agbox.v1.ExplainResponse
-	(*ExplainDeadline)(nil),               // 79: agbox.v1.ExplainDeadline
-	(*DoctorRequest)(nil),                 // 80: agbox.v1.DoctorRequest
-	(*DoctorResponse)(nil),                // 81: agbox.v1.DoctorResponse
-	(*DoctorCheck)(nil),                   // 82: agbox.v1.DoctorCheck
-	(*ListAttackTargetsRequest)(nil),      // 83: agbox.v1.ListAttackTargetsRequest
-	(*ListAttackTargetsResponse)(nil),     // 84: agbox.v1.ListAttackTargetsResponse
-	(*CollectGarbageRequest)(nil),         // 85: agbox.v1.CollectGarbageRequest
-	(*CollectGarbageResponse)(nil),        // 86: agbox.v1.CollectGarbageResponse
-	(*GarbageItem)(nil),                   // 87: agbox.v1.GarbageItem
-	(*ConfirmEngineRequest)(nil),          // 88: agbox.v1.ConfirmEngineRequest
-	(*ConfirmEngineResponse)(nil),         // 89: agbox.v1.ConfirmEngineResponse
-	nil,                                   // 90: agbox.v1.PingResponse.GatewaysEntry
-	nil,                                   // 91: agbox.v1.ServiceSpec.EnvsEntry
-	nil,                                   // 92: agbox.v1.CreateSpec.LabelsEntry
-	nil,                                   // 93: agbox.v1.CreateSpec.EnvsEntry
-	nil,                                   // 94: agbox.v1.GatewaySpec.MetadataEntry
-	nil,                                   // 95: agbox.v1.SandboxHandle.LabelsEntry
-	nil,                                   // 96: agbox.v1.ExecStatus.EnvOverridesEntry
-	nil,                                   // 97: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 98: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 99: agbox.v1.CreateExecRequest.EnvOverridesEntry
-	(*durationpb.Duration)(nil),           // 100: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),         // 101: google.protobuf.Timestamp
-	(*DrainRequest)(nil),                  // 102: agbox.v1.DrainRequest
-	(*UndrainRequest)(nil),                // 103: agbox.v1.UndrainRequest
-	(*GetDrainStatusRequest)(nil),         // 104: agbox.v1.GetDrainStatusRequest
-	(*DrainResponse)(nil),                 // 105: agbox.v1.DrainResponse
-	(*UndrainResponse)(nil),               // 106: agbox.v1.UndrainResponse
-	(*GetDrainStatusResponse)(nil),        // 107: agbox.v1.GetDrainStatusResponse
+	(*NetworkDeniedDetails)(nil),          // 28: agbox.v1.NetworkDeniedDetails
+	(*NetworkDenial)(nil),                 // 29: agbox.v1.NetworkDenial
+	(*SandboxEvent)(nil),                  // 30: agbox.v1.SandboxEvent
+	(*ExecStatus)(nil),                    // 31: agbox.v1.ExecStatus
+	(*StdinSpec)(nil),                     // 32: agbox.v1.StdinSpec
+	(*TerminalSpec)(nil),                  // 33: agbox.v1.TerminalSpec
+	(*CreateSandboxRequest)(nil),          // 34: agbox.v1.CreateSandboxRequest
+	(*CreateSandboxResponse)(nil),         // 35: agbox.v1.CreateSandboxResponse
+	(*GetSandboxRequest)(nil),             // 36: agbox.v1.GetSandboxRequest
+	(*GetSandboxResponse)(nil),            // 37: agbox.v1.GetSandboxResponse
+	(*ListSandboxesRequest)(nil),          // 38: agbox.v1.ListSandboxesRequest
+	(*ListSandboxesResponse)(nil),         // 39: agbox.v1.ListSandboxesResponse
+	(*UpdateSandboxRequest)(nil),          // 40: agbox.v1.UpdateSandboxRequest
+	(*UpdateSandboxResponse)(nil),         // 41: agbox.v1.UpdateSandboxResponse
+	(*ResumeSandboxRequest)(nil),          // 42: agbox.v1.ResumeSandboxRequest
+	(*StopSandboxRequest)(nil),            // 43: agbox.v1.StopSandboxRequest
+	(*PauseSandboxRequest)(nil),           // 44: agbox.v1.PauseSandboxRequest
+	(*SetSandboxTimeoutRequest)(nil),      // 45: agbox.v1.SetSandboxTimeoutRequest
+	(*SetSandboxTimeoutResponse)(nil),     // 46: agbox.v1.SetSandboxTimeoutResponse
+	(*DeleteSandboxRequest)(nil),          // 47: agbox.v1.DeleteSandboxRequest
+	(*GetNetworkActivityRequest)(nil),     // 48: agbox.v1.GetNetworkActivityRequest
+	(*GetNetworkActivityResponse)(nil),    // 49: agbox.v1.GetNetworkActivityResponse
+	(*NetworkDestination)(nil),            // 50: agbox.v1.NetworkDestination
+	(*GetStatsRequest)(nil),               // 51: agbox.v1.GetStatsRequest
+	(*GetStatsResponse)(nil),              // 52: agbox.v1.GetStatsResponse
+	(*SandboxStats)(nil),                  // 53: agbox.v1.SandboxStats
+	(*ContainerStats)(nil),                // 54: agbox.v1.ContainerStats
+	(*ListVolumesRequest)(nil),            // 55: agbox.v1.ListVolumesRequest
+	(*ListVolumesResponse)(nil),           // 56: agbox.v1.ListVolumesResponse
+	(*Volume)(nil),                        // 57: agbox.v1.Volume
+	(*RemoveVolumeRequest)(nil),           // 58: agbox.v1.RemoveVolumeRequest
+	(*RemoveVolumeResponse)(nil),          // 59: agbox.v1.RemoveVolumeResponse
+	(*CreateSnapshotRequest)(nil),         // 60: agbox.v1.CreateSnapshotRequest
+	(*CreateSnapshotResponse)(nil),        // 61: agbox.v1.CreateSnapshotResponse
+	(*ListSnapshotsRequest)(nil),          // 62: agbox.v1.ListSnapshotsRequest
+	(*ListSnapshotsResponse)(nil),         // 63: agbox.v1.ListSnapshotsResponse
+	(*Snapshot)(nil),                      // 64: agbox.v1.Snapshot
+	(*RemoveSnapshotRequest)(nil),         // 65: agbox.v1.RemoveSnapshotRequest
+	(*RemoveSnapshotResponse)(nil),        // 66: agbox.v1.RemoveSnapshotResponse
+	(*DeleteSandboxesRequest)(nil),        // 67: agbox.v1.DeleteSandboxesRequest
+	(*DeleteSandboxesResponse)(nil),       // 68: agbox.v1.DeleteSandboxesResponse
+	(*AcceptedResponse)(nil),              // 69: agbox.v1.AcceptedResponse
+	(*SubscribeSandboxEventsRequest)(nil), // 70: agbox.v1.SubscribeSandboxEventsRequest
+	(*CreateExecRequest)(nil),             // 71: agbox.v1.CreateExecRequest
+	(*CreateExecResponse)(nil),            // 72: agbox.v1.CreateExecResponse
+	(*CancelExecRequest)(nil),             // 73: agbox.v1.CancelExecRequest
+	(*GetExecRequest)(nil),                // 74: agbox.v1.GetExecRequest
+	(*GetExecResponse)(nil),               // 75: agbox.v1.GetExecResponse
+	(*ListActiveExecsRequest)(nil),        // 76: agbox.v1.ListActiveExecsRequest
+	(*ListActiveExecsResponse)(nil),       // 77: agbox.v1.ListActiveExecsResponse
+	(*ListExecsRequest)(nil),              // 78: agbox.v1.ListExecsRequest
+	(*ListExecsResponse)(nil),             // 79: agbox.v1.ListExecsResponse
+	(*BackupRequest)(nil),                 // 80: agbox.v1.BackupRequest
+	(*BackupChunk)(nil),                   // 81: agbox.v1.BackupChunk
+	(*ExplainRequest)(nil),                // 82: agbox.v1.ExplainRequest
+	(*ExplainResponse)(nil),               // 83: agbox.v1.ExplainResponse
+	(*ExplainDeadline)(nil),               // 84: agbox.v1.ExplainDeadline
+	(*DoctorRequest)(nil),                 // 85: agbox.v1.DoctorRequest
+	(*DoctorResponse)(nil),                // 86: agbox.v1.DoctorResponse
+	(*DoctorCheck)(nil),                   // 87: agbox.v1.DoctorCheck
+	(*ListAttackTargetsRequest)(nil),      // 88: agbox.v1.ListAttackTargetsRequest
+	(*ListAttackTargetsResponse)(nil),     // 89: agbox.v1.ListAttackTargetsResponse
+	(*CollectGarbageRequest)(nil),         // 90: agbox.v1.CollectGarbageRequest
+	(*CollectGarbageResponse)(nil),        // 91: agbox.v1.CollectGarbageResponse
+	(*GarbageItem)(nil),                   // 92: agbox.v1.GarbageItem
+	(*ConfirmEngineRequest)(nil),          // 93: agbox.v1.ConfirmEngineRequest
+	(*ConfirmEngineResponse)(nil),         // 94: agbox.v1.ConfirmEngineResponse
+	nil,                                   // 95: agbox.v1.PingResponse.GatewaysEntry
+	nil,                                   // 96: agbox.v1.ServiceSpec.EnvsEntry
+	nil,                                   // 97: agbox.v1.CreateSpec.LabelsEntry
+	nil,                                   // 98: agbox.v1.CreateSpec.EnvsEntry
+	nil,                                   // 99: agbox.v1.GatewaySpec.MetadataEntry
+	nil,                                   // 100: agbox.v1.SandboxHandle.LabelsEntry
+	nil,                                   // 101: agbox.v1.ExecStatus.EnvOverridesEntry
+	nil,                                   // 102: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 103: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 104: agbox.v1.CreateExecRequest.EnvOverridesEntry
+	(*durationpb.Duration)(nil),           // 105: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),         // 106: google.protobuf.Timestamp
+	(*DrainRequest)(nil),                  // 107: agbox.v1.DrainRequest
+	(*UndrainRequest)(nil),                // 108: agbox.v1.UndrainRequest
+	(*GetDrainStatusRequest)(nil),         // 109: agbox.v1.GetDrainStatusRequest
+	(*DrainResponse)(nil),                 // 110: agbox.v1.DrainResponse
+	(*UndrainResponse)(nil),               // 111: agbox.v1.UndrainResponse
+	(*GetDrainStatusResponse)(nil),        // 112: agbox.v1.GetDrainStatusResponse
 }
 var file_agbox_v1_sandbox_proto_depIdxs = []int32{
-	90,  // 0: agbox.v1.PingResponse.gateways:type_name -> agbox.v1.PingResponse.GatewaysEntry
-	100, // 1: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
-	100, // 2: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
-	100, // 3: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
-	100, // 4: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
-	91,  // 5: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
+	95,  // 0: agbox.v1.PingResponse.gateways:type_name -> agbox.v1.PingResponse.GatewaysEntry
+	105, // 1: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
+	105, // 2: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
+	105, // 3: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
+	105, // 4: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
+	96,  // 5: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
 	9,   // 6: agbox.v1.ServiceSpec.healthcheck:type_name -> agbox.v1.HealthcheckConfig
 	11,  // 7: agbox.v1.ServiceSpec.ports:type_name -> agbox.v1.PortSpec
 	7,   // 8: agbox.v1.ServiceSpec.volumes:type_name -> agbox.v1.VolumeSpec
@@ -7355,160 +7730,166 @@ var file_agbox_v1_sandbox_proto_depIdxs = []int32{
 	6,   // 11: agbox.v1.CreateSpec.copies:type_name -> agbox.v1.CopySpec
 	10,  // 12: agbox.v1.CreateSpec.required_services:type_name -> agbox.v1.ServiceSpec
 	10,  // 13: agbox.v1.CreateSpec.optional_services:type_name -> agbox.v1.ServiceSpec
-	92,  // 14: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
-	93,  // 15: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
-	100, // 16: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
+	97,  // 14: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
+	98,  // 15: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
+	105, // 16: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
 	11,  // 17: agbox.v1.CreateSpec.ports:type_name -> agbox.v1.PortSpec
 	14,  // 18: agbox.v1.CreateSpec.security:type_name -> agbox.v1.SecuritySpec
-	100, // 19: agbox.v1.CreateSpec.timeout:type_name -> google.protobuf.Duration
+	105, // 19: agbox.v1.CreateSpec.timeout:type_name -> google.protobuf.Duration
 	15,  // 20: agbox.v1.CreateSpec.network:type_name -> agbox.v1.NetworkSpec
 	7,   // 21: agbox.v1.CreateSpec.volumes:type_name -> agbox.v1.VolumeSpec
 	8,   // 22: agbox.v1.CreateSpec.secrets:type_name -> agbox.v1.SecretSpec
 	13,  // 23: agbox.v1.CreateSpec.gateway:type_name -> agbox.v1.GatewaySpec
-	94,  // 24: agbox.v1.GatewaySpec.metadata:type_name -> agbox.v1.GatewaySpec.MetadataEntry
+	99,  // 24: agbox.v1.GatewaySpec.metadata:type_name -> agbox.v1.GatewaySpec.MetadataEntry
 	0,   // 25: agbox.v1.SandboxHandle.state:type_name -> agbox.v1.SandboxState
 	10,  // 26: agbox.v1.SandboxHandle.required_services:type_name -> agbox.v1.ServiceSpec
 	10,  // 27: agbox.v1.SandboxHandle.optional_services:type_name -> agbox.v1.ServiceSpec
-	95,  // 28: agbox.v1.SandboxHandle.labels:type_name -> agbox.v1.SandboxHandle.LabelsEntry
-	101, // 29: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
-	101, // 30: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
+	100, // 28: agbox.v1.SandboxHandle.labels:type_name -> agbox.v1.SandboxHandle.LabelsEntry
+	106, // 29: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
+	106, // 30: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
 	12,  // 31: agbox.v1.SandboxHandle.spec:type_name -> agbox.v1.CreateSpec
 	19,  // 32: agbox.v1.SandboxHandle.services:type_name -> agbox.v1.ServiceStatus
 	20,  // 33: agbox.v1.SandboxHandle.ports:type_name -> agbox.v1.PublishedPort
-	101, // 34: agbox.v1.SandboxHandle.deadline_at:type_name -> google.protobuf.Timestamp
-	100, // 35: agbox.v1.SandboxHandle.timeout:type_name -> google.protobuf.Duration
-	101, // 36: agbox.v1.SandboxHandle.demoted_at:type_name -> google.protobuf.Timestamp
+	106, // 34: agbox.v1.SandboxHandle.deadline_at:type_name -> google.protobuf.Timestamp
+	105, // 35: agbox.v1.SandboxHandle.timeout:type_name -> google.protobuf.Duration
+	106, // 36: agbox.v1.SandboxHandle.demoted_at:type_name -> google.protobuf.Timestamp
 	27,  // 37: agbox.v1.SandboxHandle.rehydrated:type_name -> agbox.v1.RehydratedDetails
 	1,   // 38: agbox.v1.ExecEventDetails.exec_state:type_name -> agbox.v1.ExecState
-	101, // 39: agbox.v1.TimeoutDetails.deadline_at:type_name -> google.protobuf.Timestamp
-	101, // 40: agbox.v1.RehydratedDetails.rehydrated_at:type_name -> google.protobuf.Timestamp
-	101, // 41: agbox.v1.RehydratedDetails.state_changed_at:type_name -> google.protobuf.Timestamp
-	101, // 42: agbox.v1.RehydratedDetails.idle_since:type_name -> google.protobuf.Timestamp
-	2,   // 43: agbox.v1.SandboxEvent.event_type:type_name -> agbox.v1.EventType
-	101, // 44: agbox.v1.SandboxEvent.occurred_at:type_name -> google.protobuf.Timestamp
-	0,   // 45: agbox.v1.SandboxEvent.sandbox_state:type_name -> agbox.v1.SandboxState
-	21,  // 46: agbox.v1.SandboxEvent.sandbox_phase:type_name -> agbox.v1.SandboxPhaseDetails
-	22,  // 47: agbox.v1.SandboxEvent.exec:type_name -> agbox.v1.ExecEventDetails
-	23,  // 48: agbox.v1.SandboxEvent.service:type_name -> agbox.v1.ServiceEventDetails
-	24,  // 49: agbox.v1.SandboxEvent.image_pull:type_name -> agbox.v1.ImagePullDetails
-	25,  // 50: agbox.v1.SandboxEvent.spec_change:type_name -> agbox.v1.SpecChangeDetails
-	26,  // 51: agbox.v1.SandboxEvent.timeout_set:type_name -> agbox.v1.TimeoutDetails
-	27,  // 52: agbox.v1.SandboxEvent.rehydrated:type_name -> agbox.v1.RehydratedDetails
-	1,   // 53: agbox.v1.ExecStatus.state:type_name -> agbox.v1.ExecState
-	96,  // 54: agbox.v1.ExecStatus.env_overrides:type_name -> agbox.v1.ExecStatus.EnvOverridesEntry
-	101, // 55: agbox.v1.ExecStatus.created_at:type_name -> google.protobuf.Timestamp
-	101, // 56: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
-	101, // 57: agbox.v1.ExecStatus.ended_at:type_name -> google.protobuf.Timestamp
-	100, // 58: agbox.v1.ExecStatus.timeout:type_name -> google.protobuf.Duration
-	30,  // 59: agbox.v1.ExecStatus.stdin:type_name -> agbox.v1.StdinSpec
-	101, // 60: agbox.v1.ExecStatus.stdin_deadline_at:type_name -> google.protobuf.Timestamp
-	100, // 61: agbox.v1.StdinSpec.grace:type_name -> google.protobuf.Duration
-	12,  // 62: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
-	16,  // 63: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	16,  // 64: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	97,  // 65: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	16,  // 66: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
-	12,  // 67: agbox.v1.UpdateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
-	16,  // 68: agbox.v1.UpdateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	100, // 69: agbox.v1.SetSandboxTimeoutRequest.timeout:type_name -> google.protobuf.Duration
-	101, // 70: agbox.v1.SetSandboxTimeoutRequest.deadline_at:type_name -> google.protobuf.Timestamp
-	101, // 71: agbox.v1.SetSandboxTimeoutResponse.deadline_at:type_name -> google.protobuf.Timestamp
-	48,  // 72: agbox.v1.GetStatsResponse.sandboxes:type_name -> agbox.v1.SandboxStats
-	101, // 73: agbox.v1.GetStatsResponse.read_at:type_name -> google.protobuf.Timestamp
-	0,   // 74: agbox.v1.SandboxStats.state:type_name -> agbox.v1.SandboxState
-	49,  // 75: agbox.v1.SandboxStats.containers:type_name -> agbox.v1.ContainerStats
-	100, // 76: agbox.v1.ContainerStats.cpu_time:type_name -> google.protobuf.Duration
-	52,  // 77: agbox.v1.ListVolumesResponse.volumes:type_name -> agbox.v1.Volume
-	101, // 78: agbox.v1.Volume.created_at:type_name -> google.protobuf.Timestamp
-	59,  // 79: agbox.v1.CreateSnapshotResponse.snapshot:type_name -> agbox.v1.Snapshot
-	59,  // 80: agbox.v1.ListSnapshotsResponse.snapshots:type_name -> agbox.v1.Snapshot
-	101, // 81: agbox.v1.Snapshot.created_at:type_name -> google.protobuf.Timestamp
-	98,  // 82: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	99,  // 83: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
-	100, // 84: agbox.v1.CreateExecRequest.timeout:type_name -> google.protobuf.Duration
-	30,  // 85: agbox.v1.CreateExecRequest.stdin:type_name -> agbox.v1.StdinSpec
-	31,  // 86: agbox.v1.CreateExecRequest.terminal:type_name -> agbox.v1.TerminalSpec
-	29,  // 87: agbox.v1.GetExecResponse.exec:type_name -> agbox.v1.ExecStatus
-	29,  // 88: agbox.v1.ListActiveExecsResponse.execs:type_name -> agbox.v1.ExecStatus
-	29,  // 89: agbox.v1.ListExecsResponse.execs:type_name -> agbox.v1.ExecStatus
-	0,   // 90: agbox.v1.ExplainResponse.state:type_name -> agbox.v1.SandboxState
-	101, // 91: agbox.v1.ExplainResponse.retry_at:type_name -> google.protobuf.Timestamp
-	79,  // 92: agbox.v1.ExplainResponse.deadlines:type_name -> agbox.v1.ExplainDeadline
-	101, // 93: agbox.v1.ExplainResponse.engine_problem_since:type_name -> google.protobuf.Timestamp
-	101, // 94: agbox.v1.ExplainDeadline.at:type_name -> google.protobuf.Timestamp
-	82,  // 95: agbox.v1.DoctorResponse.checks:type_name -> agbox.v1.DoctorCheck
-	87,  // 96: agbox.v1.CollectGarbageResponse.items:type_name -> agbox.v1.GarbageItem
-	3,   // 97: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
-	32,  // 98: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
-	34,  // 99: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
-	36,  // 100: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
-	40,  // 101: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
-	41,  // 102: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
-	42,  // 103: agbox.v1.SandboxService.PauseSandbox:input_type -> agbox.v1.PauseSandboxRequest
-	43,  // 104: agbox.v1.SandboxService.SetSandboxTimeout:input_type -> agbox.v1.SetSandboxTimeoutRequest
-	38,  // 105: agbox.v1.SandboxService.UpdateSandbox:input_type -> agbox.v1.UpdateSandboxRequest
-	45,  // 106: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
-	62,  // 107: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
-	65,  // 108: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
-	66,  // 109: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
-	68,  // 110: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
-	69,  // 111: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
-	71,  // 112: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
-	73,  // 113: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
-	17,  // 114: agbox.v1.SandboxService.GetServiceLog:input_type -> agbox.v1.GetServiceLogRequest
-	50,  // 115: agbox.v1.SandboxService.ListVolumes:input_type -> agbox.v1.ListVolumesRequest
-	46,  // 116: agbox.v1.SandboxService.GetStats:input_type -> agbox.v1.GetStatsRequest
-	53,  // 117: agbox.v1.SandboxService.RemoveVolume:input_type -> agbox.v1.RemoveVolumeRequest
-	55,  // 118: agbox.v1.SandboxService.CreateSnapshot:input_type -> agbox.v1.CreateSnapshotRequest
-	57,  // 119: agbox.v1.SandboxService.ListSnapshots:input_type -> agbox.v1.ListSnapshotsRequest
-	60,  // 120: agbox.v1.SandboxService.RemoveSnapshot:input_type -> agbox.v1.RemoveSnapshotRequest
-	88,  // 121: agbox.v1.AdminService.ConfirmEngine:input_type -> agbox.v1.ConfirmEngineRequest
-	75,  // 122: agbox.v1.AdminService.Backup:input_type -> agbox.v1.BackupRequest
-	77,  // 123: agbox.v1.AdminService.Explain:input_type -> agbox.v1.ExplainRequest
-	85,  // 124: agbox.v1.AdminService.CollectGarbage:input_type -> agbox.v1.CollectGarbageRequest
-	102, // 125: agbox.v1.AdminService.Drain:input_type -> agbox.v1.DrainRequest
-	103, // 126: agbox.v1.AdminService.Undrain:input_type -> agbox.v1.UndrainRequest
-	104, // 127: agbox.v1.AdminService.GetDrainStatus:input_type -> agbox.v1.GetDrainStatusRequest
-	80,  // 128: agbox.v1.AdminService.Doctor:input_type -> agbox.v1.DoctorRequest
-	83,  // 129: agbox.v1.AdminService.ListAttackTargets:input_type -> agbox.v1.ListAttackTargetsRequest
-	4,   // 130: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
-	33,  // 131: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
-	35,  // 132: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
-	37,  // 133: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
-	64,  // 134: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
-	64,  // 135: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
-	64,  // 136: agbox.v1.SandboxService.PauseSandbox:output_type -> agbox.v1.AcceptedResponse
-	44,  // 137: agbox.v1.SandboxService.SetSandboxTimeout:output_type -> agbox.v1.SetSandboxTimeoutResponse
-	39,  // 138: agbox.v1.SandboxService.UpdateSandbox:output_type -> agbox.v1.UpdateSandboxResponse
-	64,  // 139: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
-	63,  // 140: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
-	28,  // 141: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
-	67,  // 142: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
-	64,  // 143: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
-	70,  // 144: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
-	72,  // 145: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
-	74,  // 146: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
-	18,  // 147: agbox.v1.SandboxService.GetServiceLog:output_type -> agbox.v1.GetServiceLogResponse
-	51,  // 148: agbox.v1.SandboxService.ListVolumes:output_type -> agbox.v1.ListVolumesResponse
-	47,  // 149: agbox.v1.SandboxService.GetStats:output_type -> agbox.v1.GetStatsResponse
-	54,  // 150: agbox.v1.SandboxService.RemoveVolume:output_type -> agbox.v1.RemoveVolumeResponse
-	56,  // 151: agbox.v1.SandboxService.CreateSnapshot:output_type -> agbox.v1.CreateSnapshotResponse
-	58,  // 152: agbox.v1.SandboxService.ListSnapshots:output_type -> agbox.v1.ListSnapshotsResponse
-	61,  // 153: agbox.v1.SandboxService.RemoveSnapshot:output_type -> agbox.v1.RemoveSnapshotResponse
-	89,  // 154: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
-	76,  // 155: agbox.v1.AdminService.Backup:output_type -> agbox.v1.BackupChunk
-	78,  // 156: agbox.v1.AdminService.Explain:output_type -> agbox.v1.ExplainResponse
-	86,  // 157: agbox.v1.AdminService.CollectGarbage:output_type -> agbox.v1.CollectGarbageResponse
-	105, // 158: agbox.v1.AdminService.Drain:output_type -> agbox.v1.DrainResponse
-	106, // 159: agbox.v1.AdminService.Undrain:output_type -> agbox.v1.UndrainResponse
-	107, // 160: agbox.v1.AdminService.GetDrainStatus:output_type -> agbox.v1.GetDrainStatusResponse
-	81,  // 161: agbox.v1.AdminService.Doctor:output_type -> agbox.v1.DoctorResponse
-	84,  // 162: agbox.v1.AdminService.ListAttackTargets:output_type -> agbox.v1.ListAttackTargetsResponse
-	130, // [130:163] is the sub-list for method output_type
-	97,  // [97:130] is the sub-list for method input_type
-	97,  // [97:97] is the sub-list for extension type_name
-	97,  // [97:97] is the sub-list for extension extendee
-	0,   // [0:97] is the sub-list for field type_name
+	106, // 39: agbox.v1.TimeoutDetails.deadline_at:type_name -> google.protobuf.Timestamp
+	106, // 40: agbox.v1.RehydratedDetails.rehydrated_at:type_name -> google.protobuf.Timestamp
+	106, // 41: agbox.v1.RehydratedDetails.state_changed_at:type_name -> google.protobuf.Timestamp
+	106, // 42: agbox.v1.RehydratedDetails.idle_since:type_name -> google.protobuf.Timestamp
+	29,  // 43: agbox.v1.NetworkDeniedDetails.denials:type_name -> agbox.v1.NetworkDenial
+	2,   // 44: agbox.v1.SandboxEvent.event_type:type_name -> agbox.v1.EventType
+	106, // 45: agbox.v1.SandboxEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	0,   // 46: agbox.v1.SandboxEvent.sandbox_state:type_name -> agbox.v1.SandboxState
+	21,  // 47: agbox.v1.SandboxEvent.sandbox_phase:type_name -> agbox.v1.SandboxPhaseDetails
+	22,  // 48: agbox.v1.SandboxEvent.exec:type_name -> agbox.v1.ExecEventDetails
+	23,  // 49: agbox.v1.SandboxEvent.service:type_name -> agbox.v1.ServiceEventDetails
+	24,  // 50: agbox.v1.SandboxEvent.image_pull:type_name -> agbox.v1.ImagePullDetails
+	25,  // 51: agbox.v1.SandboxEvent.spec_change:type_name -> agbox.v1.SpecChangeDetails
+	26,  // 52: agbox.v1.SandboxEvent.timeout_set:type_name -> agbox.v1.TimeoutDetails
+	27,  // 53: agbox.v1.SandboxEvent.rehydrated:type_name -> agbox.v1.RehydratedDetails
+	28,  // 54: agbox.v1.SandboxEvent.network_denied:type_name -> agbox.v1.NetworkDeniedDetails
+	1,   // 55: agbox.v1.ExecStatus.state:type_name -> agbox.v1.ExecState
+	101, // 56: agbox.v1.ExecStatus.env_overrides:type_name -> agbox.v1.ExecStatus.EnvOverridesEntry
+	106, // 57: agbox.v1.ExecStatus.created_at:type_name -> google.protobuf.Timestamp
+	106, // 58: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
+	106, // 59: agbox.v1.ExecStatus.ended_at:type_name -> google.protobuf.Timestamp
+	105, // 60: agbox.v1.ExecStatus.timeout:type_name -> google.protobuf.Duration
+	32,  // 61: agbox.v1.ExecStatus.stdin:type_name -> agbox.v1.StdinSpec
+	106, // 62: agbox.v1.ExecStatus.stdin_deadline_at:type_name -> google.protobuf.Timestamp
+	105, // 63: agbox.v1.StdinSpec.grace:type_name -> google.protobuf.Duration
+	12,  // 64: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
+	16,  // 65: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	16,  // 66: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	102, // 67: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	16,  // 68: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
+	12,  // 69: agbox.v1.UpdateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
+	16,  // 70: agbox.v1.UpdateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	105, // 71: agbox.v1.SetSandboxTimeoutRequest.timeout:type_name -> google.protobuf.Duration
+	106, // 72: agbox.v1.SetSandboxTimeoutRequest.deadline_at:type_name -> google.protobuf.Timestamp
+	106, // 73: agbox.v1.SetSandboxTimeoutResponse.deadline_at:type_name -> google.protobuf.Timestamp
+	50,  // 74: agbox.v1.GetNetworkActivityResponse.destinations:type_name -> agbox.v1.NetworkDestination
+	106, // 75: agbox.v1.NetworkDestination.last_at:type_name -> google.protobuf.Timestamp
+	53,  // 76: agbox.v1.GetStatsResponse.sandboxes:type_name -> agbox.v1.SandboxStats
+	106, // 77: agbox.v1.GetStatsResponse.read_at:type_name -> google.protobuf.Timestamp
+	0,   // 78: agbox.v1.SandboxStats.state:type_name -> agbox.v1.SandboxState
+	54,  // 79: agbox.v1.SandboxStats.containers:type_name -> agbox.v1.ContainerStats
+	105, // 80: agbox.v1.ContainerStats.cpu_time:type_name -> google.protobuf.Duration
+	57,  // 81: agbox.v1.ListVolumesResponse.volumes:type_name -> agbox.v1.Volume
+	106, // 82: agbox.v1.Volume.created_at:type_name -> google.protobuf.Timestamp
+	64,  // 83: agbox.v1.CreateSnapshotResponse.snapshot:type_name -> agbox.v1.Snapshot
+	64,  // 84: agbox.v1.ListSnapshotsResponse.snapshots:type_name -> agbox.v1.Snapshot
+	106, // 85: agbox.v1.Snapshot.created_at:type_name -> google.protobuf.Timestamp
+	103, // 86: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	104, // 87: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
+	105, // 88: agbox.v1.CreateExecRequest.timeout:type_name -> google.protobuf.Duration
+	32,  // 89: agbox.v1.CreateExecRequest.stdin:type_name -> agbox.v1.StdinSpec
+	33,  // 90: agbox.v1.CreateExecRequest.terminal:type_name -> agbox.v1.TerminalSpec
+	31,  // 91: agbox.v1.GetExecResponse.exec:type_name -> agbox.v1.ExecStatus
+	31,  // 92: agbox.v1.ListActiveExecsResponse.execs:type_name -> agbox.v1.ExecStatus
+	31,  // 93: agbox.v1.ListExecsResponse.execs:type_name -> agbox.v1.ExecStatus
+	0,   // 94: agbox.v1.ExplainResponse.state:type_name -> agbox.v1.SandboxState
+	106, // 95: agbox.v1.ExplainResponse.retry_at:type_name -> google.protobuf.Timestamp
+	84,  // 96: agbox.v1.ExplainResponse.deadlines:type_name -> agbox.v1.ExplainDeadline
+	106, // 97: agbox.v1.ExplainResponse.engine_problem_since:type_name -> google.protobuf.Timestamp
+	106, // 98: agbox.v1.ExplainDeadline.at:type_name -> google.protobuf.Timestamp
+	87,  // 99: agbox.v1.DoctorResponse.checks:type_name -> agbox.v1.DoctorCheck
+	92,  // 100: agbox.v1.CollectGarbageResponse.items:type_name -> agbox.v1.GarbageItem
+	3,   // 101: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
+	34,  // 102: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
+	36,  // 103: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
+	38,  // 104: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
+	42,  // 105: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
+	43,  // 106: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
+	44,  // 107: agbox.v1.SandboxService.PauseSandbox:input_type -> agbox.v1.PauseSandboxRequest
+	45,  // 108: agbox.v1.SandboxService.SetSandboxTimeout:input_type -> agbox.v1.SetSandboxTimeoutRequest
+	40,  // 109: agbox.v1.SandboxService.UpdateSandbox:input_type -> agbox.v1.UpdateSandboxRequest
+	47,  // 110: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
+	67,  // 111: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
+	70,  // 112: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
+	71,  // 113: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
+	73,  // 114: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
+	74,  // 115: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
+	76,  // 116: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
+	78,  // 117: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
+	17,  // 118: agbox.v1.SandboxService.GetServiceLog:input_type -> agbox.v1.GetServiceLogRequest
+	55,  // 119: agbox.v1.SandboxService.ListVolumes:input_type -> agbox.v1.ListVolumesRequest
+	51,  // 120: agbox.v1.SandboxService.GetStats:input_type -> agbox.v1.GetStatsRequest
+	48,  // 121: agbox.v1.SandboxService.GetNetworkActivity:input_type -> agbox.v1.GetNetworkActivityRequest
+	58,  // 122: agbox.v1.SandboxService.RemoveVolume:input_type -> agbox.v1.RemoveVolumeRequest
+	60,  // 123: agbox.v1.SandboxService.CreateSnapshot:input_type -> agbox.v1.CreateSnapshotRequest
+	62,  // 124: agbox.v1.SandboxService.ListSnapshots:input_type -> agbox.v1.ListSnapshotsRequest
+	65,  // 125: agbox.v1.SandboxService.RemoveSnapshot:input_type -> agbox.v1.RemoveSnapshotRequest
+	93,  // 126: agbox.v1.AdminService.ConfirmEngine:input_type -> agbox.v1.ConfirmEngineRequest
+	80,  // 127: agbox.v1.AdminService.Backup:input_type -> agbox.v1.BackupRequest
+	82,  // 128: agbox.v1.AdminService.Explain:input_type -> agbox.v1.ExplainRequest
+	90,  // 129: agbox.v1.AdminService.CollectGarbage:input_type -> agbox.v1.CollectGarbageRequest
+	107, // 130: agbox.v1.AdminService.Drain:input_type -> agbox.v1.DrainRequest
+	108, // 131: agbox.v1.AdminService.Undrain:input_type -> agbox.v1.UndrainRequest
+	109, // 132: agbox.v1.AdminService.GetDrainStatus:input_type -> agbox.v1.GetDrainStatusRequest
+	85,  // 133: agbox.v1.AdminService.Doctor:input_type -> agbox.v1.DoctorRequest
+	88,  // 134: agbox.v1.AdminService.ListAttackTargets:input_type -> agbox.v1.ListAttackTargetsRequest
+	4,   // 135: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
+	35,  // 136: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
+	37,  // 137: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
+	39,  // 138: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
+	69,  // 139: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
+	69,  // 140: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
+	69,  // 141: agbox.v1.SandboxService.PauseSandbox:output_type -> agbox.v1.AcceptedResponse
+	46,  // 142: agbox.v1.SandboxService.SetSandboxTimeout:output_type -> agbox.v1.SetSandboxTimeoutResponse
+	41,  // 143: agbox.v1.SandboxService.UpdateSandbox:output_type -> agbox.v1.UpdateSandboxResponse
+	69,  // 144: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
+	68,  // 145: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
+	30,  // 146: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
+	72,  // 147: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
+	69,  // 148: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
+	75,  // 149: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
+	77,  // 150: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
+	79,  // 151: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
+	18,  // 152: agbox.v1.SandboxService.GetServiceLog:output_type -> agbox.v1.GetServiceLogResponse
+	56,  // 153: agbox.v1.SandboxService.ListVolumes:output_type -> agbox.v1.ListVolumesResponse
+	52,  // 154: agbox.v1.SandboxService.GetStats:output_type -> agbox.v1.GetStatsResponse
+	49,  // 155: agbox.v1.SandboxService.GetNetworkActivity:output_type -> agbox.v1.GetNetworkActivityResponse
+	59,  // 156: agbox.v1.SandboxService.RemoveVolume:output_type -> agbox.v1.RemoveVolumeResponse
+	61,  // 157: agbox.v1.SandboxService.CreateSnapshot:output_type -> agbox.v1.CreateSnapshotResponse
+	63,  // 158: agbox.v1.SandboxService.ListSnapshots:output_type -> agbox.v1.ListSnapshotsResponse
+	66,  // 159: agbox.v1.SandboxService.RemoveSnapshot:output_type -> agbox.v1.RemoveSnapshotResponse
+	94,  // 160: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
+	81,  // 161: agbox.v1.AdminService.Backup:output_type -> agbox.v1.BackupChunk
+	83,  // 162: agbox.v1.AdminService.Explain:output_type -> agbox.v1.ExplainResponse
+	91,  // 163: agbox.v1.AdminService.CollectGarbage:output_type -> agbox.v1.CollectGarbageResponse
+	110, // 164: agbox.v1.AdminService.Drain:output_type -> agbox.v1.DrainResponse
+	111, // 165: agbox.v1.AdminService.Undrain:output_type -> agbox.v1.UndrainResponse
+	112, // 166: agbox.v1.AdminService.GetDrainStatus:output_type -> agbox.v1.GetDrainStatusResponse
+	86,  // 167: agbox.v1.AdminService.Doctor:output_type -> agbox.v1.DoctorResponse
+	89,  // 168: agbox.v1.AdminService.ListAttackTargets:output_type -> agbox.v1.ListAttackTargetsResponse
+	135, // [135:169] is the sub-list for method output_type
+	101, // [101:135] is the sub-list for method input_type
+	101, // [101:101] is the sub-list for extension type_name
+	101, // [101:101] is the sub-list for extension extendee
+	0,   // [0:101] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_sandbox_proto_init() }
@@ -7517,7 +7898,7 @@ func file_agbox_v1_sandbox_proto_init() {
 		return
 	}
 	file_agbox_v1_drain_proto_init()
-	file_agbox_v1_sandbox_proto_msgTypes[25].OneofWrappers = []any{
+	file_agbox_v1_sandbox_proto_msgTypes[27].OneofWrappers = []any{
 		(*SandboxEvent_SandboxPhase)(nil),
 		(*SandboxEvent_Exec)(nil),
 		(*SandboxEvent_Service)(nil),
@@ -7525,19 +7906,20 @@ func file_agbox_v1_sandbox_proto_init() {
 		(*SandboxEvent_SpecChange)(nil),
 		(*SandboxEvent_TimeoutSet)(nil),
 		(*SandboxEvent_Rehydrated)(nil),
+		(*SandboxEvent_NetworkDenied)(nil),
 	}
-	file_agbox_v1_sandbox_proto_msgTypes[40].OneofWrappers = []any{
+	file_agbox_v1_sandbox_proto_msgTypes[42].OneofWrappers = []any{
 		(*SetSandboxTimeoutRequest_Timeout)(nil),
 		(*SetSandboxTimeoutRequest_DeadlineAt)(nil),
 	}
-	file_agbox_v1_sandbox_proto_msgTypes[68].OneofWrappers = []any{}
+	file_agbox_v1_sandbox_proto_msgTypes[73].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_sandbox_proto_rawDesc), len(file_agbox_v1_sandbox_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   97,
+			NumMessages:   102,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -6,9 +6,10 @@
 //   SandboxState          100 PAUSED
 //   EventType             100 SANDBOX_RESTARTED, 101 IMAGE_PULLING, 102 SANDBOX_PAUSED, 103 SANDBOX_REHYDRATED,
 //                         104 SANDBOX_SPEC_CHANGED, 105 SANDBOX_TIMEOUT_SET, 106 SANDBOX_PAUSE_REQUESTED,
-//                         107 SANDBOX_RECOVERED; reserved:
+//                         107 SANDBOX_RECOVERED, 108 NETWORK_DENIED; reserved:
 //                         120-139 agents, 140-149 drain
-//   SandboxEvent          100 image_pull, 101 spec_change, 102 timeout_set, 103 rehydrated (all in the oneof details)
+//   SandboxEvent          100 image_pull, 101 spec_change, 102 timeout_set, 103 rehydrated, 140 network_denied (all in
+//                         the oneof details)
 //   CreateSandboxRequest  100 name, 101 dry_run, 102 replaces
 //   SandboxHandle         100 name, 101 status_message, 102 spec, 103 desired_state, 104 active_execs, 105 services,
 //                         106 ports, 107 restarts, 108-109 log paths of the main process, 110-113 lifetimes,
@@ -73,6 +74,7 @@ const (
 	SandboxService_GetServiceLog_FullMethodName          = "/agbox.v1.SandboxService/GetServiceLog"
 	SandboxService_ListVolumes_FullMethodName            = "/agbox.v1.SandboxService/ListVolumes"
 	SandboxService_GetStats_FullMethodName               = "/agbox.v1.SandboxService/GetStats"
+	SandboxService_GetNetworkActivity_FullMethodName     = "/agbox.v1.SandboxService/GetNetworkActivity"
 	SandboxService_RemoveVolume_FullMethodName           = "/agbox.v1.SandboxService/RemoveVolume"
 	SandboxService_CreateSnapshot_FullMethodName         = "/agbox.v1.SandboxService/CreateSnapshot"
 	SandboxService_ListSnapshots_FullMethodName          = "/agbox.v1.SandboxService/ListSnapshots"
@@ -138,6 +140,9 @@ type SandboxServiceClient interface {
 	ListVolumes(ctx context.Context, in *ListVolumesRequest, opts ...grpc.CallOption) (*ListVolumesResponse, error)
 	// GetStats reads what running sandboxes use, from the kernel and without the engine. Errors besides: NOT_FOUND, reason SANDBOX_NOT_FOUND.
 	GetStats(ctx context.Context, in *GetStatsRequest, opts ...grpc.CallOption) (*GetStatsResponse, error)
+	// GetNetworkActivity reads what a sandbox reached and what its network policy denied it, in the last hour. Errors besides: NOT_FOUND,
+	// reason SANDBOX_NOT_FOUND; UNAVAILABLE.
+	GetNetworkActivity(ctx context.Context, in *GetNetworkActivityRequest, opts ...grpc.CallOption) (*GetNetworkActivityResponse, error)
 	// RemoveVolume removes a volume with its content, for good. Errors: NOT_FOUND, reason VOLUME_NOT_FOUND; FAILED_PRECONDITION, reason
 	// VOLUME_IN_USE, while a live sandbox of the name has the volume in its spec, or a container mounts it; UNAVAILABLE.
 	RemoveVolume(ctx context.Context, in *RemoveVolumeRequest, opts ...grpc.CallOption) (*RemoveVolumeResponse, error)
@@ -372,6 +377,16 @@ func (c *sandboxServiceClient) GetStats(ctx context.Context, in *GetStatsRequest
 	return out, nil
 }
 
+func (c *sandboxServiceClient) GetNetworkActivity(ctx context.Context, in *GetNetworkActivityRequest, opts ...grpc.CallOption) (*GetNetworkActivityResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetNetworkActivityResponse)
+	err := c.cc.Invoke(ctx, SandboxService_GetNetworkActivity_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *sandboxServiceClient) RemoveVolume(ctx context.Context, in *RemoveVolumeRequest, opts ...grpc.CallOption) (*RemoveVolumeResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(RemoveVolumeResponse)
@@ -471,6 +486,9 @@ type SandboxServiceServer interface {
 	ListVolumes(context.Context, *ListVolumesRequest) (*ListVolumesResponse, error)
 	// GetStats reads what running sandboxes use, from the kernel and without the engine. Errors besides: NOT_FOUND, reason SANDBOX_NOT_FOUND.
 	GetStats(context.Context, *GetStatsRequest) (*GetStatsResponse, error)
+	// GetNetworkActivity reads what a sandbox reached and what its network policy denied it, in the last hour. Errors besides: NOT_FOUND,
+	// reason SANDBOX_NOT_FOUND; UNAVAILABLE.
+	GetNetworkActivity(context.Context, *GetNetworkActivityRequest) (*GetNetworkActivityResponse, error)
 	// RemoveVolume removes a volume with its content, for good. Errors: NOT_FOUND, reason VOLUME_NOT_FOUND; FAILED_PRECONDITION, reason
 	// VOLUME_IN_USE, while a live sandbox of the name has the volume in its spec, or a container mounts it; UNAVAILABLE.
 	RemoveVolume(context.Context, *RemoveVolumeRequest) (*RemoveVolumeResponse, error)
@@ -555,6 +573,9 @@ func (UnimplementedSandboxServiceServer) ListVolumes(context.Context, *ListVolum
 }
 func (UnimplementedSandboxServiceServer) GetStats(context.Context, *GetStatsRequest) (*GetStatsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetStats not implemented")
+}
+func (UnimplementedSandboxServiceServer) GetNetworkActivity(context.Context, *GetNetworkActivityRequest) (*GetNetworkActivityResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetNetworkActivity not implemented")
 }
 func (UnimplementedSandboxServiceServer) RemoveVolume(context.Context, *RemoveVolumeRequest) (*RemoveVolumeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RemoveVolume not implemented")
@@ -942,6 +963,24 @@ func _SandboxService_GetStats_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SandboxService_GetNetworkActivity_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetNetworkActivityRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SandboxServiceServer).GetNetworkActivity(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SandboxService_GetNetworkActivity_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SandboxServiceServer).GetNetworkActivity(ctx, req.(*GetNetworkActivityRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _SandboxService_RemoveVolume_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(RemoveVolumeRequest)
 	if err := dec(in); err != nil {
@@ -1096,6 +1135,10 @@ var SandboxService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetStats",
 			Handler:    _SandboxService_GetStats_Handler,
+		},
+		{
+			MethodName: "GetNetworkActivity",
+			Handler:    _SandboxService_GetNetworkActivity_Handler,
 		},
 		{
 			MethodName: "RemoveVolume",

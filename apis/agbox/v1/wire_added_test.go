@@ -17,7 +17,7 @@ CreateSpec: 100 command repeated string, 101 user string, 102 working_dir string
 SandboxHandle: 100 name string, 101 status_message string, 102 spec CreateSpec, 103 desired_state string, 104 active_execs uint32, 105 services repeated ServiceStatus, 106 ports repeated PublishedPort, 107 restarts uint32, 108 stdout_log_path string, 109 stderr_log_path string, 110 deadline_at Timestamp, 111 timeout Duration, 112 on_timeout string, 113 demoted_at Timestamp, 114 rehydrated RehydratedDetails, 115 warnings repeated string, 116 default_memory_bytes int64, 129 security_profile string, 140 network_mode string, 158 channel string, 159 created_by string
 SandboxPhaseDetails: 150 exit_code int32, 151 oom_killed bool, 152 end_message string
 ExecEventDetails: 100 command repeated string
-SandboxEvent: 100 image_pull oneof details ImagePullDetails, 101 spec_change oneof details SpecChangeDetails, 102 timeout_set oneof details TimeoutDetails, 103 rehydrated oneof details RehydratedDetails
+SandboxEvent: 100 image_pull oneof details ImagePullDetails, 101 spec_change oneof details SpecChangeDetails, 102 timeout_set oneof details TimeoutDetails, 103 rehydrated oneof details RehydratedDetails, 140 network_denied oneof details NetworkDeniedDetails
 ExecStatus: 100 error_code string, 101 created_at Timestamp, 102 started_at Timestamp, 103 ended_at Timestamp, 104 stdout_log_path string, 105 stderr_log_path string, 106 oom_killed bool, 107 stdout_dropped_bytes int64, 108 stderr_dropped_bytes int64, 109 oom_kills int64, 150 user string, 151 timeout Duration, 152 stdin StdinSpec, 153 terminal bool, 155 stdin_deadline_at Timestamp
 CreateExecRequest: 150 user string, 151 timeout Duration, 152 stdin StdinSpec, 153 terminal TerminalSpec, 154 live_output bool
 CreateSandboxRequest: 100 name string, 101 dry_run bool, 102 replaces string
@@ -43,7 +43,7 @@ PauseSandboxRequest: 1 sandbox_id string
 SetSandboxTimeoutRequest: 1 sandbox_id string, 2 timeout oneof when Duration, 3 deadline_at oneof when Timestamp, 4 only_extend bool
 SetSandboxTimeoutResponse: 1 deadline_at Timestamp, 2 changed bool
 ExplainRequest: 1 sandbox_id string, 2 agent_id string
-ExplainResponse: 1 desired string, 2 state SandboxState, 3 observed repeated string, 4 differences repeated string, 5 next_steps repeated string, 6 waiting string, 7 last_error string, 8 tries uint32, 9 retry_at Timestamp, 10 deadlines repeated ExplainDeadline, 11 engine_problem string, 12 engine_problem_since Timestamp, 13 agent_state string, 14 resume_steps repeated string, 15 resume_refusal string
+ExplainResponse: 1 desired string, 2 state SandboxState, 3 observed repeated string, 4 differences repeated string, 5 next_steps repeated string, 6 waiting string, 7 last_error string, 8 tries uint32, 9 retry_at Timestamp, 10 deadlines repeated ExplainDeadline, 11 engine_problem string, 12 engine_problem_since Timestamp, 13 agent_state string, 14 resume_steps repeated string, 15 resume_refusal string, 16 denied repeated string
 ExplainDeadline: 1 kind string, 2 at Timestamp, 3 action string
 ConfirmEngineResponse: 1 engine_id string, 2 given_up repeated string, 3 undecided repeated string
 CollectGarbageRequest: 1 dry_run bool, 2 unknown bool
@@ -61,6 +61,11 @@ GetStatsRequest: 1 sandbox_ids repeated string
 GetStatsResponse: 1 sandboxes repeated SandboxStats, 2 read_at Timestamp
 SandboxStats: 1 sandbox_id string, 2 name string, 3 state SandboxState, 4 containers repeated ContainerStats
 ContainerStats: 1 service_name string, 2 cpu_time Duration, 3 memory_bytes uint64, 4 memory_limit_bytes uint64, 5 pids uint64, 6 pids_limit uint64, 7 io_read_bytes uint64, 8 io_written_bytes uint64
+NetworkDeniedDetails: 1 denials repeated NetworkDenial, 2 more uint32
+NetworkDenial: 1 destination string, 2 count uint64
+GetNetworkActivityRequest: 1 sandbox_id string
+GetNetworkActivityResponse: 1 destinations repeated NetworkDestination, 2 problem string
+NetworkDestination: 1 denied bool, 2 address string, 3 protocol string, 4 port uint32, 5 host bool, 6 names repeated string, 7 count uint64, 8 last_at Timestamp
 ListVolumesRequest: 1 sandbox_name string
 ListVolumesResponse: 1 volumes repeated Volume
 Volume: 1 name string, 2 sandbox_name string, 3 engine_name string, 4 created_at Timestamp, 5 sandbox_id string
@@ -75,7 +80,7 @@ RemoveSnapshotRequest: 1 snapshot_id string
 
 const wireAddedEnums = `
 SandboxState: SANDBOX_STATE_PAUSED 100
-EventType: SANDBOX_RESTARTED 100, IMAGE_PULLING 101, SANDBOX_PAUSED 102, SANDBOX_REHYDRATED 103, SANDBOX_SPEC_CHANGED 104, SANDBOX_TIMEOUT_SET 105, SANDBOX_PAUSE_REQUESTED 106, SANDBOX_RECOVERED 107
+EventType: SANDBOX_RESTARTED 100, IMAGE_PULLING 101, SANDBOX_PAUSED 102, SANDBOX_REHYDRATED 103, SANDBOX_SPEC_CHANGED 104, SANDBOX_TIMEOUT_SET 105, SANDBOX_PAUSE_REQUESTED 106, SANDBOX_RECOVERED 107, NETWORK_DENIED 108
 `
 
 const wireAddedMethods = `
@@ -85,6 +90,7 @@ SandboxService.SetSandboxTimeout: SetSandboxTimeoutRequest SetSandboxTimeoutResp
 SandboxService.UpdateSandbox: UpdateSandboxRequest UpdateSandboxResponse
 SandboxService.GetServiceLog: GetServiceLogRequest GetServiceLogResponse
 SandboxService.GetStats: GetStatsRequest GetStatsResponse
+SandboxService.GetNetworkActivity: GetNetworkActivityRequest GetNetworkActivityResponse
 SandboxService.ListVolumes: ListVolumesRequest ListVolumesResponse
 SandboxService.RemoveVolume: RemoveVolumeRequest RemoveVolumeResponse
 SandboxService.CreateSnapshot: CreateSnapshotRequest CreateSnapshotResponse

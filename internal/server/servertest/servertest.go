@@ -32,10 +32,13 @@ func Deps(st server.Store) server.Deps {
 		DrainWait:  func() time.Duration { return time.Minute },
 		Gateways:   func() map[string]string { return nil },
 		Rebuilding: quiet, NoRoom: quiet, Engine: quiet, NetworkProblem: quiet,
-		Explain:        func(context.Context, string) (*agboxv1.ExplainResponse, error) { return nil, errdefs.ErrUnavailable },
-		Doctor:         func() []*agboxv1.DoctorCheck { return nil },
-		AttackTargets:  func(context.Context, string) ([]string, error) { return nil, nil },
-		Stats:          func(context.Context, []string) ([]*agboxv1.SandboxStats, error) { return nil, nil },
+		Explain:       func(context.Context, string) (*agboxv1.ExplainResponse, error) { return nil, errdefs.ErrUnavailable },
+		Doctor:        func() []*agboxv1.DoctorCheck { return nil },
+		AttackTargets: func(context.Context, string) ([]string, error) { return nil, nil },
+		Stats:         func(context.Context, []string) ([]*agboxv1.SandboxStats, error) { return nil, nil },
+		NetworkActivity: func(context.Context, string) (*agboxv1.GetNetworkActivityResponse, error) {
+			return nil, errdefs.ErrUnavailable
+		},
 		Volumes:        func(context.Context, string) ([]*agboxv1.Volume, error) { return nil, nil },
 		Streams:        noStreams{},
 		Opened:         func(string) {},

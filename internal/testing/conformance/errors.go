@@ -109,6 +109,7 @@ func unknownSandbox(c *client) {
 	c.refused(errOf(c.GetSandbox(c.ctx(), &agboxv1.GetSandboxRequest{SandboxId: id})), sandboxNotFound(id))
 	c.refused(errOf(c.GetServiceLog(c.ctx(), &agboxv1.GetServiceLogRequest{SandboxId: id, ServiceName: "db"})), sandboxNotFound(id))
 	c.refused(errOf(c.GetStats(c.ctx(), &agboxv1.GetStatsRequest{SandboxIds: []string{id}})), sandboxNotFound(id))
+	c.refused(errOf(c.GetNetworkActivity(c.ctx(), &agboxv1.GetNetworkActivityRequest{SandboxId: id})), sandboxNotFound(id))
 	c.refused(c.tryStop(id), sandboxNotFound(id))
 	c.refused(c.tryResume(id), sandboxNotFound(id))
 	c.refused(c.tryExec(id), sandboxNotFound(id))

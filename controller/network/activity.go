@@ -1,0 +1,249 @@
+package network
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/netentry"
+	"github.com/agbox/agbox/internal/host/firewall"
+	"github.com/agbox/agbox/internal/host/naming"
+	"github.com/agbox/agbox/internal/netrules"
+	"github.com/agbox/agbox/store"
+)
+
+const (
+	// named is how long a destination that an event has named is in no other, and the time in which a sandbox has at most mostEvents of them.
+	named      = time.Hour
+	mostEvents = 4
+	// mostNamed bounds the destinations in one event.
+	mostNamed = 10
+	// looked is how many events a daemon that has just started reads of a sandbox, to know what has been said.
+	looked = 256
+)
+
+// said is what events have said about denials of a sandbox: when, and of which destinations. It is derived from the newest events.
+type said struct {
+	events       []time.Time
+	destinations map[string]time.Time
+}
+
+// forget drops what is older than named.
+func (s *said) forget(now time.Time) {
+	s.events = slices.DeleteFunc(s.events, func(at time.Time) bool { return now.Sub(at) > named })
+	for d, at := range s.destinations {
+		if now.Sub(at) > named {
+			delete(s.destinations, d)
+		}
+	}
+}
+
+func (s *said) add(e *agboxv1.SandboxEvent, at time.Time) {
+	if e.GetEventType() != agboxv1.EventType_NETWORK_DENIED {
+		return
+	}
+	s.events = append(s.events, at)
+	for _, d := range e.GetNetworkDenied().GetDenials() {
+		s.destinations[d.GetDestination()] = at
+	}
+}
+
+// ReportDenials records an event for each live sandbox that was denied something no event has named within the hour, and counts denials. The
+// kernel keeps a destination for as long, so a daemon that was dead misses none unless its host was restarted. One caller at a time.
+func (k *Keeper) ReportDenials(ctx context.Context) error {
+	if k.Problem() != "" || k.o.Firewall == nil {
+		return nil
+	}
+	records, err := k.o.Firewall.Denied()
+	if err != nil {
+		return err
+	}
+	if len(records) == 0 {
+		k.counted, k.said = map[string]map[string]uint64{}, nil
+		return nil
+	}
+	host, err := hostAddresses()
+	if err != nil {
+		return err
+	}
+	counts, reported := map[string]map[string]uint64{}, map[string]*said{}
+	for _, one := range k.denied(records) {
+		list := destinations(one.records, host, true)
+		counts[one.sandbox.ID] = k.count(one.sandbox.ID, list)
+		s, reportErr := k.reportDenials(ctx, one.sandbox, list)
+		err = errors.Join(err, reportErr)
+		if s != nil {
+			reported[one.sandbox.ID] = s
+		}
+	}
+	k.counted, k.said = counts, reported
+	return err
+}
+
+type deniedSandbox struct {
+	sandbox store.Sandbox
+	records []firewall.Record
+}
+
+// denied returns the live sandboxes of records.
+func (k *Keeper) denied(records []firewall.Record) (list []deniedSandbox) {
+	by := map[string][]firewall.Record{}
+	for _, r := range records {
+		by[r.Bridge] = append(by[r.Bridge], r)
+	}
+	for _, sb := range k.o.Live() {
+		if id := sb.Desired.GetObjects().GetNetworkId(); id != "" && len(by[naming.Bridge(id)]) > 0 {
+			list = append(list, deniedSandbox{sb, by[naming.Bridge(id)]})
+		}
+	}
+	return list
+}
+
+// count counts the denials since the last call, and returns what it counted of each destination.
+func (k *Keeper) count(sandboxID string, list []*agboxv1.NetworkDestination) map[string]uint64 {
+	counts := map[string]uint64{}
+	for _, d := range list {
+		key := d.GetAddress() + " " + netentry.Destination(d) // the host has several addresses
+		before := k.counted[sandboxID][key]
+		if before > d.GetCount() { // the kernel has forgotten it in between
+			before = 0
+		}
+		if counts[key] = d.GetCount(); k.counted != nil { // what was denied before the daemon started is not counted again
+			k.o.Denials(d.GetCount() - before)
+		}
+	}
+	return counts
+}
+
+// reportDenials records an event about a sandbox, if one is due. It returns what events have said.
+func (k *Keeper) reportDenials(ctx context.Context, sb store.Sandbox, list []*agboxv1.NetworkDestination) (*said, error) {
+	s, now := k.said[sb.ID], time.Now()
+	if s == nil {
+		s = &said{destinations: map[string]time.Time{}}
+		events, err := k.o.Newest(ctx, sb.ID, looked)
+		if err != nil {
+			return nil, fmt.Errorf("read which denials of sandbox %s were reported: %w", sb.ID, err)
+		}
+		for _, e := range events {
+			s.add(e, e.GetOccurredAt().AsTime())
+		}
+	}
+	s.forget(now)
+	fresh := map[string]*agboxv1.NetworkDenial{}
+	details := &agboxv1.NetworkDeniedDetails{}
+	for _, d := range list {
+		name := netentry.Destination(d)
+		if _, ok := s.destinations[name]; ok {
+			continue
+		}
+		if fresh[name] == nil {
+			fresh[name] = &agboxv1.NetworkDenial{Destination: name}
+			if len(details.Denials) < mostNamed {
+				details.Denials = append(details.Denials, fresh[name])
+			}
+		}
+		fresh[name].Count += d.GetCount()
+	}
+	if len(fresh) == 0 || len(s.events) >= mostEvents {
+		return s, nil
+	}
+	details.More = uint32(len(fresh) - len(details.Denials))
+	e := &agboxv1.SandboxEvent{
+		EventType: agboxv1.EventType_NETWORK_DENIED, Details: &agboxv1.SandboxEvent_NetworkDenied{NetworkDenied: details},
+	}
+	err := k.o.Report(ctx, sb.ID, store.Report{Generation: sb.Desired.GetGeneration(), Events: []*agboxv1.SandboxEvent{e}})
+	if errdefs.IsAborted(err) || errdefs.IsNotFound(err) {
+		return s, nil // the sandbox changes, or is gone; the next call tries again
+	}
+	if err != nil {
+		return s, fmt.Errorf("report denials of sandbox %s: %w", sb.ID, err)
+	}
+	s.add(e, now)
+	return s, nil
+}
+
+// Activity returns what a sandbox reached and was denied in the last hour: what was denied first, then the last first. problem says why nothing
+// is recorded.
+func (k *Keeper) Activity(sb store.Sandbox) (list []*agboxv1.NetworkDestination, problem string, err error) {
+	if problem = k.Problem(); problem != "" || k.o.Firewall == nil {
+		return nil, cmp.Or(problem, "agboxd has no packet filter"), nil
+	}
+	if !netrules.Confines(Mode(sb), sb.Spec.GetNetwork()) {
+		problem = "a policy that lets everything pass has no rules that could record; the mode internet has"
+	}
+	id := sb.Desired.GetObjects().GetNetworkId()
+	if id == "" {
+		return nil, problem, nil
+	}
+	host, err := hostAddresses()
+	if err != nil {
+		return nil, problem, err
+	}
+	for _, of := range []struct {
+		read   func() ([]firewall.Record, error)
+		denied bool
+	}{{k.o.Firewall.Denied, true}, {k.o.Firewall.Reached, false}} {
+		records, err := of.read()
+		if err != nil {
+			return nil, problem, err
+		}
+		records = slices.DeleteFunc(records, func(r firewall.Record) bool { return r.Bridge != naming.Bridge(id) })
+		list = append(list, destinations(records, host, of.denied)...)
+	}
+	return list, problem, nil
+}
+
+// destinations returns records as the API shows them, the last first.
+func destinations(records []firewall.Record, host map[netip.Addr]bool, denied bool) []*agboxv1.NetworkDestination {
+	slices.SortFunc(records, func(a, b firewall.Record) int {
+		return cmp.Or(b.Last.Compare(a.Last), a.Addr.Compare(b.Addr), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Protocol, b.Protocol))
+	})
+	list := make([]*agboxv1.NetworkDestination, len(records))
+	for i, r := range records {
+		list[i] = &agboxv1.NetworkDestination{
+			Denied: denied, Address: r.Addr.String(), Protocol: protocol(r.Protocol), Port: uint32(r.Port), Host: host[r.Addr], Count: r.Packets,
+			LastAt: timestamppb.New(r.Last),
+		}
+	}
+	return list
+}
+
+// hostAddresses returns the addresses of the host.
+func hostAddresses() (map[netip.Addr]bool, error) {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("read the addresses of the host: %w", err)
+	}
+	addrs := map[netip.Addr]bool{}
+	for _, one := range all {
+		if p, err := netip.ParsePrefix(one.String()); err == nil {
+			addrs[p.Addr().Unmap()] = true
+		}
+	}
+	return addrs, nil
+}
+
+// protocol returns the name of a protocol, or its number.
+func protocol(number uint8) string {
+	switch number {
+	case 1:
+		return "icmp"
+	case 6:
+		return "tcp"
+	case 17:
+		return "udp"
+	case 58:
+		return "ipv6-icmp"
+	}
+	return strconv.Itoa(int(number))
+}
