@@ -16,6 +16,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/netentry"
+	"github.com/agbox/agbox/internal/host/dnsfilter"
 	"github.com/agbox/agbox/internal/host/firewall"
 	"github.com/agbox/agbox/internal/host/naming"
 	"github.com/agbox/agbox/internal/netrules"
@@ -68,7 +69,13 @@ func (k *Keeper) ReportDenials(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(records) == 0 {
+	var filtered []string
+	if k.o.Names != nil {
+		if filtered, err = k.o.Names.Bridges(); err != nil {
+			return err
+		}
+	}
+	if len(records)+len(filtered) == 0 {
 		k.counted, k.said = map[string]map[string]uint64{}, nil
 		return nil
 	}
@@ -77,8 +84,13 @@ func (k *Keeper) ReportDenials(ctx context.Context) error {
 		return err
 	}
 	counts, reported := map[string]map[string]uint64{}, map[string]*said{}
-	for _, one := range k.denied(records) {
-		list := destinations(one.records, host, true)
+	for _, one := range k.denied(records, filtered) {
+		asked, askedErr := k.asked(one.bridge)
+		err = errors.Join(err, askedErr)
+		list := destinations(one.records, asked, host, true)
+		if len(list) == 0 {
+			continue
+		}
 		counts[one.sandbox.ID] = k.count(one.sandbox.ID, list)
 		s, reportErr := k.reportDenials(ctx, one.sandbox, list)
 		err = errors.Join(err, reportErr)
@@ -92,21 +104,31 @@ func (k *Keeper) ReportDenials(ctx context.Context) error {
 
 type deniedSandbox struct {
 	sandbox store.Sandbox
+	bridge  string
 	records []firewall.Record
 }
 
-// denied returns the live sandboxes of records.
-func (k *Keeper) denied(records []firewall.Record) (list []deniedSandbox) {
+// denied returns the live sandboxes of records, and those whose bridges are filtered.
+func (k *Keeper) denied(records []firewall.Record, filtered []string) (list []deniedSandbox) {
 	by := map[string][]firewall.Record{}
 	for _, r := range records {
 		by[r.Bridge] = append(by[r.Bridge], r)
 	}
 	for _, sb := range k.o.Live() {
-		if id := sb.Desired.GetObjects().GetNetworkId(); id != "" && len(by[naming.Bridge(id)]) > 0 {
-			list = append(list, deniedSandbox{sb, by[naming.Bridge(id)]})
+		id := sb.Desired.GetObjects().GetNetworkId()
+		if bridge := naming.Bridge(id); id != "" && (len(by[bridge]) > 0 || slices.Contains(filtered, bridge)) {
+			list = append(list, deniedSandbox{sb, bridge, by[bridge]})
 		}
 	}
 	return list
+}
+
+// asked returns the names that the sandbox of a bridge asked for, as far as its policy has them filtered.
+func (k *Keeper) asked(bridge string) ([]dnsfilter.Asked, error) {
+	if k.o.Names == nil {
+		return nil, nil
+	}
+	return k.o.Names.Asked(bridge)
 }
 
 // count counts the denials since the last call, and returns what it counted of each destination.
@@ -189,6 +211,10 @@ func (k *Keeper) Activity(sb store.Sandbox) (list []*agboxv1.NetworkDestination,
 	if err != nil {
 		return nil, problem, err
 	}
+	asked, err := k.asked(naming.Bridge(id))
+	if err != nil {
+		return nil, problem, err
+	}
 	for _, of := range []struct {
 		read   func() ([]firewall.Record, error)
 		denied bool
@@ -198,23 +224,32 @@ func (k *Keeper) Activity(sb store.Sandbox) (list []*agboxv1.NetworkDestination,
 			return nil, problem, err
 		}
 		records = slices.DeleteFunc(records, func(r firewall.Record) bool { return r.Bridge != naming.Bridge(id) })
-		list = append(list, destinations(records, host, of.denied)...)
+		list = append(list, destinations(records, asked, host, of.denied)...)
 	}
 	return list, problem, nil
 }
 
-// destinations returns records as the API shows them, the last first.
-func destinations(records []firewall.Record, host map[netip.Addr]bool, denied bool) []*agboxv1.NetworkDestination {
-	slices.SortFunc(records, func(a, b firewall.Record) int {
-		return cmp.Or(b.Last.Compare(a.Last), a.Addr.Compare(b.Addr), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Protocol, b.Protocol))
-	})
-	list := make([]*agboxv1.NetworkDestination, len(records))
-	for i, r := range records {
-		list[i] = &agboxv1.NetworkDestination{
-			Denied: denied, Address: r.Addr.String(), Protocol: protocol(r.Protocol), Port: uint32(r.Port), Host: host[r.Addr], Count: r.Packets,
-			LastAt: timestamppb.New(r.Last),
+// destinations returns records as the API shows them, with the names that were answered with their addresses, the last first. If denied they
+// include the names that were refused.
+func destinations(records []firewall.Record, asked []dnsfilter.Asked, host map[netip.Addr]bool, denied bool) (list []*agboxv1.NetworkDestination) {
+	names := map[netip.Addr][]string{}
+	for _, a := range asked {
+		for _, addr := range a.Addrs {
+			names[addr] = append(names[addr], a.Name)
+		}
+		if a.Refused && denied {
+			list = append(list, &agboxv1.NetworkDestination{Denied: true, Names: []string{a.Name}, Count: a.Count, LastAt: timestamppb.New(a.Last)})
 		}
 	}
+	for _, r := range records {
+		list = append(list, &agboxv1.NetworkDestination{
+			Denied: denied, Address: r.Addr.String(), Protocol: protocol(r.Protocol), Port: uint32(r.Port), Host: host[r.Addr], Names: names[r.Addr], Count: r.Packets,
+			LastAt: timestamppb.New(r.Last),
+		})
+	}
+	slices.SortFunc(list, func(a, b *agboxv1.NetworkDestination) int {
+		return cmp.Or(b.GetLastAt().AsTime().Compare(a.GetLastAt().AsTime()), cmp.Compare(netentry.Destination(a), netentry.Destination(b)))
+	})
 	return list
 }
 

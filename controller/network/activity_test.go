@@ -3,6 +3,7 @@ package network_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/netentry"
 	"github.com/agbox/agbox/controller/network"
+	"github.com/agbox/agbox/internal/host/dnsfilter"
 	"github.com/agbox/agbox/internal/host/firewall"
 	"github.com/agbox/agbox/internal/netrules"
 	"github.com/agbox/agbox/store"
@@ -30,6 +32,7 @@ type world struct {
 	events  []*agboxv1.SandboxEvent
 	refused error // by the store
 	counted uint64
+	names   names
 	k       *network.Keeper
 }
 
@@ -42,7 +45,7 @@ func newWorld(t *testing.T) *world {
 
 // restart begins with a keeper that knows nothing.
 func (w *world) restart() {
-	w.k = keeper(network.Options{
+	o := network.Options{
 		Firewall: w.filter, Live: func() []store.Sandbox { return []store.Sandbox{w.sb} }, Denials: func(n uint64) { w.counted += n },
 		Newest: func(_ context.Context, _ string, limit int) ([]*agboxv1.SandboxEvent, error) {
 			newest := slices.Clone(w.events[max(0, len(w.events)-limit):])
@@ -63,7 +66,11 @@ func (w *world) restart() {
 			}
 			return nil
 		},
-	})
+	}
+	if w.names != nil {
+		o.Names = w.names
+	}
+	w.k = keeper(o)
 }
 
 // deny records packets to addresses of a block, and forgets what is older than an hour.
@@ -208,5 +215,37 @@ func TestActivity(t *testing.T) {
 	}
 	if list, problem, err := keeper(network.Options{}).Activity(w.sb); problem == "" || err != nil || len(list) > 0 {
 		t.Error("without a packet filter:", list, problem, err)
+	}
+}
+
+// names are the names that sandboxes asked for, by bridge.
+type names map[string][]dnsfilter.Asked
+
+func (names) Write(dnsfilter.Policy) error                     { return nil }
+func (names) Serves(dnsfilter.Policy) (bool, error)            { return true, nil }
+func (names) Await(context.Context, dnsfilter.Policy) error    { return nil }
+func (names) Remove(string) error                              { return nil }
+func (n names) Bridges() ([]string, error)                     { return slices.Sorted(maps.Keys(n)), nil }
+func (n names) Asked(bridge string) ([]dnsfilter.Asked, error) { return n[bridge], nil }
+
+// A refused name is reported like a denied address, and an address has the names that were answered with it.
+func TestNamesAreShown(t *testing.T) {
+	w, now := newWorld(t), time.Now()
+	addr := netip.MustParseAddr("203.0.113.1")
+	w.names = names{"br-other": {{Name: "other.example", Refused: true, Count: 1, Last: now}}}
+	w.restart()
+	w.wantEvents("another daemon's sandbox asks for a name")
+	w.names[bridge] = []dnsfilter.Asked{
+		{Name: "evil.example", Refused: true, Count: 3, Last: now}, {Name: "a.example", Addrs: []netip.Addr{addr}, Count: 1, Last: now}, {Name: "b.example", Addrs: []netip.Addr{addr}, Count: 1, Last: now},
+	}
+	w.wantEvents("a name is refused", "evil.example 3, more 0")
+	w.wantEvents("the same again")
+	if w.counted != 3 {
+		t.Errorf("%d are counted, want 3", w.counted)
+	}
+	w.filter.reached = []firewall.Record{{Bridge: bridge, Addr: addr, Protocol: 6, Port: 443, Packets: 1, Last: now}}
+	list, _, err := w.k.Activity(w.sb)
+	if err != nil || len(list) != 2 || netentry.Destination(list[0]) != "evil.example" || !list[0].GetDenied() || !slices.Equal(list[1].GetNames(), []string{"a.example", "b.example"}) || list[1].GetDenied() {
+		t.Errorf("%v, %v", list, err)
 	}
 }

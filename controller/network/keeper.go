@@ -43,6 +43,7 @@ type Names interface {
 	Await(ctx context.Context, p dnsfilter.Policy) error
 	Remove(bridge string) error
 	Bridges() ([]string, error)
+	Asked(bridge string) ([]dnsfilter.Asked, error)
 }
 
 // Options are the dependencies of a Keeper.

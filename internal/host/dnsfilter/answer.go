@@ -73,8 +73,10 @@ func (s *sandbox) resolve(ctx context.Context, m *dns.Msg, name string, qtype ui
 		return r, err
 	}
 	longest := a.shorten(s.f.Limits.Ceiling)
+	var addrs []netip.Addr
 	for {
-		addrs, dropped := s.permitted(r, &a)
+		var dropped int
+		addrs, dropped = s.permitted(r, &a)
 		if dropped > 0 {
 			s.refuse(r, name, ReasonAddress)
 			explain(m, dns.ExtendedErrorCodeFiltered, "addresses that the network policy of the sandbox does not let through are left out")
@@ -87,6 +89,9 @@ func (s *sandbox) resolve(ctx context.Context, m *dns.Msg, name string, qtype ui
 		if r, sets, err = s.lookUp(name); err != nil {
 			return r, err
 		}
+	}
+	if err == nil {
+		s.asked.add(name, false, addrs, time.Now())
 	}
 	m.Rcode, m.Answer, m.Ns = a.rcode, slices.Concat(a.aliases, a.records), a.authority
 	return r, err
@@ -109,6 +114,9 @@ func (s *sandbox) lookUp(name string) (*rules, []string, error) {
 }
 
 func (s *sandbox) refuse(r *rules, name string, why Reason) {
+	if why == ReasonName {
+		s.asked.add(name, true, nil, time.Now())
+	}
 	s.f.refusals.add(r.sandboxID, name, why, time.Now())
 }
 

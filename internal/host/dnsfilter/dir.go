@@ -24,6 +24,7 @@ import (
 //
 //	br-0123456789ab.json    the policy of the sandbox with that bridge; a daemon writes it
 //	br-0123456789ab.served  the hash of the policy that the filter answers by; the filter writes it
+//	br-0123456789ab.asked   the names that the sandbox asked for; the filter writes it
 //	lock                    locked by the filter while it runs
 //	running                 locked by the filter as long as the files *.served are its own
 type Dir string
@@ -64,7 +65,9 @@ func (d Dir) Write(p Policy) error {
 }
 
 // Remove removes the policy of a bridge, if there is one: the filter answers its sandbox no more.
-func (d Dir) Remove(bridge string) error { return disk.Remove(d.path(bridge + policySuffix)) }
+func (d Dir) Remove(bridge string) error {
+	return errors.Join(disk.Remove(d.path(bridge+policySuffix)), disk.Remove(d.path(bridge+askedSuffix)))
+}
 
 // Bridges returns the bridges that have a policy, sorted.
 func (d Dir) Bridges() ([]string, error) {

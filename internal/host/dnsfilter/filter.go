@@ -26,6 +26,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/host/disk"
 	"github.com/agbox/agbox/internal/host/firewall"
 	"github.com/agbox/agbox/internal/host/inotify"
 	"github.com/agbox/agbox/internal/netrules"
@@ -236,6 +237,9 @@ func (f *filter) scan(ctx context.Context) (again bool) {
 	for bridge, s := range f.sandboxes {
 		if !seen[bridge] {
 			s.close()
+			if err := disk.Remove(f.Dir.path(bridge + askedSuffix)); err != nil { // written after the removal of the policy
+				f.Log.Error("the names that a sandbox asked for are left", "bridge", bridge, "err", err)
+			}
 			delete(f.sandboxes, bridge)
 		}
 	}
@@ -251,6 +255,9 @@ func (f *filter) follow(ctx context.Context, bridge string, index int) (again bo
 	s := f.sandboxes[bridge]
 	if s == nil {
 		s = newSandbox(f, bridge)
+		if list, err := f.Dir.Asked(bridge); err == nil {
+			s.asked.load(list)
+		}
 		f.sandboxes[bridge] = s
 	}
 	if now := stampOf(info); s.stamp != now {
@@ -262,6 +269,7 @@ func (f *filter) follow(ctx context.Context, bridge string, index int) (again bo
 			return false
 		}
 	}
+	s.writeAsked()
 	if s.rules.Load() == nil {
 		return false
 	}

@@ -3,6 +3,7 @@ package dnsfilter_test
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -72,6 +73,10 @@ func TestNames(t *testing.T) {
 	if r := s.refused(t, "evil.example", dnsfilter.ReasonName); r.Count != 3 || r.SandboxID != "of-"+bridge || time.Since(r.Time) > time.Minute {
 		t.Errorf("%+v", r)
 	}
+	s.asked(t, "evil.example", func(a dnsfilter.Asked) bool { return a.Refused && a.Count == 3 && len(a.Addrs) == 0 })
+	s.asked(t, "api.example", func(a dnsfilter.Asked) bool {
+		return !a.Refused && a.Count > 0 && slices.Contains(a.Addrs, netip.MustParseAddr("1.1.1.2")) && time.Since(a.Last) < time.Minute
+	})
 
 	time.Sleep(12 * time.Second) // the floor and the slack
 	s.reaches(t, false, "1.1.1.1:443")
@@ -370,6 +375,7 @@ func TestDeath(t *testing.T) {
 	s.names.has("b.example", "b.example. 60 A 1.1.1.2")
 	p := s.enforce(t, "internal", "a.example b.example", "")
 	s.expect(t, map[string]string{"a.example": "1.1.1.1"})
+	s.asked(t, "a.example", func(a dnsfilter.Asked) bool { return a.Count > 0 })
 	s.kill(syscall.SIGKILL)
 	for _, network := range []string{"udp", "tcp", "udp6"} {
 		begun := time.Now()
@@ -387,6 +393,24 @@ func TestDeath(t *testing.T) {
 	s.reaches(t, true, "1.1.1.1:443")
 	s.expect(t, map[string]string{"b.example": "1.1.1.2"})
 	s.reaches(t, true, "1.1.1.2:443")
+	s.asked(t, "b.example", func(a dnsfilter.Asked) bool { return a.Count > 0 })
+	s.asked(t, "a.example", func(a dnsfilter.Asked) bool { return a.Count > 0 }) // before the death
+	if err := s.dir.Remove(bridge); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "names of a removed policy are forgotten", func() (bool, error) {
+		list, err := s.dir.Asked(bridge)
+		return len(list) == 0, err
+	})
+}
+
+// asked waits until a name is on record that the sandbox asked for.
+func (s *site) asked(t *testing.T, name string, is func(dnsfilter.Asked) bool) {
+	t.Helper()
+	eventually(t, name+" is among the names that were asked for", func() (bool, error) {
+		list, err := s.dir.Asked(bridge)
+		return slices.ContainsFunc(list, func(a dnsfilter.Asked) bool { return a.Name == name && is(a) }), err
+	})
 }
 
 // A policy that replaces another keeps the addresses of the names that it has, also when the sets are new ones, and none of the others.

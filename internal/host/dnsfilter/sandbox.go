@@ -38,6 +38,9 @@ type sandbox struct {
 	index             int
 	stop              context.CancelFunc
 	complaint         string // the last one that was logged
+	askedAt           time.Time
+
+	asked askedNames
 
 	mu    sync.Mutex // also held while addresses are admitted, so that no older time replaces a newer one
 	known map[resolved]time.Time
