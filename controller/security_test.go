@@ -28,3 +28,46 @@ func TestCgroupNamespacesArePrivateOnVersion2(t *testing.T) {
 		})
 	}
 }
+
+// The volumes of a read-only root are removed with the sandbox, also if somebody else has removed the container and left them.
+func TestAReadOnlyRootLeavesNoVolumes(t *testing.T) {
+	for what, end := range map[string]func(t *testing.T, p *player){
+		"a delete": func(*testing.T, *player) {},
+		"a delete after a docker rm without -v": func(t *testing.T, p *player) {
+			t.Helper()
+			p.engine.RemoveContainerOutside(naming.Primary("box-a"))
+		},
+	} {
+		withDaemon(t, func(t *testing.T, p *player) {
+			spec := &agboxv1.CreateSpec{Image: image, Security: &agboxv1.SecuritySpec{ReadOnlyRoot: true}}
+			if _, err := p.store.CreateSandbox(t.Context(), "box-a", "", spec, nil); err != nil {
+				t.Fatal(err)
+			}
+			pass(time.Minute)
+			p.wantState(t, "box-a", agboxv1.SandboxState_SANDBOX_STATE_READY)
+			volumes := func() int {
+				t.Helper()
+				all, err := p.engine.ListVolumes(t.Context(), map[string]string{naming.SandboxID: "box-a"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return len(all)
+			}
+			made, _ := p.engine.Spec(naming.Primary("box-a"))
+			if !made.Security.ReadOnlyRoot || volumes() != 6 || len(made.Volumes) != 6 {
+				t.Errorf("%s: %+v with %d volumes", what, made, volumes())
+			}
+			if all, err := p.daemon.Volumes(t.Context(), ""); err != nil || len(all) > 0 {
+				t.Errorf("%s: they are listed as named ones: %v, %v", what, all, err)
+			}
+			end(t, p)
+			pass(time.Minute)
+			p.delete(t, "box-a", false)
+			pass(time.Minute)
+			p.wantState(t, "box-a", agboxv1.SandboxState_SANDBOX_STATE_DELETED)
+			if n := volumes(); n > 0 {
+				t.Errorf("%s leaves %d volumes", what, n)
+			}
+		})
+	}
+}

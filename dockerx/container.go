@@ -89,6 +89,8 @@ type ContainerDetail struct {
 	Healthcheck *Healthcheck
 	// DiskBytes is as in ContainerSpec; 0 also for a limit that another client wrote with a unit.
 	DiskBytes int64
+	// ReadOnlyRoot is as in Security.
+	ReadOnlyRoot bool
 	// GPUs is as in ContainerSpec.
 	GPUs   string
 	Mounts []Mount

@@ -83,6 +83,8 @@ func (s *ContainerSpec) hostConfig(networkWord string) *container.HostConfig {
 		CapDrop:       s.Security.CapDrop,
 		CapAdd:        s.Security.CapAdd,
 		IpcMode:       container.IPCModePrivate,
+
+		ReadonlyRootfs: s.Security.ReadOnlyRoot,
 	}
 	if s.Security.PrivateCgroups {
 		h.CgroupnsMode = container.CgroupnsModePrivate

@@ -23,7 +23,7 @@ type ContainerSpec struct {
 	Labels          map[string]string
 	// Mounts are bind mounts. The source must exist when the container is created and at each start.
 	Mounts []Mount
-	// Volumes are named volumes.
+	// Volumes are named volumes, and volumes of the container.
 	Volumes []VolumeMount
 	// NetworkID is the full ID of the network to join, never a name. Empty: no network at all.
 	NetworkID string
@@ -60,6 +60,8 @@ type Shm struct{ Bytes, Files int64 }
 type Security struct {
 	// NoNewPrivileges prevents programs, such as setuid ones, from granting a process more privileges than it had.
 	NoNewPrivileges bool
+	// ReadOnlyRoot makes the container's own file system read-only. Mounts, volumes and /dev/shm stay as they are.
+	ReadOnlyRoot bool
 	// PrivateCgroups gives the container a cgroup namespace of its own; the engine must have cgroup version 2. False: the engine's default.
 	PrivateCgroups bool
 	// CapDrop and CapAdd change the engine's default capabilities: names such as "NET_RAW", or "ALL".

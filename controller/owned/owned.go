@@ -89,6 +89,15 @@ func (o Objects) Volumes(ctx context.Context, sandboxName string) ([]dockerx.Vol
 	return list(ctx, sets, o.engine.ListVolumes)
 }
 
+// RootVolumes lists the volumes of one sandbox that are parts of its read-only root. Errors are the engine's.
+func (o Objects) RootVolumes(ctx context.Context, sandboxID string) ([]dockerx.Volume, error) {
+	sets := o.ours(sandboxID)
+	for _, labels := range sets {
+		labels[naming.Component] = naming.ComponentRoot
+	}
+	return list(ctx, sets, o.engine.ListVolumes)
+}
+
 // OfAnyDaemon lists the objects of all daemons on this engine, by sandbox ID. Errors are the engine's.
 func (o Objects) OfAnyDaemon(ctx context.Context) (map[string]*plan.World, error) {
 	containers, err := o.engine.ListContainers(ctx, ofSandbox(""))

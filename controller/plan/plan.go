@@ -50,7 +50,7 @@ type Record struct {
 	Leaving int
 	// Namesake is another live sandbox of the same name, if volumes of that name are needed: it may still use or remove them. Empty: none.
 	Namesake string
-	// RemoveVolumes: the delete also removes the volumes of the sandbox's name.
+	// RemoveVolumes: the delete also removes the volumes of the sandbox's name, or those that its container may have left.
 	RemoveVolumes bool
 	// IdleSince is zero unless the sandbox is READY without an active exec.
 	IdleSince time.Time

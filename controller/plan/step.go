@@ -48,7 +48,7 @@ const (
 	RemoveInputs Kind = "remove-inputs"
 	// RemoveFiles removes inputs and artifacts, logs included.
 	RemoveFiles Kind = "remove-files"
-	// RemoveVolumes removes the volumes of the sandbox's name.
+	// RemoveVolumes removes the volumes that a container has left, and on request those of the sandbox's name.
 	RemoveVolumes Kind = "remove-volumes"
 	// CreateSnapshot makes an image of the sandbox's files, and RemoveSnapshot removes one, or a part of one. No pass plans them: they are calls.
 	CreateSnapshot Kind = "create-snapshot"

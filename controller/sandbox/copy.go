@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/internal/host/hostfiles"
 	"github.com/agbox/agbox/internal/host/passwd"
@@ -50,25 +51,47 @@ func (p *pass) copyOne(ctx context.Context, id string, c *agboxv1.CopySpec, owne
 	if err != nil {
 		return err
 	}
+	base := p.unpackAt(c.GetTarget())
+	for i, dir := range missing {
+		missing[i] = below(base, dir)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // stops Pack when the engine stops reading
 	r, w := io.Pipe()
 	packed := make(chan error, 1)
 	go func() {
 		err := hostfiles.Pack(ctx, w, hostfiles.Copy{
-			Source: c.GetSource(), Target: c.GetTarget(), Exclude: c.GetExcludePatterns(),
+			Source: c.GetSource(), Target: below(base, c.GetTarget()), Exclude: c.GetExcludePatterns(),
 			UID: int(owner.UID), GID: int(owner.GID), Missing: missing,
 		})
 		w.CloseWithError(err) // nil is the end of the stream
 		packed <- err
 	}()
-	sent := p.o.Engine.WriteTar(ctx, id, "/", copyTimeout, r)
+	sent := p.o.Engine.WriteTar(ctx, id, base, copyTimeout, r)
 	r.CloseWithError(io.ErrClosedPipe)
 	source := <-packed
 	if source != nil && !errors.Is(source, io.ErrClosedPipe) && !errors.Is(source, context.Canceled) {
 		return source // an error of the source tree is the cause of the engine's error
 	}
 	return sent
+}
+
+// unpackAt returns the directory in which the engine unpacks a copy to target: the volume that has it if the root is read-only, else the root.
+func (p *pass) unpackAt(target string) string {
+	for _, dir := range validate.WritableRoots(p.sb.Spec) {
+		if below(dir, target) != target {
+			return dir
+		}
+	}
+	return "/"
+}
+
+// below returns a path as it is named in the directory base, if that holds it, else the path itself.
+func below(base, path string) string {
+	if rest, ok := strings.CutPrefix(path, base); ok && (rest == "" || rest[0] == '/') {
+		return cmp.Or(rest, "/")
+	}
+	return path
 }
 
 // missingDirs returns the directories that the copy has to create; see hostfiles.Copy. It refuses a target whose path contains a symbolic

@@ -13,6 +13,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/controller/absence"
 	"github.com/agbox/agbox/controller/clock"
 	"github.com/agbox/agbox/controller/owned"
@@ -189,7 +190,7 @@ func (r *Reader) RecordOf(sb store.Sandbox) plan.Record {
 		EngineRun: sb.Desired.GetEngineRun(), Progress: sb.Progress, LimitsPending: sb.Desired.GetLimitsPending(),
 		ActiveExecs: len(sb.ActiveExecs), IdleSince: sb.IdleSince, Wanted: WantedOf(sb.Spec, sb.Desired.GetConfinement(), r.o.Settings()),
 		DeadlineAt: clock.FromNanos(sb.Desired.GetDeadlineAt()), DemotedAt: clock.FromNanos(sb.Desired.GetDemotedAt()),
-		Agents: len(sb.Agents) > 0, RemoveVolumes: sb.Desired.GetRemoveVolumes() && sb.Name != "",
+		Agents: len(sb.Agents) > 0, RemoveVolumes: sb.Desired.GetRemoveVolumes() && sb.Name != "" || len(validate.WritableRoots(sb.Spec)) > 0,
 		KeepStopped: sb.Spec.GetKeepStopped(),
 	}
 }

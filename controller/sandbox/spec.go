@@ -86,6 +86,8 @@ func (p *pass) primarySpec(networkID string) (dockerx.ContainerSpec, error) {
 		return dockerx.ContainerSpec{}, fmt.Errorf("disk_limit: %w", err)
 	}
 	shm, sysctls := lastingMemory(p.sb.Desired.GetConfinement())
+	security := profile.Primary(p.profile())
+	security.ReadOnlyRoot = spec.GetSecurity().GetReadOnlyRoot()
 	return dockerx.ContainerSpec{
 		Name: naming.Primary(p.rec.ID), Image: spec.GetImage(), Hostname: p.sb.Name,
 		Entrypoint: p.entrypoint(), Env: p.env(), User: "0:0", WorkingDir: cmp.Or(spec.GetWorkingDir(), plan.WorkingDir),
@@ -96,7 +98,7 @@ func (p *pass) primarySpec(networkID string) (dockerx.ContainerSpec, error) {
 		StopSignal: "SIGTERM", // the signal that the shim handles, regardless of the image
 		// The image's own healthcheck would run as root, beside the shim, and before the release.
 		Healthcheck: &dockerx.Healthcheck{Test: []string{"NONE"}},
-		Security:    profile.Primary(p.profile()),
+		Security:    security,
 	}, nil
 }
 
@@ -132,6 +134,9 @@ func (p *pass) entrypoint() []string {
 	}
 	for _, v := range p.sb.Spec.GetVolumes() {
 		args = append(args, "--own="+v.GetTarget())
+	}
+	for _, dir := range validate.WritableRoots(p.sb.Spec) {
+		args = append(args, "--part="+dir)
 	}
 	command, image := p.sb.Spec.GetCommand(), p.imageEntrypoint()
 	args = append(args, image...)

@@ -1,27 +1,29 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
 	"github.com/containerd/errdefs"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
-// volumes returns the named volumes of a container that is about to be created. The create makes the missing ones, with their labels, so no
+// volumes returns the volumes of a container that is about to be created: named ones, and those of the sandbox. The create makes the missing ones, with their labels, so no
 // crash leaves a volume that is not known to be ours. Errors: ErrUnavailable also while a container of another sandbox mounts one of them.
 func (p *pass) volumes(ctx context.Context, service string) ([]dockerx.VolumeMount, error) {
-	wanted := p.sb.Spec.GetVolumes()
+	wanted, mounts := p.sb.Spec.GetVolumes(), p.ownVolumes()
 	if service != "" {
-		wanted = ServiceSpec(p.sb.Spec, service).GetVolumes()
+		wanted, mounts = ServiceSpec(p.sb.Spec, service).GetVolumes(), nil
 	}
 	switch {
 	case len(wanted) == 0:
-		return nil, nil
+		return mounts, nil
 	case p.sb.Name == "": // its record was rebuilt without it
 		return nil, fmt.Errorf("volumes belong to the name of a sandbox, and this one has none: %w", errdefs.ErrInvalidArgument)
 	}
@@ -29,7 +31,6 @@ func (p *pass) volumes(ctx context.Context, service string) ([]dockerx.VolumeMou
 	if err != nil {
 		return nil, err
 	}
-	var mounts []dockerx.VolumeMount
 	for _, v := range wanted {
 		m := p.newVolume(v)
 		for _, there := range existing {
@@ -56,6 +57,14 @@ func (p *pass) newVolume(v *agboxv1.VolumeSpec) dockerx.VolumeMount {
 	}
 }
 
+// ownVolumes returns the writable parts of a read-only root. The engine chooses their names and removes them with the container.
+func (p *pass) ownVolumes() (mounts []dockerx.VolumeMount) {
+	for _, dir := range validate.WritableRoots(p.sb.Spec) {
+		mounts = append(mounts, dockerx.VolumeMount{Target: dir, Labels: p.labels(naming.ComponentRoot)})
+	}
+	return mounts
+}
+
 // checkUsers refuses a volume that a container of another sandbox of ours mounts, such as one that was kept because its record was deleted
 // after a failure. Containers of others are their owners' responsibility.
 func (p *pass) checkUsers(ctx context.Context, volume, engineName string) error {
@@ -71,17 +80,22 @@ func (p *pass) checkUsers(ctx context.Context, volume, engineName string) error 
 	return nil
 }
 
-// removeVolumes removes the volumes of the sandbox's name. The engine refuses while a container mounts one; the delete waits for it then.
+// removeVolumes removes the volumes of the sandbox that its container has left, and on request those of its name. The engine refuses while a container mounts one; the delete waits for it then.
 func (p *pass) removeVolumes(ctx context.Context, s plan.Step) error {
 	return p.background(ctx, s, "", removePatience, "removing its volumes", func(ctx context.Context) error {
-		all, err := p.o.Objects.Volumes(ctx, p.sb.Name)
+		all, err := p.o.Objects.RootVolumes(ctx, p.rec.ID)
+		if err == nil && p.sb.Desired.GetRemoveVolumes() && p.sb.Name != "" {
+			var named []dockerx.Volume
+			named, err = p.o.Objects.Volumes(ctx, p.sb.Name)
+			all = append(all, named...)
+		}
 		if err != nil {
 			return err
 		}
 		for _, v := range all {
 			remove := p.audited(s, v.Name, func(ctx context.Context) error { return p.o.Engine.RemoveVolume(ctx, v.Name) })
 			if err := p.containerRemovals.do(ctx, func() error { return remove(ctx) }); err != nil {
-				return fmt.Errorf("volume %s: %w", v.Labels[naming.Volume], err)
+				return fmt.Errorf("volume %s: %w", cmp.Or(v.Labels[naming.Volume], v.Name), err)
 			}
 		}
 		return nil

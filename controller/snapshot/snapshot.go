@@ -194,6 +194,10 @@ func (k *Keeper) try(ctx context.Context, sandboxID, id string) (*agboxv1.Snapsh
 	if !hasFiles(sb) {
 		return nil, refusal("SANDBOX_INVALID_STATE", errdefs.ErrFailedPrecondition, sandboxID, "sandbox %s is not ready, paused or stopped", sandboxID)
 	}
+	if sb.Spec.GetSecurity().GetReadOnlyRoot() {
+		return nil, refusal("SANDBOX_INVALID_STATE", errdefs.ErrFailedPrecondition, sandboxID,
+			"sandbox %s has a read-only root: its files are in volumes, which no snapshot contains; copy them out with agbox cp", sandboxID)
+	}
 	begun := time.Now()
 	made, err := k.commit(ctx, id, sb)
 	k.audit(plan.CreateSnapshot, plan.BecauseRequested, sandboxID, id, begun, err)

@@ -114,6 +114,7 @@ func Conform(t *testing.T, newEngine func(testing.TB) Subject) {
 		{"a build that fails or is cancelled leaves no container and no named image", checkBuildEnds},
 		{"volumes exist until they are removed", checkVolumes},
 		{"a container creates its volumes and keeps them from removal", checkVolumeMounts},
+		{"volumes without a name are removed with their container", checkOwnVolumes},
 		{"events report changes of the objects with the labels", checkEvents},
 		{"events are replayed from a given time", checkReplay},
 		{"a stream ends with its context", checkStreamEnd},

@@ -254,3 +254,21 @@ func checkDisconnect(w *world) {
 		w.Errorf("%d disconnects, and %d at the exit", len(all), len(ends))
 	}
 }
+
+func checkOwnVolumes(w *world) {
+	spec := w.spec("owner", "")
+	spec.Volumes = []dockerx.VolumeMount{{Target: "/v", Labels: w.labels}, {Target: "/w", Labels: w.labels}}
+	spec.Security.ReadOnlyRoot = true
+	id := must(w.e.CreateContainer(w.ctx, spec))(w)
+	made := must(w.e.ListVolumes(w.ctx, w.labels))(w)
+	if d := w.inspect(id); len(made) != 2 || made[0].Name == made[1].Name || len(d.Mounts) != 2 || d.Mounts[0].Volume == "" || !d.ReadOnlyRoot {
+		w.Errorf("volumes %v, container %+v", made, d)
+	}
+	for _, v := range made {
+		w.refused(w.e.RemoveVolume(w.ctx, v.Name), errdefs.ErrFailedPrecondition)
+	}
+	w.ok(w.e.RemoveContainer(w.ctx, id))
+	if left := must(w.e.ListVolumes(w.ctx, w.labels))(w); len(left) > 0 {
+		w.Errorf("the container left the volumes %v", left)
+	}
+}

@@ -17,6 +17,8 @@ import (
 type fakeContainer struct {
 	detail dockerx.ContainerDetail
 	spec   dockerx.ContainerSpec
+	// anonymous are its volumes that are removed with it.
+	anonymous []string
 	// driver is the storage driver that stores it.
 	driver string
 	hidden bool
@@ -131,8 +133,15 @@ func (f *Fake) create(spec dockerx.ContainerSpec) (string, error) {
 		Image:  image.ID,
 		Mounts: slices.Clone(spec.Mounts),
 		Limits: spec.Limits.Rounded(),
+
+		ReadOnlyRoot: spec.Security.ReadOnlyRoot,
 	}, files: f.filesOf(image.ID)}
-	for _, v := range spec.Volumes {
+	for i, v := range spec.Volumes {
+		if v.Name == "" {
+			v.Name = f.newID()
+			c.spec.Volumes[i] = v
+			c.anonymous = append(c.anonymous, v.Name)
+		}
 		f.addVolume(v.Name, v.Labels)
 		c.detail.Mounts = append(c.detail.Mounts, dockerx.Mount{Source: "/volumes/" + v.Name, Target: v.Target, Writable: true, Volume: v.Name})
 	}
@@ -187,5 +196,8 @@ func (f *Fake) RemoveContainer(ctx context.Context, id string) error {
 func (f *Fake) remove(c *fakeContainer) {
 	f.end(c, 137, false, true)
 	delete(f.containers, c.detail.ID)
+	for _, name := range c.anonymous {
+		delete(f.volumes, name)
+	}
 	f.emitContainer(c, dockerx.ActionDestroy)
 }

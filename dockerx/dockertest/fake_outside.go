@@ -57,9 +57,12 @@ func (f *Fake) CreateOutside(spec dockerx.ContainerSpec) (id string, err error) 
 	return id, err
 }
 
-// RemoveContainerOutside is docker rm -f.
+// RemoveContainerOutside is docker rm -f, which keeps the container's volumes.
 func (f *Fake) RemoveContainerOutside(id string) {
-	f.doTo(id, f.remove)
+	f.doTo(id, func(c *fakeContainer) {
+		c.anonymous = nil
+		f.remove(c)
+	})
 }
 
 // RemoveNetworkOutside is docker network rm, after docker network disconnect -f of all attached containers.

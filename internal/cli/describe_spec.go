@@ -27,7 +27,7 @@ func (a *app) describeSpec(sb *agboxv1.SandboxHandle) {
 	a.factIf("GPUs", spec.GetGpus())
 	a.factIf("Runtime", spec.GetRuntime())
 	a.factIf("Created by", sb.GetCreatedBy())
-	a.factIf("Security", sb.GetSecurityProfile())
+	a.factIf("Security", securityText(sb))
 	a.factIf("Network", networkText(sb))
 	a.factIf("Channel", channelText(sb.GetChannel()))
 	a.factIf("Restart", spec.GetRestartPolicy())
@@ -46,6 +46,15 @@ func (a *app) describeSpec(sb *agboxv1.SandboxHandle) {
 	a.lines("Warnings", sb.GetWarnings())
 	a.lines("Ports", portLines(sb))
 	a.describeServices(sb)
+}
+
+// securityText is the profile, and what differs from it.
+func securityText(sb *agboxv1.SandboxHandle) string {
+	text := sb.GetSecurityProfile()
+	if sb.GetSpec().GetSecurity().GetReadOnlyRoot() {
+		text += "; read-only root"
+	}
+	return text
 }
 
 // networkText is one line about the network policy.

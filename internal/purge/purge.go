@@ -217,7 +217,7 @@ func (p *Purge) list(ctx context.Context) (o engineObjects, err error) {
 		}
 		o.containers, o.networks = append(o.containers, slices.Concat(containers, steps)...), append(o.networks, networks...)
 		for _, v := range volumes {
-			if v.Labels[naming.Marker] != "" {
+			if v.Labels[naming.Marker] != "" || v.Labels[naming.Component] == naming.ComponentRoot {
 				o.marker = append(o.marker, v.Name)
 			} else {
 				o.volumes = append(o.volumes, v.Name)

@@ -28,6 +28,9 @@ func (r *rebuild) guessSpec(c dockerx.ContainerDetail) {
 	if c.WorkingDir != plan.WorkingDir {
 		s.WorkingDir = c.WorkingDir
 	}
+	if c.ReadOnlyRoot {
+		s.Security = &agboxv1.SecuritySpec{ReadOnlyRoot: true}
+	}
 	s.Volumes = guessVolumes(c)
 	for _, m := range c.Mounts {
 		if m.Volume != "" {

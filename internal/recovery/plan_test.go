@@ -78,6 +78,7 @@ func TestSandboxWithoutALabelIsRebuiltFromItsContainers(t *testing.T) {
 	c.Mounts = append(c.Mounts, dockerx.Mount{Source: "/home/me/src", Target: "/src", Writable: true},
 		dockerx.Mount{Source: "/v/1/_data", Target: "/data", Writable: true, Volume: naming.VolumeOf("11111111-1111-4111-8111-111111111111", "web", "data")},
 		dockerx.Mount{Source: "/v/2/_data", Target: "/of-the-image", Writable: true, Volume: strings.Repeat("0", 64)})
+	c.ReadOnlyRoot = true
 	c.Ports = []dockerx.Port{{ContainerPort: 80, HostPort: 32768, Protocol: "tcp"}}
 	f.Traces, f.Released = nil, false // it had no gate
 	in := input(f)
@@ -88,6 +89,7 @@ func TestSandboxWithoutALabelIsRebuiltFromItsContainers(t *testing.T) {
 		User: "me", Command: []string{"server", "--port=1"}, Mounts: []*agboxv1.MountSpec{{Source: "/home/me/src", Target: "/src", Writable: true}},
 		Ports:            []*agboxv1.PortSpec{{ContainerPort: 80, Protocol: "tcp"}},
 		Volumes:          []*agboxv1.VolumeSpec{{Name: "data", Target: "/data"}},
+		Security:         &agboxv1.SecuritySpec{ReadOnlyRoot: true},
 		OptionalServices: []*agboxv1.ServiceSpec{{Name: "db", Image: "db:1", Envs: map[string]string{"PASSWORD": "hunter2"}}},
 	}
 	if !proto.Equal(got.Record.GetSpec(), want) || got.Source != FromInspect {

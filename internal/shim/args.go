@@ -17,6 +17,7 @@ type options struct {
 	hostUser    string   // passwd.Own, the user agbox or one of another name, where the image lacks it; empty: it is not made
 	user        string   // the sandbox's user; empty: that one, or without hostUser: agbox if the image has that user, else defaultUser
 	own         []string // targets of named volumes
+	parts       []string // volumes that are parts of the container's own file system, whose root is read-only
 	dir         string   // working directory of the main process; empty: the container's
 	logLimit    int64    // limit of each log of the main process, in bytes; 0: none
 	hardened    bool     // commands start without capabilities
@@ -51,6 +52,7 @@ func parse(args []string) (o options, ok bool) {
 	f.StringVar(&o.warn, "warn", "", "")
 	f.StringVar(&o.run, "run", "", "")
 	f.Func("own", "", func(target string) error { o.own = append(o.own, target); return nil })
+	f.Func("part", "", func(dir string) error { o.parts = append(o.parts, dir); return nil })
 	f.StringVar(&o.dir, "dir", "", "")
 	f.Int64Var(&o.logLimit, "log-limit", 0, "")
 	if f.Parse(args[1:]) != nil || o.dir != "" && !filepath.IsAbs(o.dir) || o.logLimit < 0 {

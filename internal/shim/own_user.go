@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -17,16 +18,17 @@ import (
 // home, and the owner of the working directory and of new volumes. It writes on no other mount and follows no symbolic link. It may run at each start of the
 // container and be cut off anywhere. Commands do not depend on it: see options.identify.
 func (o options) settleUser() {
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	all, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		say("find the mounts: %v", err)
 		return
 	}
+	mounts := o.without(string(all))
 	user, own := passwd.ParseOwn(o.hostUser)
 	own = own && user.Is(o.user)
 	made := false
 	if own && os.Getpid() == 1 { // otherwise, in tests, this is the host's /etc
-		if made, err = makeUser(user, string(mounts)); err != nil {
+		if made, err = makeUser(user, mounts); err != nil {
 			say("make the user %s: %v", user.Name, err)
 		}
 	}
@@ -36,18 +38,34 @@ func (o options) settleUser() {
 		return
 	}
 	if own && who.Home == user.Home() && os.Getpid() == 1 {
-		if err := makeHome(who, string(mounts)); err != nil {
+		if err := makeHome(who, mounts); err != nil {
 			say("make the home of %s: %v", user.Name, err)
 		}
 	}
-	if err := ownWorkspace(who, string(mounts), made); err != nil {
+	if err := ownWorkspace(who, mounts, made); err != nil {
 		say("set up the working directory: %v", err)
 	}
-	for _, target := range o.own {
-		if err := ownVolume(target, who, string(mounts)); err != nil {
+	for _, target := range slices.Concat(o.own, o.given()) {
+		if err := ownVolume(target, who, string(all)); err != nil {
 			say("set up the volume at %s: %v", target, err)
 		}
 	}
+}
+
+// without removes the parts of the container's own file system from mountinfo.
+func (o options) without(mountinfo string) string {
+	var rest strings.Builder
+	for line := range strings.Lines(mountinfo) {
+		if f := strings.Fields(line); len(f) < 5 || !slices.Contains(o.parts, unescape(f[4])) {
+			rest.WriteString(line)
+		}
+	}
+	return rest.String()
+}
+
+// given returns the parts that belong to the user of commands if the image lacks them.
+func (o options) given() []string {
+	return slices.DeleteFunc([]string{workspace, "/tmp", "/var/tmp"}, func(dir string) bool { return !slices.Contains(o.parts, dir) })
 }
 
 // makeUser adds a user to passwd and group if passwd lacks it. passwd comes last: it shows that all is done.

@@ -194,16 +194,16 @@ func TestUsage(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
-	line := "init --host-user=3:4 --default-user=img --user=1:2 --own=/a --own=/b --dir=/d --log-limit=7 -- prog --user=x -- y"
+	line := "init --host-user=3:4 --default-user=img --user=1:2 --own=/a --own=/b --part=/tmp --dir=/d --log-limit=7 -- prog --user=x -- y"
 	o, ok := parse(strings.Fields(line))
 	want := options{
-		verb: "init", hostUser: "3:4", defaultUser: "img", user: "1:2", own: []string{"/a", "/b"}, dir: "/d", logLimit: 7,
+		verb: "init", hostUser: "3:4", defaultUser: "img", user: "1:2", own: []string{"/a", "/b"}, parts: []string{"/tmp"}, dir: "/d", logLimit: 7,
 		command: []string{"prog", "--user=x", "--", "y"},
 	}
 	if !ok || !reflect.DeepEqual(o, want) {
 		t.Errorf("%+v, %v", o, ok)
 	}
-	want.verb, want.own = "main", nil // init has done that
+	want.verb, want.own, want.parts = "main", nil, nil // init has done that
 	if again, ok := parse(o.mainArgs()[1:]); !ok || !reflect.DeepEqual(again, want) {
 		t.Errorf("main: %+v, %v", again, ok)
 	}

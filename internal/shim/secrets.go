@@ -196,7 +196,7 @@ func (p *initProcess) valuePath(name string) string {
 
 // link makes target a symbolic link to the value. It replaces a file at the target, follows no symbolic link, and makes nothing on a mount.
 func (p *initProcess) link(target, name string) error {
-	dir, err := openParent(target)
+	dir, err := p.openParent(target)
 	if err != nil {
 		return fmt.Errorf("nothing can be made at %s: %w", target, err)
 	}
@@ -215,7 +215,7 @@ func (p *initProcess) unlink(target, name string) {
 	if target == "" {
 		return
 	}
-	dir, err := openParent(target)
+	dir, err := p.openParent(target)
 	if err != nil {
 		return
 	}
@@ -226,12 +226,12 @@ func (p *initProcess) unlink(target, name string) {
 }
 
 // openParent opens the directory of a target, and makes it if it is missing; see makeDir.
-func openParent(target string) (int, error) {
+func (p *initProcess) openParent(target string) (int, error) {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return -1, err
 	}
-	return makeDir(path.Dir(target), string(mounts))
+	return makeDir(path.Dir(target), p.without(string(mounts)))
 }
 
 // readLink returns the text of a symbolic link; "" for anything else.

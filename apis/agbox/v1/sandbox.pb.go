@@ -1427,7 +1427,11 @@ type SecuritySpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "standard": no raw sockets and no device files; sudo works. "hardened": no process gains or keeps a privilege: commands have
 	// no capability, also as root, and setuid programs have no effect. Empty: security.profile of the daemon.
-	Profile       string `protobuf:"bytes,1,opt,name=profile,proto3" json:"profile,omitempty"`
+	Profile string `protobuf:"bytes,1,opt,name=profile,proto3" json:"profile,omitempty"`
+	// The root file system of the primary is read-only, except /home, /root, /run, /tmp, /var/tmp and /workspace: each is a volume of the
+	// sandbox that begins with the image's files, is kept by stops, and is removed with the sandbox. Such a sandbox has no snapshots. Services
+	// are not affected.
+	ReadOnlyRoot  bool `protobuf:"varint,2,opt,name=read_only_root,json=readOnlyRoot,proto3" json:"read_only_root,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1467,6 +1471,13 @@ func (x *SecuritySpec) GetProfile() string {
 		return x.Profile
 	}
 	return ""
+}
+
+func (x *SecuritySpec) GetReadOnlyRoot() bool {
+	if x != nil {
+		return x.ReadOnlyRoot
+	}
+	return false
 }
 
 // NetworkSpec is the network policy of a sandbox, for its primary and its services. Traffic between these always passes, except in the
@@ -7040,9 +7051,10 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x0fprivate_traffic\x18\xb4\x01 \x01(\bR\x0eprivateTraffic\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"(\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"N\n" +
 	"\fSecuritySpec\x12\x18\n" +
-	"\aprofile\x18\x01 \x01(\tR\aprofile\"K\n" +
+	"\aprofile\x18\x01 \x01(\tR\aprofile\x12$\n" +
+	"\x0eread_only_root\x18\x02 \x01(\bR\freadOnlyRoot\"K\n" +
 	"\vNetworkSpec\x12\x12\n" +
 	"\x04mode\x18\x01 \x01(\tR\x04mode\x12\x14\n" +
 	"\x05allow\x18\x02 \x03(\tR\x05allow\x12\x12\n" +

@@ -39,7 +39,7 @@ const (
 	// SandboxName is the name of the sandbox that the object belongs to. Absent on objects of a sandbox without a name, and on containers and
 	// networks of releases before it; nothing is decided by it, except which volumes a sandbox has.
 	SandboxName = prefix + ".sandbox-name"
-	// Volume is set on volumes: their name in the spec.
+	// Volume is set on named volumes: their name in the spec.
 	Volume = prefix + ".volume"
 	// SnapshotInstance is the UUID of the store whose daemon made an image. Images have none of the labels above: a container inherits the
 	// labels of its image, and one that a user starts from a snapshot is not ours.
@@ -75,6 +75,8 @@ const (
 	ComponentService = "service"
 	ComponentNetwork = "network"
 	ComponentVolume  = "volume"
+	// ComponentRoot is a volume that is a writable part of a read-only root. Its other labels are those of its container.
+	ComponentRoot = "root"
 )
 
 // Network returns the name of the sandbox's network. Docker can create several networks of one name: find them by

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -82,11 +83,13 @@ func TestWhatTheEngineSaysOfEachProfile(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "", "")
 	got := map[string]securityFields{}
-	for name, memory := range map[string]string{"standard": "", "hardened": "", "standard 48MiB": "48MiB"} {
-		profile, _, _ := strings.Cut(name, " ")
+	for name, memory := range map[string]string{"standard": "", "hardened": "", "standard 48MiB": "48MiB", "hardened, read-only root": ""} {
+		profile := strings.FieldsFunc(name, func(r rune) bool { return !unicode.IsLetter(r) })[0]
 		db := web("db", 0)
 		db.MemoryLimit = memory
-		id := d.create(withProfile(profile, &agboxv1.CreateSpec{Image: baseImage, MemoryLimit: memory, OptionalServices: []*agboxv1.ServiceSpec{db}}))
+		spec := withProfile(profile, &agboxv1.CreateSpec{Image: baseImage, MemoryLimit: memory, OptionalServices: []*agboxv1.ServiceSpec{db}})
+		spec.Security.ReadOnlyRoot = strings.Contains(name, "read-only")
+		id := d.create(spec)
 		d.await(id, ready)
 		d.eventually("the service", func() error {
 			if d.inspectIfThere(naming.Service(id, "db")).ID == "" {

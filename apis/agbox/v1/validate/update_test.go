@@ -24,7 +24,7 @@ func full() *agboxv1.CreateSpec {
 		Command: []string{"sleep", "1 h"}, User: "u", WorkingDir: "/w", Ports: []*agboxv1.PortSpec{{ContainerPort: 80}}, CpuLimit: 1, MemoryLimit: "1g",
 		DiskLimit: "1g", PidsLimit: 100, Gpus: "all", Runtime: "runsc", RestartPolicy: "never", PullPolicy: "always", OnLogLimit: "drop", Entrypoint: "run",
 		Timeout: durationpb.New(time.Hour), OnTimeout: "pause", AutoResume: true,
-		Security: &agboxv1.SecuritySpec{Profile: "standard"}, Volumes: []*agboxv1.VolumeSpec{{Name: "data", Target: "/v"}},
+		Security: &agboxv1.SecuritySpec{Profile: "standard", ReadOnlyRoot: true}, Volumes: []*agboxv1.VolumeSpec{{Name: "data", Target: "/v"}},
 		Secrets: []*agboxv1.SecretSpec{{Name: "token", File: "/etc/token", Target: "/run/secrets/token"}},
 		Gateway: &agboxv1.GatewaySpec{Owner: "me", Template: "base"}, KeepStopped: true, DefaultUser: "user",
 		Network: &agboxv1.NetworkSpec{Mode: "internet", Allow: []string{"10.0.0.5:5432/tcp"}, Deny: []string{"1.1.1.1"}},
@@ -43,7 +43,7 @@ func TestUpdate(t *testing.T) {
 			s.WorkingDir, s.Mounts[0].Target, s.Ports[0].Protocol = "/w/", "//a", "tcp"
 			slices.Reverse(s.OptionalServices)
 		}, "", false},
-		{"the profile left to the daemon", func(s *agboxv1.CreateSpec) { s.Security = nil }, "!security.profile", false},
+		{"the profile left to the daemon", func(s *agboxv1.CreateSpec) { s.Security = &agboxv1.SecuritySpec{ReadOnlyRoot: true} }, "!security.profile", false},
 		{"labels", func(s *agboxv1.CreateSpec) { s.Labels = map[string]string{"a": "", "team": "b"} }, "labels[a],labels[team]", false},
 		{"a label with the value of none", func(s *agboxv1.CreateSpec) { s.Labels["x"] = "" }, "labels[x]", false},
 		{"no labels", func(s *agboxv1.CreateSpec) { s.Labels = nil }, "labels[team]", false},
@@ -66,8 +66,8 @@ func TestUpdate(t *testing.T) {
 		{"all that is fixed", func(s *agboxv1.CreateSpec) {
 			s.Image, s.Mounts[0].Writable, s.Copies, s.BuiltinTools, s.Envs = "b", true, nil, nil, map[string]string{"A": "secret2", "B": "secret"}
 			s.Command, s.User, s.WorkingDir, s.Ports[0].HostPort, s.DiskLimit, s.Gpus, s.Runtime = nil, "", "", 1, "", "", ""
-			s.Security.Profile, s.Volumes[0].Target, s.Entrypoint = "hardened", "/w", ""
-		}, "!builtin_tools,!command,!copies,!disk_limit,!entrypoint,!envs[A],!envs[B],!gpus,!image,!mounts,!ports,!runtime,!security.profile,!user,!volumes,!working_dir", false},
+			s.Security.Profile, s.Security.ReadOnlyRoot, s.Volumes[0].Target, s.Entrypoint = "hardened", false, "/w", ""
+		}, "!builtin_tools,!command,!copies,!disk_limit,!entrypoint,!envs[A],!envs[B],!gpus,!image,!mounts,!ports,!runtime,!security.profile,!security.read_only_root,!user,!volumes,!working_dir", false},
 		{"some of both", func(s *agboxv1.CreateSpec) { s.Image, s.CpuLimit = "b", 2 }, "cpu_limit,!image", true},
 		{"services that come and go", func(s *agboxv1.CreateSpec) {
 			s.RequiredServices = []*agboxv1.ServiceSpec{healthy("new"), s.RequiredServices[1]}
@@ -141,6 +141,7 @@ func TestDiff(t *testing.T) {
 		`cpu_limit: 1 -> 2.5`,
 		`gpus: all -> 1`,
 		`security.profile: standard -> `,
+		`security.read_only_root: true -> `,
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
