@@ -165,7 +165,8 @@ type Mounts struct {
 
 // Security configures what the processes of sandboxes may do.
 type Security struct {
-	Profile string `toml:"profile"`
+	Profile string   `toml:"profile"`
+	Allow   []string `toml:"allow"`
 }
 
 // Pause configures when paused sandboxes are demoted and deleted.
@@ -247,7 +248,7 @@ func Default() Config {
 			DNSPort:           10053,
 		},
 		Mounts:    Mounts{Allow: []string{}}, // never nil: Config is compared
-		Security:  Security{Profile: ProfileStandard},
+		Security:  Security{Profile: ProfileStandard, Allow: []string{}},
 		Pause:     Pause{FreezeDuration: 24 * time.Hour, MaxFrozen: 10, StoppedGCAfter: 720 * time.Hour},
 		Drain:     Drain{Wait: 10 * time.Minute, OnSigterm: OnSigtermAuto},
 		Agents:    Agents{SessionLimit: 64 << 20},

@@ -105,6 +105,8 @@ var table = []Key{
 
 	{"security.profile", true, `The security profile of a sandbox whose spec has none. A new value applies to sandboxes accepted from then on.`,
 		oneOf(ProfileStandard, ProfileHardened)},
+	{"security.allow", true, `The settings by which a spec may loosen its profile: capabilities, "seccomp=unconfined" and "no_new_privileges=false". docs/security.md ` +
+		`says what they give away. A new value applies to sandboxes accepted from then on. Empty: none.`, privileges},
 
 	{"pause.freeze_duration", true, `How long a PAUSED sandbox keeps its memory. Then its containers are stopped, and it stays PAUSED with its files.`, bounded(time.Second, 0, "forever")},
 	{"pause.max_frozen", true, `The most PAUSED sandboxes that keep their memory. Past it those paused longest are stopped, as by freeze_duration.`, bounded(1, 0, "no bound")},

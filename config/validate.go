@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/agbox/agbox/apis/privilege"
 )
 
 // Validate checks every value and returns all errors, joined. Each names its key, the value and what to write instead.
@@ -93,6 +95,7 @@ var (
 	sessionSize  = ruleOf("size", `"64KiB" or more`, leastSession)
 	yesOrNo      = ruleOf("boolean", "true or false", func(bool) error { return nil })
 	directories  = ruleOf("list", `absolute paths, such as ["/srv", "/home"]`, allAbsolute)
+	privileges   = ruleOf("list", `capabilities and settings, such as ["NET_RAW", "seccomp=unconfined"]`, allPrivileges)
 	addresses    = ruleOf("list", `IP addresses, such as ["10.0.0.2"]`, allAddresses)
 	levels       = ruleOf("string", `"debug", "info", "warn" or "error"`, func(l Level) error {
 		return oneOf("debug", "info", "warn", "error").check(string(l))
@@ -280,6 +283,16 @@ func allAddresses(value []string) error {
 	for _, text := range value {
 		if a, err := netip.ParseAddr(text); err != nil || a.Zone() != "" {
 			return fmt.Errorf(`%q is not an IP address; write one like "10.0.0.2"`, text)
+		}
+	}
+	return nil
+}
+
+// allPrivileges accepts the words of the package privilege.
+func allPrivileges(words []string) error {
+	for _, word := range words {
+		if !privilege.Known(word) {
+			return fmt.Errorf("%q is no capability, such as \"NET_RAW\", nor \"seccomp=unconfined\" nor \"no_new_privileges=false\"", word)
 		}
 	}
 	return nil

@@ -96,6 +96,9 @@ func (s *ContainerSpec) hostConfig(networkWord string) *container.HostConfig {
 	if s.Security.NoNewPrivileges {
 		h.SecurityOpt = []string{"no-new-privileges"}
 	}
+	if s.Security.Unconfined {
+		h.SecurityOpt = append(h.SecurityOpt, "seccomp=unconfined")
+	}
 	return h
 }
 

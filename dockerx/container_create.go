@@ -60,6 +60,8 @@ type Shm struct{ Bytes, Files int64 }
 type Security struct {
 	// NoNewPrivileges prevents programs, such as setuid ones, from granting a process more privileges than it had.
 	NoNewPrivileges bool
+	// Unconfined turns the engine's filter of system calls off.
+	Unconfined bool
 	// ReadOnlyRoot makes the container's own file system read-only. Mounts, volumes and /dev/shm stay as they are.
 	ReadOnlyRoot bool
 	// PrivateCgroups gives the container a cgroup namespace of its own; the engine must have cgroup version 2. False: the engine's default.

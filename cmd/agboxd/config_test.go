@@ -311,7 +311,7 @@ func TestEveryReloadableKeyReachesItsUser(t *testing.T) {
 	other := map[string]string{"duration": `"77s"`, "integer": "777", "size": `"77MiB"`, "boolean": "true", "list": `["/srv"]`}
 	words := map[string]string{
 		"runtime.interrupted_create": `"fail"`, "runtime.engine_death": `"fail"`, "runtime.orphan_sweep": `"dry-run"`,
-		"artifacts.on_log_limit": `"kill"`, "security.profile": `"hardened"`, "runtime.entrypoint": `"run"`, "runtime.network_mode": `"none"`,
+		"artifacts.on_log_limit": `"kill"`, "security.profile": `"hardened"`, "security.allow": `["NET_RAW"]`, "runtime.entrypoint": `"run"`, "runtime.network_mode": `"none"`,
 	}
 	for _, k := range config.Keys() {
 		if !k.Reload || elsewhere[k.Name] {

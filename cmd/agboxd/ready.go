@@ -50,7 +50,7 @@ func (d *daemon) doctor() []*agboxv1.DoctorCheck {
 	_, info := d.ctl.EngineRun()
 	r := rules(*d.current.Load())
 	return append(all, inspect.Limits(info, inspect.Defaults{
-		Profile: r.Profile, NetworkMode: r.NetworkMode, NetworkRequired: r.NetworkRequired, NetworkProblem: d.ctl.NetworkProblem(), MemoryLimit: r.MemoryLimit,
+		Profile: r.Profile, SecurityAllow: r.SecurityAllow, NetworkMode: r.NetworkMode, NetworkRequired: r.NetworkRequired, NetworkProblem: d.ctl.NetworkProblem(), MemoryLimit: r.MemoryLimit,
 	})...)
 }
 

@@ -54,7 +54,7 @@ func callerLimits(cfg config.Config) server.CallerLimits {
 // rules returns the rules that depend only on the configuration.
 func rules(cfg config.Config) server.Rules {
 	return server.Rules{
-		Profile: cfg.Security.Profile, Entrypoint: cfg.Runtime.Entrypoint, MemoryLimit: int64(cfg.Runtime.MemoryLimit),
+		Profile: cfg.Security.Profile, SecurityAllow: cfg.Security.Allow, Entrypoint: cfg.Runtime.Entrypoint, MemoryLimit: int64(cfg.Runtime.MemoryLimit),
 		NetworkMode: cfg.Runtime.NetworkMode, NetworkRequired: cfg.Runtime.NetworkRequired,
 		Mounts: mountpolicy.Policy{AllowSystem: cfg.Mounts.AllowSystem, Allow: cfg.Mounts.Allow},
 	}

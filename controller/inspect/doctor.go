@@ -23,6 +23,8 @@ const (
 type Defaults struct {
 	// Profile is empty for standard, NetworkMode for open.
 	Profile, NetworkMode string
+	// SecurityAllow are the settings by which a spec may loosen its profile.
+	SecurityAllow []string
 	// NetworkRequired: nothing is created without a network policy where none can be enforced.
 	NetworkRequired bool
 	// NetworkProblem says why no network policy can be enforced; empty: they can.
@@ -34,7 +36,7 @@ type Defaults struct {
 // Limits returns what the engine of info and its kernel are, what they cannot enforce, and which defaults are weaker than they can be. About
 // an engine that has never answered it says nothing.
 func Limits(info dockerx.Info, d Defaults) []*agboxv1.DoctorCheck {
-	defaults := []*agboxv1.DoctorCheck{defaultProfile(d), defaultNetwork(d)}
+	defaults := []*agboxv1.DoctorCheck{defaultProfile(d), loosening(d), defaultNetwork(d)}
 	if info.Version == "" {
 		return defaults
 	}
@@ -160,6 +162,15 @@ func defaultProfile(d Defaults) *agboxv1.DoctorCheck {
 			`set security.profile = "hardened", or security: {profile: hardened} in the spec.`)
 	}
 	return ok("security.profile", d.Profile+": commands have and gain no capabilities.")
+}
+
+func loosening(d Defaults) *agboxv1.DoctorCheck {
+	const name = "security.allow"
+	if len(d.SecurityAllow) == 0 {
+		return ok(name, "Nothing: no spec can loosen its profile.")
+	}
+	return warning(name, fmt.Sprintf("Every client can give its sandbox %s, also in the profile hardened. docs/security.md says what this gives away; "+
+		"remove what no sandbox needs.", strings.Join(d.SecurityAllow, ", ")))
 }
 
 func defaultNetwork(d Defaults) *agboxv1.DoctorCheck {

@@ -42,6 +42,8 @@ func TestLimits(t *testing.T) {
 		"runsc by default":   {func(i *dockerx.Info, _ *inspect.Defaults) { i.DefaultRuntime = "runsc" }, "runtimes", "ok", "runsc is the default"},
 		"runc only":          {func(i *dockerx.Info, _ *inspect.Defaults) { i.Runtimes = []string{"runc"} }, "runtimes", "ok", "register gVisor"},
 		"standard":           {func(_ *dockerx.Info, d *inspect.Defaults) { d.Profile = "standard" }, "security.profile", "warning", `"hardened"`},
+		"nothing to loosen":  {func(*dockerx.Info, *inspect.Defaults) {}, "security.allow", "ok", "no spec"},
+		"loosened":           {func(_ *dockerx.Info, d *inspect.Defaults) { d.SecurityAllow = []string{"NET_RAW"} }, "security.allow", "warning", "NET_RAW"},
 		"no profile":         {func(_ *dockerx.Info, d *inspect.Defaults) { d.Profile = "" }, "security.profile", "warning", "standard:"},
 		"open":               {func(_ *dockerx.Info, d *inspect.Defaults) { d.NetworkMode = "open" }, "runtime.network_mode", "warning", `"internet"`},
 		"no mode":            {func(_ *dockerx.Info, d *inspect.Defaults) { d.NetworkMode = "" }, "runtime.network_mode", "warning", "open:"},
@@ -76,7 +78,7 @@ func TestLimits(t *testing.T) {
 
 func TestNothingIsSaidOfAnEngineThatNeverAnswered(t *testing.T) {
 	checks := inspect.Limits(dockerx.Info{}, inspect.Defaults{})
-	if len(checks) != 2 || checks[0].GetName() != "security.profile" || checks[1].GetName() != "runtime.network_mode" {
+	if len(checks) != 3 || checks[0].GetName() != "security.profile" || checks[2].GetName() != "runtime.network_mode" {
 		t.Error(checks)
 	}
 }

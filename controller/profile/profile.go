@@ -2,7 +2,12 @@
 // profile that was resolved at its accept, so a change of these lists reaches only containers that are made later.
 package profile
 
-import "github.com/agbox/agbox/dockerx"
+import (
+	"slices"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/dockerx"
+)
 
 // The profiles, as specs and the configuration name them. A sandbox that was accepted before there were any has none (empty)
 // and what the engine gives by default.
@@ -43,8 +48,18 @@ var forServices = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "NET_BIND_
 // recorded it, counts as hardened.
 func IsHardened(profile string) bool { return profile != "" && profile != Standard }
 
-// Primary returns the security options of the primary container in a profile.
-func Primary(profile string) dockerx.Security { return security(profile, forInit) }
+// Primary returns the security options of the primary container in a profile, as the spec changes it.
+func Primary(profile string, spec *agboxv1.SecuritySpec) dockerx.Security {
+	s := security(profile, forInit)
+	added := spec.GetCapabilitiesAdd()
+	s.CapDrop = slices.DeleteFunc(slices.Clone(s.CapDrop), func(c string) bool { return slices.Contains(added, c) })
+	s.CapAdd = slices.Compact(slices.Sorted(slices.Values(slices.Concat(s.CapAdd, added))))
+	if spec != nil && spec.NoNewPrivileges != nil {
+		s.NoNewPrivileges = spec.GetNoNewPrivileges()
+	}
+	s.ReadOnlyRoot, s.Unconfined = spec.GetReadOnlyRoot(), spec.GetSeccomp() == "unconfined"
+	return s
+}
 
 // Service returns the security options of service containers in a profile.
 func Service(profile string) dockerx.Security { return security(profile, forServices) }

@@ -10,6 +10,7 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
+	"github.com/agbox/agbox/apis/privilege"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/controller/profile"
 	"github.com/agbox/agbox/dockerx"
@@ -86,8 +87,6 @@ func (p *pass) primarySpec(networkID string) (dockerx.ContainerSpec, error) {
 		return dockerx.ContainerSpec{}, fmt.Errorf("disk_limit: %w", err)
 	}
 	shm, sysctls := lastingMemory(p.sb.Desired.GetConfinement())
-	security := profile.Primary(p.profile())
-	security.ReadOnlyRoot = spec.GetSecurity().GetReadOnlyRoot()
 	return dockerx.ContainerSpec{
 		Name: naming.Primary(p.rec.ID), Image: spec.GetImage(), Hostname: p.sb.Name,
 		Entrypoint: p.entrypoint(), Env: p.env(), User: "0:0", WorkingDir: cmp.Or(spec.GetWorkingDir(), plan.WorkingDir),
@@ -98,7 +97,7 @@ func (p *pass) primarySpec(networkID string) (dockerx.ContainerSpec, error) {
 		StopSignal: "SIGTERM", // the signal that the shim handles, regardless of the image
 		// The image's own healthcheck would run as root, beside the shim, and before the release.
 		Healthcheck: &dockerx.Healthcheck{Test: []string{"NONE"}},
-		Security:    security,
+		Security:    profile.Primary(p.profile(), spec.GetSecurity()),
 	}, nil
 }
 
@@ -125,6 +124,13 @@ func (p *pass) entrypoint() []string {
 	args := []string{execjournal.ContainerShim, "init", "--gated", ReportFlag, hostUserFlag + p.hostUser().String()}
 	if profile.IsHardened(p.profile()) {
 		args = append(args, "--hardened")
+	}
+	security := p.sb.Spec.GetSecurity()
+	for _, name := range security.GetCapabilitiesAdd() {
+		args = append(args, fmt.Sprintf("--cap=%d", privilege.Capability(name)))
+	}
+	if security != nil && security.NoNewPrivileges != nil && !security.GetNoNewPrivileges() {
+		args = append(args, "--new-privileges")
 	}
 	if p.doubtsRuntime() {
 		args = append(args, ProbeFlag)

@@ -50,11 +50,20 @@ func (a *app) describeSpec(sb *agboxv1.SandboxHandle) {
 
 // securityText is the profile, and what differs from it.
 func securityText(sb *agboxv1.SandboxHandle) string {
-	text := sb.GetSecurityProfile()
-	if sb.GetSpec().GetSecurity().GetReadOnlyRoot() {
+	text, s := sb.GetSecurityProfile(), sb.GetSpec().GetSecurity()
+	if s.GetReadOnlyRoot() {
 		text += "; read-only root"
 	}
-	return text
+	if added := s.GetCapabilitiesAdd(); len(added) > 0 {
+		text += "; with " + strings.Join(added, ", ")
+	}
+	if s.GetSeccomp() != "" {
+		text += "; seccomp " + s.GetSeccomp()
+	}
+	if s != nil && s.NoNewPrivileges != nil {
+		text += fmt.Sprintf("; no-new-privileges %v", s.GetNoNewPrivileges())
+	}
+	return termsafe.Line(text)
 }
 
 // networkText is one line about the network policy.

@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"os"
 	"slices"
 	"time"
@@ -150,5 +151,25 @@ func (s *specs) checkHost(spec *agboxv1.CreateSpec) (*store.Resolved, validate.E
 			Field: "entrypoint", Message: `entrypoint: the security profile "hardened" does not run an ENTRYPOINT, which would be root: write "skip", or take the profile "standard"`,
 		})
 	}
-	return &store.Resolved{Tools: tools, Confinement: c}, broken
+	return &store.Resolved{Tools: tools, Confinement: c}, append(broken, refuseLoosenings(spec, c.GetProfile(), rules.SecurityAllow)...)
+}
+
+// refuseLoosenings returns an error for each setting that loosens the profile and that the configuration does not allow.
+func refuseLoosenings(spec *agboxv1.CreateSpec, profile string, allowed []string) (broken validate.Errors) {
+	for _, l := range validate.Loosenings(spec.GetSecurity(), profile) {
+		if !slices.Contains(allowed, l.Word) {
+			broken = append(broken, validate.Error{
+				Field: l.Field, Message: fmt.Sprintf("%s: %s is not allowed here: leave it out, or have %q added to security.allow in the daemon's configuration", l.Field, l.Word, l.Word),
+			})
+		}
+	}
+	return broken
+}
+
+// securityWarnings lists the settings of a sandbox that the configuration allows no more. Its containers stay as they are.
+func (s *handles) securityWarnings(sb store.Sandbox) (all []string) {
+	for _, b := range refuseLoosenings(sb.Spec, sb.Desired.GetConfinement().GetProfile(), s.rules().SecurityAllow) {
+		all = append(all, b.Message+"; this sandbox was accepted earlier and keeps it")
+	}
+	return all
 }

@@ -37,6 +37,8 @@ type Store interface {
 type Rules struct {
 	// Profile is the security profile of a spec that has none. Empty: standard.
 	Profile string
+	// SecurityAllow has the words of the settings by which a spec may loosen its profile.
+	SecurityAllow []string
 	// Entrypoint is whether the ENTRYPOINT of the image runs for a spec that does not say. Empty: auto.
 	Entrypoint string
 	// MemoryLimit in bytes is that of containers whose spec has none; 0: none.

@@ -53,7 +53,7 @@ func (s *handles) handle(sb store.Sandbox, withSpec bool) *agboxv1.SandboxHandle
 			h.StdoutLogPath, h.StderrLogPath = stdout, stderr
 		}
 		if sb.State != agboxv1.SandboxState_SANDBOX_STATE_DELETED {
-			h.Warnings = slices.Concat(s.warnings(sb), s.networkWarnings(sb), s.runtimeWarnings(sb), s.secretWarnings(sb))
+			h.Warnings = slices.Concat(s.warnings(sb), s.securityWarnings(sb), s.networkWarnings(sb), s.runtimeWarnings(sb), s.secretWarnings(sb))
 		}
 	}
 	return h

@@ -20,7 +20,9 @@ type options struct {
 	parts       []string // volumes that are parts of the container's own file system, whose root is read-only
 	dir         string   // working directory of the main process; empty: the container's
 	logLimit    int64    // limit of each log of the main process, in bytes; 0: none
-	hardened    bool     // commands start without capabilities
+	hardened    bool     // commands start without capabilities, but for caps
+	caps        caps     // capabilities that commands start with, as any user
+	gain        bool     // with hardened: programs may grant privileges
 	gated       bool     // init starts nothing before agboxd releases it
 	probe       bool     // init runs the command that probes the runtime before the release
 	entrypoint  []string // the image's ENTRYPOINT, which runs before everything else; empty: none runs
@@ -41,6 +43,8 @@ func parse(args []string) (o options, ok bool) {
 	f.SetOutput(io.Discard)
 	f.BoolVar(&o.gated, "gated", false, "")
 	f.BoolVar(&o.hardened, "hardened", false, "")
+	f.Var(&o.caps, "cap", "")
+	f.BoolVar(&o.gain, "new-privileges", false, "")
 	f.BoolVar(&o.probe, "probe", false, "")
 	f.Func("entry", "", func(arg string) error { o.entrypoint = append(o.entrypoint, arg); return nil })
 	f.BoolVar(&o.entryMust, "entry-must", false, "")
@@ -90,6 +94,12 @@ func (o options) args(verb string) []string {
 	}
 	if o.hardened {
 		list = append(list, "--hardened")
+	}
+	for _, c := range o.caps {
+		list = append(list, "--cap="+strconv.Itoa(int(c)))
+	}
+	if o.gain {
+		list = append(list, "--new-privileges")
 	}
 	if o.run != "" {
 		list = append(list, "--run="+o.run)

@@ -16,7 +16,7 @@ import (
 // hardenedOptions returns the options of "docker run" for a container with the hardened profile, without the given capabilities.
 func hardenedOptions(without ...string) []string {
 	options := []string{"--security-opt=no-new-privileges", "--cap-drop=ALL"}
-	for _, c := range profile.Primary(profile.Hardened).CapAdd {
+	for _, c := range profile.Primary(profile.Hardened, nil).CapAdd {
 		if !slices.Contains(without, c) {
 			options = append(options, "--cap-add="+c)
 		}
@@ -99,7 +99,7 @@ func TestContainerOfAHardenedSandboxNeedsEachCapability(t *testing.T) {
 			}
 		})
 	}
-	for _, c := range profile.Primary(profile.Hardened).CapAdd {
+	for _, c := range profile.Primary(profile.Hardened, nil).CapAdd {
 		if !slices.ContainsFunc(capabilityUses, func(row capabilityUse) bool { return row.capability == c }) {
 			t.Errorf("no use of %s is shown", c)
 		}

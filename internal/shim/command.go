@@ -30,9 +30,9 @@ func cannotRun(format string, a ...any) *startError {
 	return &startError{exitCannotRun, fmt.Sprintf(format, a...)}
 }
 
-// start starts a command in a new session with the given user, environment and descriptors, in the directory cwd; an empty cwd is that of
+// start starts a command in a new session with the given user, capabilities, environment and descriptors, in the directory cwd; an empty cwd is that of
 // this process. With terminal, the first descriptor is the controlling terminal. It returns the process ID.
-func start(command []string, cwd string, who passwd.Identity, env []string, files [3]int, terminal bool) (int, *startError) {
+func start(command []string, cwd string, who passwd.Identity, caps caps, env []string, files [3]int, terminal bool) (int, *startError) {
 	if why := checkCwd(cwd); why != nil {
 		return 0, why
 	}
@@ -44,6 +44,7 @@ func start(command []string, cwd string, who passwd.Identity, env []string, file
 	}
 	if unix.Geteuid() == 0 {
 		attr.Sys.Credential = &syscall.Credential{Uid: who.UID, Gid: who.GID, Groups: who.Groups}
+		attr.Sys.AmbientCaps = caps
 	} else if int(who.UID) != unix.Geteuid() {
 		return 0, cannotRun("run as user %d: only root can", who.UID)
 	}

@@ -207,6 +207,7 @@ func (s *supervisor) launch(at Places, o options) {
 		s.neverRan(exitCannotRun, 0, err.Error())
 		return
 	}
+	s.caps = o.caps
 	if why := s.spawn(at, who); why != nil {
 		s.in.hangUp()
 		s.neverRan(why.exitCode, 0, why.why)

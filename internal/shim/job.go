@@ -31,7 +31,8 @@ type job struct {
 	live             bool      // readers get all output, also beyond the limit of the logs
 	liveUntil        time.Time // until when output beyond the limit waits for a reader; zero: there is one, or no such output
 
-	pid      int // process ID of the command; 0: it was not started
+	caps     caps // capabilities of the command
+	pid      int  // process ID of the command; 0: it was not started
 	exited   bool
 	status   unix.WaitStatus
 	stopping bool      // the container stops
@@ -48,7 +49,7 @@ func (o options) become(user string) (passwd.Identity, error) {
 	if err != nil || !o.hardened {
 		return who, err
 	}
-	if err := startUnprivileged(); err != nil {
+	if err := startUnprivileged(o.caps, o.gain); err != nil {
 		return who, fmt.Errorf("give up privileges: %w", err)
 	}
 	return who, nil
@@ -62,7 +63,7 @@ func (j *job) start(command []string, cwd string, who passwd.Identity, env []str
 		if why := j.copyTerminal(who); why != nil {
 			return why
 		}
-		j.pid, why = start(command, cwd, who, env, files, true)
+		j.pid, why = start(command, cwd, who, j.caps, env, files, true)
 		return why
 	}
 	for i, st := range j.streams {
@@ -73,7 +74,7 @@ func (j *job) start(command []string, cwd string, who passwd.Identity, env []str
 		defer unix.Close(end)
 		files[i+1] = end
 	}
-	j.pid, why = start(command, cwd, who, env, files, false)
+	j.pid, why = start(command, cwd, who, j.caps, env, files, false)
 	return why
 }
 

@@ -73,7 +73,7 @@ func Run(args []string, at Places) int {
 	case ok && o.verb == serveVerb:
 		return runServe(o)
 	}
-	say("usage: agbox-shim init [--gated] [--probe] [--report] [--hardened] [--host-user=UID:GID] [--default-user=USER] [--user=USER] [--own=/PATH]... [--part=/PATH]... [--dir=/PATH] [--entry=ARG]... [--entry-must] [--entry-new] [--log-limit=BYTES] [-- PROGRAM [ARGS]]")
+	say("usage: agbox-shim init [--gated] [--probe] [--report] [--hardened] [--cap=NUMBER]... [--new-privileges] [--host-user=UID:GID] [--default-user=USER] [--user=USER] [--own=/PATH]... [--part=/PATH]... [--dir=/PATH] [--entry=ARG]... [--entry-must] [--entry-new] [--log-limit=BYTES] [-- PROGRAM [ARGS]]")
 	return 2
 }
 

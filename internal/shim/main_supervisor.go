@@ -90,6 +90,7 @@ func (s *mainSupervisor) launch() *startError {
 	if why != nil {
 		return why
 	}
+	s.job.caps = s.options.caps
 	return s.start(s.command, s.dir, who, environment(os.Environ(), who, nil), null)
 }
 

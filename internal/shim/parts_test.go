@@ -194,10 +194,10 @@ func TestUsage(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
-	line := "init --host-user=3:4 --default-user=img --user=1:2 --own=/a --own=/b --part=/tmp --dir=/d --log-limit=7 -- prog --user=x -- y"
+	line := "init --host-user=3:4 --default-user=img --user=1:2 --own=/a --own=/b --cap=13 --cap=0 --new-privileges --part=/tmp --dir=/d --log-limit=7 -- prog --user=x -- y"
 	o, ok := parse(strings.Fields(line))
 	want := options{
-		verb: "init", hostUser: "3:4", defaultUser: "img", user: "1:2", own: []string{"/a", "/b"}, parts: []string{"/tmp"}, dir: "/d", logLimit: 7,
+		verb: "init", hostUser: "3:4", defaultUser: "img", user: "1:2", own: []string{"/a", "/b"}, parts: []string{"/tmp"}, caps: caps{13, 0}, gain: true, dir: "/d", logLimit: 7,
 		command: []string{"prog", "--user=x", "--", "y"},
 	}
 	if !ok || !reflect.DeepEqual(o, want) {
@@ -208,7 +208,7 @@ func TestOptions(t *testing.T) {
 		t.Errorf("main: %+v, %v", again, ok)
 	}
 	sup, ok := parse(append(o.args("exec"), unassigned)[1:])
-	if !ok || !reflect.DeepEqual(sup, options{verb: "exec", hostUser: "3:4", defaultUser: "img", user: "1:2"}) {
+	if !ok || !reflect.DeepEqual(sup, options{verb: "exec", hostUser: "3:4", defaultUser: "img", user: "1:2", caps: caps{13, 0}, gain: true}) {
 		t.Errorf("exec: %+v, %v", sup, ok)
 	}
 	if o, ok := parse([]string{"init", "--default-user="}); !ok || o.command != nil {

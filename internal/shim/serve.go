@@ -66,7 +66,7 @@ func become(who passwd.Identity, hardened bool) error {
 		return nil
 	}
 	if hardened {
-		if err := startUnprivileged(); err != nil {
+		if err := startUnprivileged(nil, false); err != nil {
 			return err
 		}
 	}

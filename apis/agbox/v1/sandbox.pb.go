@@ -1431,9 +1431,16 @@ type SecuritySpec struct {
 	// The root file system of the primary is read-only, except /home, /root, /run, /tmp, /var/tmp and /workspace: each is a volume of the
 	// sandbox that begins with the image's files, is kept by stops, and is removed with the sandbox. Such a sandbox has no snapshots. Services
 	// are not affected.
-	ReadOnlyRoot  bool `protobuf:"varint,2,opt,name=read_only_root,json=readOnlyRoot,proto3" json:"read_only_root,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ReadOnlyRoot bool `protobuf:"varint,2,opt,name=read_only_root,json=readOnlyRoot,proto3" json:"read_only_root,omitempty"`
+	// Capabilities that the processes of the primary have besides, in every profile and as any user, such as "NET_RAW" or "SYS_PTRACE". Each of
+	// these and of the two settings below that loosens the profile is refused unless security.allow of the daemon has it.
+	CapabilitiesAdd []string `protobuf:"bytes,3,rep,name=capabilities_add,json=capabilitiesAdd,proto3" json:"capabilities_add,omitempty"`
+	// "unconfined": the engine filters no system calls of the primary. Empty: its own filter does.
+	Seccomp string `protobuf:"bytes,4,opt,name=seccomp,proto3" json:"seccomp,omitempty"`
+	// Whether setuid programs and file capabilities have no effect in the primary. Absent: what the profile says.
+	NoNewPrivileges *bool `protobuf:"varint,5,opt,name=no_new_privileges,json=noNewPrivileges,proto3,oneof" json:"no_new_privileges,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *SecuritySpec) Reset() {
@@ -1476,6 +1483,27 @@ func (x *SecuritySpec) GetProfile() string {
 func (x *SecuritySpec) GetReadOnlyRoot() bool {
 	if x != nil {
 		return x.ReadOnlyRoot
+	}
+	return false
+}
+
+func (x *SecuritySpec) GetCapabilitiesAdd() []string {
+	if x != nil {
+		return x.CapabilitiesAdd
+	}
+	return nil
+}
+
+func (x *SecuritySpec) GetSeccomp() string {
+	if x != nil {
+		return x.Seccomp
+	}
+	return ""
+}
+
+func (x *SecuritySpec) GetNoNewPrivileges() bool {
+	if x != nil && x.NoNewPrivileges != nil {
+		return *x.NoNewPrivileges
 	}
 	return false
 }
@@ -7051,10 +7079,14 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x0fprivate_traffic\x18\xb4\x01 \x01(\bR\x0eprivateTraffic\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"N\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xda\x01\n" +
 	"\fSecuritySpec\x12\x18\n" +
 	"\aprofile\x18\x01 \x01(\tR\aprofile\x12$\n" +
-	"\x0eread_only_root\x18\x02 \x01(\bR\freadOnlyRoot\"K\n" +
+	"\x0eread_only_root\x18\x02 \x01(\bR\freadOnlyRoot\x12)\n" +
+	"\x10capabilities_add\x18\x03 \x03(\tR\x0fcapabilitiesAdd\x12\x18\n" +
+	"\aseccomp\x18\x04 \x01(\tR\aseccomp\x12/\n" +
+	"\x11no_new_privileges\x18\x05 \x01(\bH\x00R\x0fnoNewPrivileges\x88\x01\x01B\x14\n" +
+	"\x12_no_new_privileges\"K\n" +
 	"\vNetworkSpec\x12\x12\n" +
 	"\x04mode\x18\x01 \x01(\tR\x04mode\x12\x14\n" +
 	"\x05allow\x18\x02 \x03(\tR\x05allow\x12\x12\n" +
@@ -7910,6 +7942,7 @@ func file_agbox_v1_sandbox_proto_init() {
 		return
 	}
 	file_agbox_v1_drain_proto_init()
+	file_agbox_v1_sandbox_proto_msgTypes[11].OneofWrappers = []any{}
 	file_agbox_v1_sandbox_proto_msgTypes[27].OneofWrappers = []any{
 		(*SandboxEvent_SandboxPhase)(nil),
 		(*SandboxEvent_Exec)(nil),

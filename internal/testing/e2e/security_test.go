@@ -81,14 +81,17 @@ func withProfile(profile string, spec *agboxv1.CreateSpec) *agboxv1.CreateSpec {
 // What the engine is asked for is compared with a list that is kept by hand: see docs/decisions/0017-mounts-and-profiles.md.
 func TestWhatTheEngineSaysOfEachProfile(t *testing.T) {
 	t.Parallel()
-	d := newDaemon(t, "", "")
+	d := newDaemon(t, "", "[security]\nallow = [\"NET_RAW\", \"SYS_PTRACE\", \"seccomp=unconfined\"]\n")
 	got := map[string]securityFields{}
-	for name, memory := range map[string]string{"standard": "", "hardened": "", "standard 48MiB": "48MiB", "hardened, read-only root": ""} {
+	for name, memory := range map[string]string{"standard": "", "hardened": "", "standard 48MiB": "48MiB", "hardened, read-only root": "", "standard, loosened": "", "hardened, loosened": ""} {
 		profile := strings.FieldsFunc(name, func(r rune) bool { return !unicode.IsLetter(r) })[0]
 		db := web("db", 0)
 		db.MemoryLimit = memory
 		spec := withProfile(profile, &agboxv1.CreateSpec{Image: baseImage, MemoryLimit: memory, OptionalServices: []*agboxv1.ServiceSpec{db}})
 		spec.Security.ReadOnlyRoot = strings.Contains(name, "read-only")
+		if strings.Contains(name, "loosened") {
+			spec.Security.CapabilitiesAdd, spec.Security.Seccomp = []string{"NET_RAW", "SYS_PTRACE"}, "unconfined"
+		}
 		id := d.create(spec)
 		d.await(id, ready)
 		d.eventually("the service", func() error {
@@ -196,6 +199,69 @@ func TestEveryProcessOfAHardenedSandboxIsWithoutPrivilege(t *testing.T) {
 			t.Errorf("a cancelled exec is %s: %s", st.GetState(), st.GetError())
 		}
 		d.remove(id)
+	}
+}
+
+// Processes of a hardened sandbox have the capabilities that its spec asks for, as any user, and no others. PID 1 starts and ends them as before.
+func TestALoosenedSandboxHasWhatItAskedFor(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, "", "[security]\nallow = [\"NET_RAW\", \"SYS_PTRACE\", \"seccomp=unconfined\", \"no_new_privileges=false\"]\n")
+	const asked = "0000000000082000" // SYS_PTRACE, NET_RAW
+	const all = "CapInh:" + asked + " CapPrm:" + asked + " CapEff:" + asked + " CapBnd:" + asked + " CapAmb:" + asked
+	no, yes := false, true
+	loose := func(profile string, nnp *bool) *agboxv1.CreateSpec {
+		return &agboxv1.CreateSpec{
+			Image: baseImage, Command: []string{"sh", "-c", showPrivilege + ">/tmp/main; exec sleep 1000000"},
+			Security: &agboxv1.SecuritySpec{Profile: profile, CapabilitiesAdd: []string{"SYS_PTRACE", "NET_RAW"}, Seccomp: "unconfined", NoNewPrivileges: nnp},
+		}
+	}
+	var ids []string
+	for _, row := range []struct {
+		profile string
+		nnp     *bool
+		want    string
+	}{{"hardened", nil, all + " NoNewPrivs:1"}, {"hardened", &no, all + " NoNewPrivs:0"}, {"standard", &yes, "NoNewPrivs:1"}} {
+		id := d.create(loose(row.profile, row.nnp))
+		ids = append(ids, id)
+		d.await(id, ready)
+		for _, user := range []string{"", "0"} {
+			e := must(d.CreateExec(d.ctx(), &agboxv1.CreateExecRequest{SandboxId: id, User: user, Command: []string{"sh", "-c", showPrivilege}}))(t)
+			if st := d.ended(e.GetExecId()); st.GetExitCode() != 0 {
+				t.Fatalf("%s: %s", row.profile, st.GetError())
+			}
+			got := strings.TrimSpace(d.read(e.GetStdoutLogPath()))
+			if row.profile == "standard" {
+				_, amb, _ := strings.Cut(got, "CapAmb:")
+				got = strings.TrimPrefix(amb, asked+" ")
+			}
+			if got != row.want {
+				t.Errorf("%s, user %q: %s\nwant %s", row.profile, user, got, row.want)
+			}
+		}
+		if got := d.sh(id, "cat /tmp/main; grep ^Seccomp: /proc/self/status"); row.profile == "hardened" && !strings.HasPrefix(got, row.want) || !strings.HasSuffix(got, "Seccomp:\t0\n") {
+			t.Errorf("%s: the main process, and the filter of an exec: %s", row.profile, got)
+		}
+		e := d.exec(id, "sh", "-c", "trap '' TERM; sleep 1000000 & wait")
+		must(d.CancelExec(d.ctx(), &agboxv1.CancelExecRequest{ExecId: e.GetExecId()}))(t)
+		if st := d.ended(e.GetExecId()); st.GetState() != agboxv1.ExecState_EXEC_STATE_CANCELLED {
+			t.Errorf("%s: a cancelled exec is %s: %s", row.profile, st.GetState(), st.GetError())
+		}
+	}
+	d.conf = ""
+	d.restart()
+	d.stopBox(ids[0])
+	d.await(ids[0], stopped)
+	must(d.ResumeSandbox(d.ctx(), &agboxv1.ResumeSandboxRequest{SandboxId: ids[0]}))(t)
+	d.await(ids[0], ready)
+	if got := strings.TrimSpace(d.sh(ids[0], showPrivilege)); got != all+" NoNewPrivs:1" {
+		t.Errorf("no longer allowed, a sandbox has %s", got)
+	}
+	if got := d.agbox("describe", ids[0]); !strings.Contains(got, "hardened; with NET_RAW, SYS_PTRACE; seccomp unconfined") || !strings.Contains(got, "SYS_PTRACE is not allowed here") {
+		t.Errorf("describe says\n%s", got)
+	}
+	_, err := d.CreateSandbox(d.ctx(), &agboxv1.CreateSandboxRequest{CreateSpec: loose("hardened", nil)})
+	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "security.allow") {
+		t.Errorf("a new one: %v", err)
 	}
 }
 

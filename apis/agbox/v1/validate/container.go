@@ -75,7 +75,7 @@ func checkPrimary(errs *Errors, spec *agboxv1.CreateSpec) {
 	errs.addIf(name != "" && !runtimePattern.MatchString(name), "runtime", `%s is not the name of a runtime: `+
 		`1 to 128 ASCII letters, digits, "_", "." and "-", the first a letter or digit`, short(name))
 	checkWord(errs, "on_log_limit", spec.GetOnLogLimit(), "drop", "kill")
-	checkWord(errs, "security.profile", spec.GetSecurity().GetProfile(), "standard", "hardened")
+	checkSecurity(errs, spec.GetSecurity())
 	user := spec.GetDefaultUser()
 	errs.addIf(user != "" && !madeUserPattern.MatchString(user), "default_user", `%s is not the name of a user: `+
 		`1 to 32 of lowercase ASCII letters, digits, "-" and "_", the first a letter`, short(user))

@@ -49,10 +49,16 @@ func TestContainerSettings(t *testing.T) {
 		{"less than nothing", func(s *agboxv1.CreateSpec) { s.CpuLimit = -1 }, "cpu_limit: 0.01 to 1024"},
 		{"no number", func(s *agboxv1.CreateSpec) { s.CpuLimit = math.NaN() }, "cpu_limit: 0.01 to 1024"},
 		{"no end", func(s *agboxv1.CreateSpec) { s.CpuLimit = math.Inf(1) }, "cpu_limit: 0.01 to 1024"},
+		{"capabilities", func(s *agboxv1.CreateSpec) {
+			s.Security = &agboxv1.SecuritySpec{CapabilitiesAdd: []string{"SYS_PTRACE", "NET_RAW"}, Seccomp: "unconfined"}
+		}, ""},
+		{"no capabilities, and one twice", func(s *agboxv1.CreateSpec) {
+			s.Security = &agboxv1.SecuritySpec{CapabilitiesAdd: []string{"NET_RAW", "CAP_KILL", "NET_RAW", "ALL"}}
+		}, `security.capabilities_add: "ALL" is no capability; security.capabilities_add: "CAP_KILL" is no capability; security.capabilities_add: "NET_RAW" is listed twice`},
 		{"words that are not known", func(s *agboxv1.CreateSpec) {
 			s.RestartPolicy, s.PullPolicy, s.OnLogLimit, s.Runtime, s.Entrypoint = "Always", "Never", "stop", "/bin/sh", "yes"
-			s.Security = &agboxv1.SecuritySpec{Profile: "root"}
-		}, `restart_policy: "never", "on-failure", "always"; pull_policy: "if-not-present"; runtime: not the name; on_log_limit: "drop"; security.profile: "standard", "hardened"; entrypoint: "auto", "run", "skip"`},
+			s.Security = &agboxv1.SecuritySpec{Profile: "root", Seccomp: "off"}
+		}, `restart_policy: "never", "on-failure", "always"; pull_policy: "if-not-present"; runtime: not the name; on_log_limit: "drop"; security.profile: "standard", "hardened"; security.seccomp: "unconfined"; entrypoint: "auto", "run", "skip"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			spec := &agboxv1.CreateSpec{Image: "a"}

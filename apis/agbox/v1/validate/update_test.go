@@ -24,7 +24,7 @@ func full() *agboxv1.CreateSpec {
 		Command: []string{"sleep", "1 h"}, User: "u", WorkingDir: "/w", Ports: []*agboxv1.PortSpec{{ContainerPort: 80}}, CpuLimit: 1, MemoryLimit: "1g",
 		DiskLimit: "1g", PidsLimit: 100, Gpus: "all", Runtime: "runsc", RestartPolicy: "never", PullPolicy: "always", OnLogLimit: "drop", Entrypoint: "run",
 		Timeout: durationpb.New(time.Hour), OnTimeout: "pause", AutoResume: true,
-		Security: &agboxv1.SecuritySpec{Profile: "standard", ReadOnlyRoot: true}, Volumes: []*agboxv1.VolumeSpec{{Name: "data", Target: "/v"}},
+		Security: &agboxv1.SecuritySpec{Profile: "standard", ReadOnlyRoot: true, CapabilitiesAdd: []string{"NET_RAW", "SYS_PTRACE"}, Seccomp: "unconfined", NoNewPrivileges: proto.Bool(false)}, Volumes: []*agboxv1.VolumeSpec{{Name: "data", Target: "/v"}},
 		Secrets: []*agboxv1.SecretSpec{{Name: "token", File: "/etc/token", Target: "/run/secrets/token"}},
 		Gateway: &agboxv1.GatewaySpec{Owner: "me", Template: "base"}, KeepStopped: true, DefaultUser: "user",
 		Network: &agboxv1.NetworkSpec{Mode: "internet", Allow: []string{"10.0.0.5:5432/tcp"}, Deny: []string{"1.1.1.1"}},
@@ -43,7 +43,9 @@ func TestUpdate(t *testing.T) {
 			s.WorkingDir, s.Mounts[0].Target, s.Ports[0].Protocol = "/w/", "//a", "tcp"
 			slices.Reverse(s.OptionalServices)
 		}, "", false},
-		{"the profile left to the daemon", func(s *agboxv1.CreateSpec) { s.Security = &agboxv1.SecuritySpec{ReadOnlyRoot: true} }, "!security.profile", false},
+		{"an absent setting of the profile", func(s *agboxv1.CreateSpec) { s.Security.NoNewPrivileges = nil }, "!security.no_new_privileges", false},
+		{"capabilities in another order", func(s *agboxv1.CreateSpec) { slices.Reverse(s.Security.CapabilitiesAdd) }, "", false},
+		{"the profile left to the daemon", func(s *agboxv1.CreateSpec) { s.Security.Profile = "" }, "!security.profile", false},
 		{"labels", func(s *agboxv1.CreateSpec) { s.Labels = map[string]string{"a": "", "team": "b"} }, "labels[a],labels[team]", false},
 		{"a label with the value of none", func(s *agboxv1.CreateSpec) { s.Labels["x"] = "" }, "labels[x]", false},
 		{"no labels", func(s *agboxv1.CreateSpec) { s.Labels = nil }, "labels[team]", false},
@@ -142,6 +144,9 @@ func TestDiff(t *testing.T) {
 		`gpus: all -> 1`,
 		`security.profile: standard -> `,
 		`security.read_only_root: true -> `,
+		`security.capabilities_add: ["NET_RAW", "SYS_PTRACE"] -> `,
+		`security.seccomp: unconfined -> `,
+		`security.no_new_privileges: false -> `,
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
