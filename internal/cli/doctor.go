@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/apis/netentry"
 	"github.com/agbox/agbox/internal/attack"
 	"github.com/agbox/agbox/internal/attack/judge"
@@ -95,6 +96,9 @@ func (a *app) attack(ctx context.Context, ref string, o *output) error {
 func attackSpec(sb *agboxv1.SandboxHandle, targets []string) judge.Spec {
 	user, _, _ := strings.Cut(sb.GetSpec().GetUser(), ":")
 	s := judge.Spec{Mode: sb.GetNetworkMode(), Hardened: sb.GetSecurityProfile() == "hardened", Root: user == "root" || user == "0"}
+	for _, l := range validate.Loosenings(sb.GetSpec().GetSecurity(), sb.GetSecurityProfile()) {
+		s.Loosened = append(s.Loosened, l.Word)
+	}
 	if runtime := sb.GetSpec().GetRuntime(); runtime != "" && runtime != "runc" {
 		s.Runtime = runtime
 	}

@@ -2,12 +2,14 @@
 package judge
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/agbox/agbox/apis/netentry"
+	"github.com/agbox/agbox/apis/privilege"
 	"github.com/agbox/agbox/internal/attack"
 	"github.com/agbox/agbox/internal/netrules"
 )
@@ -30,6 +32,8 @@ type Spec struct {
 	Servers []netip.Addr
 	// Hardened: its profile is not standard.
 	Hardened bool
+	// Loosened are the settings by which its spec loosens the profile, in the words of the package privilege.
+	Loosened []string
 	// Root: its commands run as root.
 	Root bool
 	// Runtime has a kernel of its own, such as gVisor; empty: the kernel is the host's.
@@ -67,23 +71,27 @@ var Checks = []Check{
 		if s.Root && !s.Hardened {
 			return "commands run as root"
 		}
-		return ""
+		return s.loosened(isCapability)
 	}},
 	{attack.Setuid, "gain privileges by setuid programs", func(s Spec) string {
 		if s.Hardened {
-			return ""
+			return s.loosened(func(word string) bool { return isCapability(word) || word == privilege.NewPrivileges })
 		}
 		return "the profile is standard"
 	}},
-	{attack.Syscalls, "make system calls without a filter", kernel},
-	{attack.Packets, "open packet sockets", kernel},
-	{attack.Mount, "mount a file system", kernel},
-	{attack.Devices, "make a device file, or open a disk", kernel},
-	{attack.Namespaces, "make a user namespace", kernel},
-	{attack.Kernel, "load code into the kernel: modules, BPF, a new kernel", kernel},
-	{attack.Memory, "read memory and messages of the kernel", kernel},
-	{attack.Settings, "write settings of the kernel", kernel},
-	{attack.Cgroups, "write limits of cgroups", kernel},
+	{attack.Syscalls, "make system calls without a filter", func(s Spec) string {
+		return cmp.Or(kernel(s), s.loosened(func(word string) bool { return word == privilege.NoSeccomp }))
+	}},
+	{attack.Packets, "open packet sockets", func(s Spec) string {
+		return cmp.Or(kernel(s), s.loosened(func(word string) bool { return word == "NET_RAW" }))
+	}},
+	{attack.Mount, "mount a file system", hostKernel},
+	{attack.Devices, "make a device file, or open a disk", hostKernel},
+	{attack.Namespaces, "make a user namespace", hostKernel},
+	{attack.Kernel, "load code into the kernel: modules, BPF, a new kernel", hostKernel},
+	{attack.Memory, "read memory and messages of the kernel", hostKernel},
+	{attack.Settings, "write settings of the kernel", hostKernel},
+	{attack.Cgroups, "write limits of cgroups", hostKernel},
 	{attack.Processes, "share processes or memory with the host", kernel},
 	{attack.Pids, "start processes without limit", kernel},
 	{attack.Engine, "find the engine's socket", never},
@@ -97,6 +105,27 @@ func kernel(s Spec) string {
 		return "the kernel is that of the runtime " + s.Runtime
 	}
 	return ""
+}
+
+// hostKernel is kernel for what capabilities and system calls beyond those of an engine's default give.
+func hostKernel(s Spec) string {
+	return cmp.Or(kernel(s), s.loosened(func(word string) bool { return word != privilege.NewPrivileges && !slices.Contains(harmless, word) }))
+}
+
+// harmless are capabilities that give nothing outside of the container.
+var harmless = []string{
+	"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "NET_RAW", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT",
+}
+
+func isCapability(word string) bool { return privilege.Capability(word) >= 0 }
+
+// loosened names the settings that loosen the profile and that a check is about; empty: there are none.
+func (s Spec) loosened(about func(word string) bool) string {
+	words := slices.DeleteFunc(slices.Clone(s.Loosened), func(word string) bool { return !about(word) })
+	if len(words) == 0 {
+		return ""
+	}
+	return "the spec loosens the profile by " + strings.Join(words, ", ")
 }
 
 func network(s Spec) string {
