@@ -120,7 +120,7 @@ func TestUnknownObjectsAreUnavailableDuringARebuild(t *testing.T) {
 	want("after", map[string]codes.Code{
 		"a create": codes.OK, "an exec": codes.OK, "one not found": codes.NotFound, "an exec not found": codes.NotFound, "one found": codes.OK,
 	})
-	if body := readyz(d); !strings.Contains(body, "[+]records ok") {
+	if body := readyz(d); !strings.Contains(body, "[+]records ok") || !strings.Contains(body, "limits") {
 		t.Errorf("readyz says %q", body)
 	}
 }

@@ -22,6 +22,8 @@ func (d *daemon) checks() []httpapi.Check {
 		{Name: "sandboxes", Warning: d.ctl.Vanished()},
 		{Name: "network", Warning: d.ctl.NetworkProblem()},
 	}
+	_, info := d.ctl.EngineRun()
+	checks = append(checks, httpapi.Check{Name: "limits", Warning: inspect.Unenforced(info)})
 	if d.tls != nil {
 		checks = append(checks, httpapi.Check{Name: "tcp", Warning: d.identity.Load().ExpiryWarning(d.clock.Now())})
 	}

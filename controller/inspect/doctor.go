@@ -47,6 +47,23 @@ func Limits(info dockerx.Info, d Defaults) []*agboxv1.DoctorCheck {
 	return slices.Concat(facts, specLimits(info, d), isolation(info), defaults)
 }
 
+// Unenforced is a sentence about what the engine of info and its kernel cannot enforce; empty: nothing, or no engine has ever answered.
+func Unenforced(info dockerx.Info) string {
+	if info.Version == "" {
+		return ""
+	}
+	var names []string
+	for _, c := range append(specLimits(info, Defaults{}), cgroups(info), seccomp(info)) {
+		if c.GetStatus() == DoctorWarning && c.GetName() != "start_interval" { // a setting, and not a limit
+			names = append(names, c.GetName())
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "not enforced by this engine and its kernel: " + strings.Join(names, ", ") + "; the checks of that name in agbox doctor say what follows"
+}
+
 const enforced = "Enforced."
 
 // specLimits returns a check for each part of a spec that an engine may lack. What the engine cannot hold, agboxd refuses.

@@ -82,3 +82,17 @@ func TestNothingIsSaidOfAnEngineThatNeverAnswered(t *testing.T) {
 		t.Error(checks)
 	}
 }
+
+func TestUnenforced(t *testing.T) {
+	info := dockerx.Info{Version: "28.0.0", CPULimit: true, MemoryLimit: true, SwapLimit: true, PidsLimit: true, DiskLimit: true, CgroupVersion: "2", SeccompProfile: "builtin"}
+	if got := inspect.Unenforced(info); got != "" {
+		t.Errorf("an engine that enforces all: %q", got)
+	}
+	info.DiskLimit, info.CgroupVersion, info.SeccompProfile = false, "1", ""
+	if got := inspect.Unenforced(info); !strings.Contains(got, ": disk_limit, cgroups, seccomp; ") {
+		t.Errorf("one that does not: %q", got)
+	}
+	if got := inspect.Unenforced(dockerx.Info{}); got != "" {
+		t.Errorf("one that has never answered: %q", got)
+	}
+}
