@@ -19,8 +19,9 @@ type Volume struct {
 	Created time.Time
 }
 
-// VolumeMount mounts a named volume, or without a Name a new one with the name of the engine's choice, which is removed with the container. Creating the container also creates a missing volume, with these labels and with the image's files of
-// the target; an existing one keeps its labels and its content. The engine creates no volume at a start.
+// VolumeMount mounts a named volume, or without a Name a new one with the name of the engine's choice, which is removed with the container.
+// Creating the container also creates a missing volume, with these labels and with the image's files of the target; an existing one keeps its
+// labels and its content. The engine creates no volume at a start.
 type VolumeMount struct {
 	Name, Target string
 	Labels       map[string]string

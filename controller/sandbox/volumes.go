@@ -14,8 +14,8 @@ import (
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
-// volumes returns the volumes of a container that is about to be created: named ones, and those of the sandbox. The create makes the missing ones, with their labels, so no
-// crash leaves a volume that is not known to be ours. Errors: ErrUnavailable also while a container of another sandbox mounts one of them.
+// volumes returns the volumes of a container that is about to be created: named ones, and those of the sandbox. The create makes the missing
+// ones, with their labels, so no crash leaves a volume that is not known to be ours. Errors: ErrUnavailable also while a container of another sandbox mounts one of them.
 func (p *pass) volumes(ctx context.Context, service string) ([]dockerx.VolumeMount, error) {
 	wanted, mounts := p.sb.Spec.GetVolumes(), p.ownVolumes()
 	if service != "" {
@@ -80,7 +80,8 @@ func (p *pass) checkUsers(ctx context.Context, volume, engineName string) error 
 	return nil
 }
 
-// removeVolumes removes the volumes of the sandbox that its container has left, and on request those of its name. The engine refuses while a container mounts one; the delete waits for it then.
+// removeVolumes removes the volumes of the sandbox that its container has left, and on request those of its name. The engine refuses while a
+// container mounts one; the delete waits for it then.
 func (p *pass) removeVolumes(ctx context.Context, s plan.Step) error {
 	return p.background(ctx, s, "", removePatience, "removing its volumes", func(ctx context.Context) error {
 		all, err := p.o.Objects.RootVolumes(ctx, p.rec.ID)
