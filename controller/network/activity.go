@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -18,6 +17,7 @@ import (
 	"github.com/agbox/agbox/apis/netentry"
 	"github.com/agbox/agbox/internal/host/dnsfilter"
 	"github.com/agbox/agbox/internal/host/firewall"
+	"github.com/agbox/agbox/internal/host/hostnet"
 	"github.com/agbox/agbox/internal/host/naming"
 	"github.com/agbox/agbox/internal/netrules"
 	"github.com/agbox/agbox/store"
@@ -255,17 +255,12 @@ func destinations(records []firewall.Record, asked []dnsfilter.Asked, host map[n
 
 // hostAddresses returns the addresses of the host.
 func hostAddresses() (map[netip.Addr]bool, error) {
-	all, err := net.InterfaceAddrs()
-	if err != nil {
-		return nil, fmt.Errorf("read the addresses of the host: %w", err)
-	}
+	all, err := hostnet.Addresses()
 	addrs := map[netip.Addr]bool{}
-	for _, one := range all {
-		if p, err := netip.ParsePrefix(one.String()); err == nil {
-			addrs[p.Addr().Unmap()] = true
-		}
+	for _, a := range all {
+		addrs[a] = true
 	}
-	return addrs, nil
+	return addrs, err
 }
 
 // protocol returns the name of a protocol, or its number.

@@ -49,7 +49,8 @@ func targets(others []netip.Prefix, h HostFacts) (all []attack.Target) {
 			all = append(all, attack.Target{Kind: kind, Address: a})
 		}
 	}
-	add(attack.Host, mostHost, h.Addresses)
+	local := func(a netip.Addr) bool { return a.IsLoopback() || a.IsLinkLocalUnicast() }
+	add(attack.Host, mostHost, slices.DeleteFunc(slices.Clone(h.Addresses), local))
 	// Public addresses are open in the default mode, those of a router, too.
 	add(attack.LAN, mostRouters, slices.DeleteFunc(slices.Clone(h.Routers), netrules.Public))
 	add(attack.DNS, mostServers, h.Resolvers)

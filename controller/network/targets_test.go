@@ -16,7 +16,7 @@ func addresses(texts ...string) (all []netip.Addr) {
 }
 
 func TestTargets(t *testing.T) {
-	host := HostFacts{Addresses: addresses("10.0.0.2"), Routers: addresses("10.0.0.1", "1.1.1.1"), Resolvers: addresses("10.0.0.3")}
+	host := HostFacts{Addresses: addresses("127.0.0.1", "10.0.0.2", "fe80::1"), Routers: addresses("10.0.0.1", "1.1.1.1"), Resolvers: addresses("10.0.0.3")}
 	others := []netip.Prefix{netip.MustParsePrefix("10.20.5.0/28")}
 	for where, tt := range map[string]struct {
 		host    func() (HostFacts, error)

@@ -48,8 +48,12 @@ func refuseNetwork(why string) validate.Errors {
 // fitsNetwork checks the policy of an update.
 func (u *update) fitsNetwork(sb store.Sandbox) error {
 	confinement := sb.Desired.GetConfinement()
-	engine := slices.DeleteFunc(u.engineRefuses(u.next, confinement), func(e validate.Error) bool { return e.Field != "network" })
-	return append(u.checkNetwork(u.next, confinement.GetNetworkMode()), engine...).Err()
+	broken := u.checkNetwork(u.next, confinement.GetNetworkMode())
+	if !netrules.RulesNames(networkMode(sb), sb.Spec.GetNetwork()) { // otherwise it has such a policy already, and may change it
+		isOther := func(e validate.Error) bool { return e.Field != "network" }
+		broken = append(broken, slices.DeleteFunc(u.engineRefuses(u.next, confinement), isOther)...)
+	}
+	return broken.Err()
 }
 
 // networkMode returns the mode of a sandbox's policy.

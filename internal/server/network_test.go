@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -9,7 +10,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/internal/server"
 )
 
@@ -113,6 +116,53 @@ func TestUpdateOfTheNetworkPolicy(t *testing.T) {
 		}
 		if err != nil || answer.GetSandbox().GetNetworkMode() != step.want {
 			t.Errorf("%v: %v, %v", step, answer.GetSandbox().GetNetworkMode(), err)
+		}
+	}
+}
+
+// A policy that decides on names needs an engine that can hold it for these containers, unless the sandbox has such a policy already. What
+// containers get at the create is on record.
+func TestAPolicyAboutNamesInPlace(t *testing.T) {
+	const refusal = "network decides on names"
+	var recorded []string
+	holds := true
+	f := newFixture(t, func(d *server.Deps) {
+		d.Rules = func() server.Rules {
+			return server.Rules{NetworkMode: "internet", Resolvers: func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("192.0.2.53")} }}
+		}
+		d.EngineRefuses = func(_ *agboxv1.CreateSpec, c *storev1.Confinement) validate.Errors {
+			recorded = c.GetDnsServers()
+			if holds {
+				return nil
+			}
+			return validate.Errors{{Field: "network", Message: refusal}, {Field: "gpus", Message: "another part of the engine"}}
+		}
+	})
+	accept := func(id string, policy *agboxv1.NetworkSpec, servers int) {
+		t.Helper()
+		_, err := f.CreateSandbox(t.Context(), &agboxv1.CreateSandboxRequest{SandboxId: id, CreateSpec: &agboxv1.CreateSpec{Image: "x", Network: policy}})
+		f.must(err)
+		if len(recorded) != servers {
+			t.Errorf("%s has the DNS servers %v", id, recorded)
+		}
+	}
+	closed := &agboxv1.NetworkSpec{Mode: "internal"}
+	accept("plain", nil, 0)
+	accept("closed", closed, 1)
+	accept("names", &agboxv1.NetworkSpec{Mode: "internet", Deny: []string{"a.example"}}, 1)
+	holds = false
+	for _, tt := range []struct {
+		id      string
+		policy  *agboxv1.NetworkSpec
+		refused bool
+	}{
+		{"plain", closed, true},
+		{"closed", &agboxv1.NetworkSpec{Mode: "internal", Allow: []string{"10.0.0.1"}}, false},
+		{"names", closed, false},
+	} {
+		_, err := f.update(tt.id, &agboxv1.CreateSpec{Image: "x", Network: tt.policy}, false)
+		if refused := status.Code(err) == codes.InvalidArgument && strings.Contains(status.Convert(err).Message(), refusal); refused != tt.refused || err != nil && !refused {
+			t.Errorf("%s: %v", tt.id, err)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// Addresses returns the addresses of this host without those of the loopback.
+// Addresses returns the addresses of all interfaces of this host, the loopback included.
 func Addresses() ([]netip.Addr, error) {
 	found, err := net.InterfaceAddrs()
 	if err != nil {
@@ -19,7 +19,7 @@ func Addresses() ([]netip.Addr, error) {
 	var all []netip.Addr
 	for _, f := range found {
 		if n, ok := f.(*net.IPNet); ok {
-			if a, ok := netip.AddrFromSlice(n.IP); ok && !a.IsLoopback() && !a.IsLinkLocalUnicast() {
+			if a, ok := netip.AddrFromSlice(n.IP); ok {
 				all = append(all, a.Unmap())
 			}
 		}
