@@ -21,6 +21,11 @@ DOCKER_PACKAGES = $(shell grep -rl --include='*_test.go' '^//go:build .*docker' 
 # Packages with tests that -short makes a sample of: by themselves, or as rapid does.
 LONG_PACKAGES = $(shell grep -rl --include='*_test.go' -e 'testing.Short()' -e '"pgregory.net/rapid"' . | xargs -r -n1 dirname | sort -u)
 
+# In "make test" each package is tested by one target: on Docker, else in full, else as a sample. IN_FULL and ON_DOCKER are set there alone.
+ALL_PACKAGES = $(patsubst $(CURDIR)%,.%,$(shell go list -f '{{.Dir}}' ./...))
+test: IN_FULL = $(LONG_PACKAGES)
+test: ON_DOCKER = $(DOCKER_PACKAGES)
+
 ##@ Everyday
 
 .PHONY: help
@@ -77,12 +82,12 @@ test: engine image build test-unit test-long test-docker test-hack ## Run every 
 
 .PHONY: test-unit
 test-unit: test-tools ## Run the tests that need neither Docker nor a network, long ones as a sample, with the race detector.
-	go test -race -short -p 4 -timeout 10m ./... # many of them wait more than they work
+	go test -race -short -p 4 -timeout 10m $(filter-out $(IN_FULL) $(ON_DOCKER),$(ALL_PACKAGES)) # many of them wait more than they work
 	go test -tags faults ./internal/fault/...
 
 .PHONY: test-long
 test-long: test-tools ## Run the tests of which test-unit runs a sample: properties, kills, every byte of a file.
-	go test -race -timeout 20m $(LONG_PACKAGES)
+	go test -race -timeout 20m $(filter-out $(ON_DOCKER),$(LONG_PACKAGES))
 
 .PHONY: test-docker
 test-docker: test-tools engine image build ## Run the tests of the packages that use a real Docker engine.
