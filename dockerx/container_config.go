@@ -16,7 +16,7 @@ import (
 	"github.com/docker/docker/api/types/versions"
 )
 
-// asksFromHostVersion is the first API version of which it is not sure that the engine's DNS server asks from the container's network.
+// asksFromHostVersion is the first API version whose engine may send DNS questions from the host's network.
 const asksFromHostVersion = "1.44"
 
 // startIntervalVersion is the first API version with Healthcheck.StartInterval: Docker 25.

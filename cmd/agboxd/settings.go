@@ -27,7 +27,7 @@ func (d *daemon) apply(cfg config.Config) {
 func (d *daemon) rulesNow() server.Rules {
 	cfg := d.current.Load()
 	r := rules(*cfg)
-	r.Resolvers = func() []netip.Addr { return resolvers.Reachable(d.resolvers()) }
+	r.Resolvers = func() []netip.Addr { return resolvers.ForContainers(d.resolvers()) }
 	r.Mounts = d.places.Policy(cfg.Mounts.AllowSystem, cfg.Mounts.Allow, d.engineData(), d.log)
 	return r
 }

@@ -194,14 +194,14 @@ func (k *Keeper) reportDenials(ctx context.Context, sb store.Sandbox, list []*ag
 	return s, nil
 }
 
-// Activity returns what a sandbox reached and was denied in the last hour: what was denied first, then the last first. problem says why nothing
+// Activity returns what a sandbox reached and was denied in the last hour: denied destinations before reached ones, newest first. problem says why nothing
 // is recorded.
 func (k *Keeper) Activity(sb store.Sandbox) (list []*agboxv1.NetworkDestination, problem string, err error) {
 	if problem = k.Problem(); problem != "" || k.o.Firewall == nil {
 		return nil, cmp.Or(problem, "agboxd has no packet filter"), nil
 	}
 	if !netrules.Confines(Mode(sb), sb.Spec.GetNetwork()) {
-		problem = "a policy that lets everything pass has no rules that could record; the mode internet has"
+		problem = "the mode open without deny has no rules that could record; the mode internet has"
 	}
 	id := sb.Desired.GetObjects().GetNetworkId()
 	if id == "" {

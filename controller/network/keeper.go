@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -146,6 +147,11 @@ func (k *Keeper) rules(sb store.Sandbox, networkID string) (netrules.Rules, erro
 	}
 	if k.o.Resolvers != nil {
 		f.Resolvers = k.o.Resolvers()
+	}
+	for _, text := range sb.Desired.GetConfinement().GetDnsServers() { // its containers ask these, whatever the host asks by now
+		if a, err := netip.ParseAddr(text); err == nil && !slices.Contains(f.Resolvers, a) {
+			f.Resolvers = append(slices.Clone(f.Resolvers), a)
+		}
 	}
 	r, err := netrules.Make(Mode(sb), sb.Spec.GetNetwork(), f)
 	if err != nil {

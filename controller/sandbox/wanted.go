@@ -107,8 +107,8 @@ func (r *Reconciler) EngineRefuses(spec *agboxv1.CreateSpec, confinement *storev
 	mode := netrules.ModeOf(spec.GetNetwork(), confinement.GetNetworkMode())
 	if confinement != nil && info.AsksFromHost && netrules.RulesNames(mode, spec.GetNetwork()) && len(confinement.GetDnsServers()) == 0 {
 		errs = append(errs, validate.Error{
-			Field: "network", Message: "network decides on names, and this engine (Docker 25 or newer) asks for the names of these containers from the host's network, where no rule " +
-				"applies: create a new sandbox with this policy; one that was created with such a policy can have any other",
+			Field: "network", Message: "network decides on names, but Docker 25 or newer resolves names for the containers of this sandbox from the host, past the policy: " +
+				"create a new sandbox with this policy",
 		})
 	}
 	return errs

@@ -166,7 +166,7 @@ func refuseLoosenings(spec *agboxv1.CreateSpec, profile string, allowed []string
 	return broken
 }
 
-// securityWarnings lists the settings of a sandbox that the configuration allows no more. Its containers stay as they are.
+// securityWarnings lists the settings of a sandbox that the configuration no longer allows. Its containers stay as they are.
 func (s *handles) securityWarnings(sb store.Sandbox) (all []string) {
 	for _, b := range refuseLoosenings(sb.Spec, sb.Desired.GetConfinement().GetProfile(), s.rules().SecurityAllow) {
 		all = append(all, b.Message+"; this sandbox was accepted earlier and keeps it")

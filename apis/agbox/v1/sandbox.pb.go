@@ -233,7 +233,7 @@ const (
 	// "verdict_withdrawn"; sandbox_state is the state before the failure.
 	EventType_SANDBOX_RECOVERED EventType = 107
 	// The network policy denied something to the sandbox. Recorded within a minute or so, at most four times an hour, and at most once an hour for each
-	// destination; the daemon's death neither loses nor repeats one. Details: network_denied. sandbox_state is unset.
+	// destination; a restart of the daemon repeats none, unless 256 events came after it. Details: network_denied. sandbox_state is unset.
 	EventType_NETWORK_DENIED EventType = 108
 )
 

@@ -17,8 +17,8 @@ const (
 	RecordedFor = time.Hour
 	// MaxRecorded bounds the destinations of all sandboxes that the kernel keeps, those that were denied and those that were reached apart.
 	MaxRecorded = 1 << 15
-	// MaxNew bounds the destinations of one sandbox that the kernel begins to keep, at once and then in each hour, so no sandbox takes the room
-	// of all. Packets to others pass or are dropped alike.
+	// MaxNew bounds the new destinations of one sandbox that the kernel records, at once and then in each hour: a sandbox needs days to take
+	// the room of all. Packets to others pass or are dropped alike.
 	MaxNew = 512
 	// maxBridges bounds the bridges for which MaxNew holds.
 	maxBridges = 1 << 12

@@ -35,16 +35,24 @@ func (f Files) Read() []netip.Addr {
 	if slices.Equal(servers, []netip.Addr{stub}) {
 		servers = read(f.Systemd)
 	}
-	return Reachable(servers)
-}
-
-// Reachable returns the servers that a container can ask: all but loopback addresses, and fallback if none is left.
-func Reachable(servers []netip.Addr) []netip.Addr {
-	servers = slices.DeleteFunc(slices.Clone(servers), netip.Addr.IsLoopback)
+	servers = slices.DeleteFunc(servers, netip.Addr.IsLoopback)
 	if len(servers) == 0 {
 		return fallback
 	}
 	return servers
+}
+
+// ForContainers returns the servers that a container on a network of IPv4 can ask: those of IPv4 but loopback and link-local addresses, or
+// the ones of fallback if none is left.
+func ForContainers(servers []netip.Addr) []netip.Addr {
+	reachable := func(a netip.Addr) bool { return a.Is4() && !a.IsLoopback() && !a.IsLinkLocalUnicast() }
+	for _, list := range [][]netip.Addr{servers, fallback} {
+		list = slices.DeleteFunc(slices.Clone(list), func(a netip.Addr) bool { return !reachable(a) })
+		if len(list) > 0 {
+			return list
+		}
+	}
+	return nil
 }
 
 func read(path string) (servers []netip.Addr) {

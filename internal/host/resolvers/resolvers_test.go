@@ -39,3 +39,16 @@ func TestRead(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+func TestForContainers(t *testing.T) {
+	addr := netip.MustParseAddr
+	for _, tt := range []struct{ servers, want []netip.Addr }{
+		{[]netip.Addr{addr("127.0.0.53"), addr("10.0.0.1"), addr("fd00::1"), addr("169.254.1.1")}, []netip.Addr{addr("10.0.0.1")}},
+		{[]netip.Addr{addr("fe80::1"), addr("::1")}, []netip.Addr{addr("8.8.8.8"), addr("8.8.4.4")}},
+		{nil, []netip.Addr{addr("8.8.8.8"), addr("8.8.4.4")}},
+	} {
+		if got := resolvers.ForContainers(tt.servers); !slices.Equal(got, tt.want) {
+			t.Errorf("%v: %v", tt.servers, got)
+		}
+	}
+}

@@ -23,6 +23,7 @@ const counts = `i=0; while [ ! -e /workspace/enough ]; do i=$((i+1)); echo $i; s
 var moving = []string{
 	"agents", "agent helper", "events of agent helper", "conversation of helper", "transitions of helper",
 	"sandbox */sandbox/channel", "sandboxes/sandboxes/*/channel", "sandbox */sandbox/network_mode",
+	"sandbox */sandbox/created_by", "sandboxes/sandboxes/*/created_by",
 }
 
 // TestUpgradeUnderLoad: an earlier version dies under its sandboxes, execs and an agent in its turn, this one goes on with them, and so
