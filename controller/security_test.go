@@ -29,7 +29,7 @@ func TestCgroupNamespacesArePrivateOnVersion2(t *testing.T) {
 	}
 }
 
-// The volumes of a read-only root are removed with the sandbox, also if somebody else has removed the container and left them.
+// The volumes of a read-only root are removed with the sandbox, also if `docker rm` has removed the container and left them.
 func TestAReadOnlyRootLeavesNoVolumes(t *testing.T) {
 	for what, end := range map[string]func(t *testing.T, p *player){
 		"a delete": func(*testing.T, *player) {},

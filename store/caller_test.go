@@ -121,7 +121,7 @@ func TestASandboxOfAGatewayCountsForTheOwnerOfTheKey(t *testing.T) {
 	must(t, of("a", "alice", gateway))
 	must(t, of("b", "bob", gateway))
 	atLimit(t, of("c", "alice", gateway), "limits.sandboxes_per_caller", 1, 1)
-	must(t, of("d", "carol", other)) // whoever is no gateway can't count for somebody else
+	must(t, of("d", "carol", other)) // a client that is no gateway counts for itself only
 	atLimit(t, of("e", "dave", other), "limits.sandboxes_per_caller", 1, 1)
 
 	for _, id := range []string{"a", "d"} {

@@ -107,7 +107,7 @@ func send(all []packet, done func(packet, attack.Success)) {
 	var polled []unix.PollFd
 	for i := range all {
 		all[i].fd = all[i].open()
-		defer unix.Close(all[i].fd) // of -1 it is an error that says nothing
+		defer unix.Close(all[i].fd) // of -1 it fails, and there is nothing to close
 		polled = append(polled, unix.PollFd{Fd: int32(all[i].fd), Events: unix.POLLIN | unix.POLLOUT})
 		if all[i].question != nil {
 			polled[i].Events = unix.POLLIN

@@ -66,7 +66,7 @@ func LabelSelector(selector map[string]string) (errs Errors) {
 func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
 
 // Normalize returns a copy of spec in the one form that is stored and compared: paths without double or final slashes
-// and without "." parts, the protocol of each port written out, capabilities sorted, and no security or network that says nothing. Nothing else is filled in. ".." parts stay, for
+// and without "." parts, the protocol of each port written out, capabilities sorted, and no empty security or network. Nothing else is filled in. ".." parts stay, for
 // Create to refuse: behind a symbolic link they lead elsewhere than they seem to. nil gives nil.
 func Normalize(spec *agboxv1.CreateSpec) *agboxv1.CreateSpec {
 	out := proto.CloneOf(spec)
