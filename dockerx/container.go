@@ -89,8 +89,8 @@ type ContainerDetail struct {
 	Healthcheck *Healthcheck
 	// DiskBytes is as in ContainerSpec; 0 also for a limit that another client wrote with a unit.
 	DiskBytes int64
-	// ReadOnlyRoot is as in Security.
-	ReadOnlyRoot bool
+	// ReadOnlyRoot and Unconfined are as in Security.
+	ReadOnlyRoot, Unconfined bool
 	// GPUs is as in ContainerSpec.
 	GPUs   string
 	Mounts []Mount

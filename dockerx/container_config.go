@@ -65,6 +65,9 @@ func (s *ContainerSpec) config() *container.Config {
 	}
 }
 
+// noSeccomp is the security option that turns the engine's filter of system calls off.
+const noSeccomp = "seccomp=unconfined"
+
 // hostConfig expects the key that networkWord returned.
 func (s *ContainerSpec) hostConfig(networkWord string) *container.HostConfig {
 	h := &container.HostConfig{
@@ -97,7 +100,7 @@ func (s *ContainerSpec) hostConfig(networkWord string) *container.HostConfig {
 		h.SecurityOpt = []string{"no-new-privileges"}
 	}
 	if s.Security.Unconfined {
-		h.SecurityOpt = append(h.SecurityOpt, "seccomp=unconfined")
+		h.SecurityOpt = append(h.SecurityOpt, noSeccomp)
 	}
 	return h
 }

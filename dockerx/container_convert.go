@@ -43,7 +43,7 @@ func fromInspect(raw *container.InspectResponse) ContainerDetail {
 		User: config.User, WorkingDir: config.WorkingDir, Hostname: config.Hostname,
 		Healthcheck: (*Healthcheck)(config.Healthcheck),
 		Limits:      limitsOf(&host.Resources), Runtime: host.Runtime, GPUs: gpusOf(host.DeviceRequests),
-		ReadOnlyRoot: host.ReadonlyRootfs,
+		ReadOnlyRoot: host.ReadonlyRootfs, Unconfined: slices.Contains(host.SecurityOpt, noSeccomp),
 	}
 	d.Networks = orWanted(d.Container, string(host.NetworkMode))
 	d.Health, d.HealthOutput = healthOf(state.Health, d.Healthcheck, d.Running, d.StartedAt)

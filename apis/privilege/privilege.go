@@ -4,6 +4,7 @@ package privilege
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -21,6 +22,15 @@ const (
 
 // Capability returns the kernel's number of a capability, or -1 if there is none of that name, such as "NET_RAW".
 func Capability(name string) int { return slices.Index(names, name) }
+
+// Name returns the name of a capability by its number in decimal; empty: there is none.
+func Name(number string) string {
+	n, err := strconv.Atoi(number)
+	if err != nil || n < 0 || n >= len(names) {
+		return ""
+	}
+	return names[n]
+}
 
 // Known reports whether a word names a setting that loosens a profile: a capability, NoSeccomp or NewPrivileges.
 func Known(word string) bool {

@@ -85,17 +85,22 @@ func (k *Keeper) ReportDenials(ctx context.Context) error {
 	}
 	counts, reported := map[string]map[string]uint64{}, map[string]*said{}
 	for _, one := range k.denied(records, filtered) {
+		id := one.sandbox.ID
 		asked, askedErr := k.asked(one.bridge)
-		err = errors.Join(err, askedErr)
+		if askedErr != nil { // without the names the next call would count them again
+			err = errors.Join(err, askedErr)
+			counts[id], reported[id] = k.counted[id], k.said[id]
+			continue
+		}
 		list := destinations(one.records, asked, host, true)
 		if len(list) == 0 {
 			continue
 		}
-		counts[one.sandbox.ID] = k.count(one.sandbox.ID, list)
+		counts[id] = k.count(id, list)
 		s, reportErr := k.reportDenials(ctx, one.sandbox, list)
 		err = errors.Join(err, reportErr)
 		if s != nil {
-			reported[one.sandbox.ID] = s
+			reported[id] = s
 		}
 	}
 	k.counted, k.said = counts, reported

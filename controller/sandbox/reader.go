@@ -190,8 +190,9 @@ func (r *Reader) RecordOf(sb store.Sandbox) plan.Record {
 		EngineRun: sb.Desired.GetEngineRun(), Progress: sb.Progress, LimitsPending: sb.Desired.GetLimitsPending(),
 		ActiveExecs: len(sb.ActiveExecs), IdleSince: sb.IdleSince, Wanted: WantedOf(sb.Spec, sb.Desired.GetConfinement(), r.o.Settings()),
 		DeadlineAt: clock.FromNanos(sb.Desired.GetDeadlineAt()), DemotedAt: clock.FromNanos(sb.Desired.GetDemotedAt()),
-		Agents: len(sb.Agents) > 0, RemoveVolumes: sb.Desired.GetRemoveVolumes() && sb.Name != "" || len(validate.WritableRoots(sb.Spec)) > 0,
-		KeepStopped: sb.Spec.GetKeepStopped(),
+		Agents: len(sb.Agents) > 0, KeepStopped: sb.Spec.GetKeepStopped(),
+		// A record that was rebuilt may not know that its root was read-only.
+		RemoveVolumes: sb.Desired.GetRemoveVolumes() && sb.Name != "" || len(validate.WritableRoots(sb.Spec)) > 0 || sb.Desired.GetRehydrated() != nil,
 	}
 }
 

@@ -258,10 +258,10 @@ func checkDisconnect(w *world) {
 func checkOwnVolumes(w *world) {
 	spec := w.spec("owner", "")
 	spec.Volumes = []dockerx.VolumeMount{{Target: "/v", Labels: w.labels}, {Target: "/w", Labels: w.labels}}
-	spec.Security.ReadOnlyRoot = true
+	spec.Security.ReadOnlyRoot, spec.Security.Unconfined = true, true
 	id := must(w.e.CreateContainer(w.ctx, spec))(w)
 	made := must(w.e.ListVolumes(w.ctx, w.labels))(w)
-	if d := w.inspect(id); len(made) != 2 || made[0].Name == made[1].Name || len(d.Mounts) != 2 || d.Mounts[0].Volume == "" || !d.ReadOnlyRoot {
+	if d := w.inspect(id); len(made) != 2 || made[0].Name == made[1].Name || len(d.Mounts) != 2 || d.Mounts[0].Volume == "" || !d.ReadOnlyRoot || !d.Unconfined {
 		w.Errorf("volumes %v, container %+v", made, d)
 	}
 	for _, v := range made {

@@ -134,7 +134,7 @@ func (f *Fake) create(spec dockerx.ContainerSpec) (string, error) {
 		Mounts: slices.Clone(spec.Mounts),
 		Limits: spec.Limits.Rounded(),
 
-		ReadOnlyRoot: spec.Security.ReadOnlyRoot,
+		ReadOnlyRoot: spec.Security.ReadOnlyRoot, Unconfined: spec.Security.Unconfined,
 	}, files: f.filesOf(image.ID)}
 	for i, v := range spec.Volumes {
 		if v.Name == "" {

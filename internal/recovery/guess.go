@@ -6,8 +6,11 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/privilege"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/naming"
@@ -28,9 +31,7 @@ func (r *rebuild) guessSpec(c dockerx.ContainerDetail) {
 	if c.WorkingDir != plan.WorkingDir {
 		s.WorkingDir = c.WorkingDir
 	}
-	if c.ReadOnlyRoot {
-		s.Security = &agboxv1.SecuritySpec{ReadOnlyRoot: true}
-	}
+	s.Security = guessSecurity(c)
 	s.Volumes = guessVolumes(c)
 	for _, m := range c.Mounts {
 		if m.Volume != "" {
@@ -48,6 +49,30 @@ func (r *rebuild) guessSpec(c dockerx.ContainerDetail) {
 		_, s.DiskLimit, _ = limitFields(dockerx.Limits{MemoryBytes: c.DiskBytes})
 	}
 	r.spec = s
+}
+
+// guessSecurity reads what a container has beyond its profile, or lacks; nil: nothing.
+func guessSecurity(c dockerx.ContainerDetail) *agboxv1.SecuritySpec {
+	s := &agboxv1.SecuritySpec{ReadOnlyRoot: c.ReadOnlyRoot}
+	if c.Unconfined {
+		s.Seccomp = "unconfined"
+	}
+	for _, arg := range c.Entrypoint {
+		if arg == "--" {
+			break
+		}
+		number, ok := strings.CutPrefix(arg, "--cap=")
+		if name := privilege.Name(number); ok && name != "" {
+			s.CapabilitiesAdd = append(s.CapabilitiesAdd, name)
+		}
+		if arg == "--new-privileges" {
+			s.NoNewPrivileges = new(bool)
+		}
+	}
+	if proto.Size(s) == 0 {
+		return nil
+	}
+	return s
 }
 
 // guessVolumes reads the named volumes of a container. Others are of the image.

@@ -74,11 +74,11 @@ func TestSandboxWithoutALabelIsRebuiltFromItsContainers(t *testing.T) {
 		}
 	}
 	c := &f.Containers[0]
-	c.Entrypoint = []string{execjournal.ContainerShim, "init", "--default-user=agbox", "--user=me", "--", "server", "--port=1"}
+	c.Entrypoint = []string{execjournal.ContainerShim, "init", "--default-user=agbox", "--user=me", "--cap=13", "--new-privileges", "--", "server", "--port=1"}
 	c.Mounts = append(c.Mounts, dockerx.Mount{Source: "/home/me/src", Target: "/src", Writable: true},
 		dockerx.Mount{Source: "/v/1/_data", Target: "/data", Writable: true, Volume: naming.VolumeOf("11111111-1111-4111-8111-111111111111", "web", "data")},
 		dockerx.Mount{Source: "/v/2/_data", Target: "/of-the-image", Writable: true, Volume: strings.Repeat("0", 64)})
-	c.ReadOnlyRoot = true
+	c.ReadOnlyRoot, c.Unconfined = true, true
 	c.Ports = []dockerx.Port{{ContainerPort: 80, HostPort: 32768, Protocol: "tcp"}}
 	f.Traces, f.Released = nil, false // it had no gate
 	in := input(f)
@@ -89,7 +89,7 @@ func TestSandboxWithoutALabelIsRebuiltFromItsContainers(t *testing.T) {
 		User: "me", Command: []string{"server", "--port=1"}, Mounts: []*agboxv1.MountSpec{{Source: "/home/me/src", Target: "/src", Writable: true}},
 		Ports:            []*agboxv1.PortSpec{{ContainerPort: 80, Protocol: "tcp"}},
 		Volumes:          []*agboxv1.VolumeSpec{{Name: "data", Target: "/data"}},
-		Security:         &agboxv1.SecuritySpec{ReadOnlyRoot: true},
+		Security:         &agboxv1.SecuritySpec{ReadOnlyRoot: true, CapabilitiesAdd: []string{"NET_RAW"}, Seccomp: "unconfined", NoNewPrivileges: new(bool)},
 		OptionalServices: []*agboxv1.ServiceSpec{{Name: "db", Image: "db:1", Envs: map[string]string{"PASSWORD": "hunter2"}}},
 	}
 	if !proto.Equal(got.Record.GetSpec(), want) || got.Source != FromInspect {
