@@ -9,6 +9,7 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/store"
 )
 
 // The wait for health is start_period + (retries + 1) x max(interval, timeout), with the engine's defaults for what is
@@ -67,6 +68,16 @@ func TestPoliciesAboutNamesNeedServersOfTheContainers(t *testing.T) {
 		errs := r.EngineRefuses(&agboxv1.CreateSpec{Network: tt.policy}, tt.c)
 		if refused := len(errs) == 1 && errs[0].Field == "network"; refused != tt.refused || len(errs) > 1 {
 			t.Errorf("%s: %v", name, errs)
+		}
+	}
+}
+
+// The delete of a rebuilt sandbox looks for volumes of a read-only root, of which its spec may know nothing.
+func TestADeleteOfARebuiltSandboxRemovesVolumes(t *testing.T) {
+	r := &Reader{o: readerOptions{Settings: func() Settings { return Settings{} }}}
+	for want, d := range map[bool]*storev1.Desired{true: {Rehydrated: &agboxv1.RehydratedDetails{}}, false: {}} {
+		if got := r.RecordOf(store.Sandbox{Spec: &agboxv1.CreateSpec{}, Desired: d}).RemoveVolumes; got != want {
+			t.Errorf("rebuilt %t: %t", want, got)
 		}
 	}
 }
