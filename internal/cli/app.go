@@ -94,13 +94,13 @@ func (a *app) finish(ctx context.Context, err error) int {
 	var exit *exitError
 	var usage *usageError
 	var signal *Signalled
+	if err != nil {
+		settleSignals(ctx) // a child that shares the terminal may have failed by the same ^C
+	}
 	switch {
 	case err == nil:
 		return 0
-	case errors.As(err, &exit):
-		if exit.err != nil {
-			a.complain(exit.err)
-		}
+	case errors.As(err, &exit) && exit.err == nil:
 		return exit.code
 	case errors.Is(err, syscall.EPIPE):
 		return exitBrokenOut // the reader has closed the pipe
@@ -110,6 +110,9 @@ func (a *app) finish(ctx context.Context, err error) int {
 		return exitUsage
 	case errors.As(context.Cause(ctx), &signal):
 		return signal.ExitCode()
+	case exit != nil:
+		a.complain(exit.err)
+		return exit.code
 	}
 	a.complain(err)
 	return exitFailed

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -34,11 +35,25 @@ func WithSignals(ctx context.Context, exit func(code int)) (_ context.Context, s
 		defer close(gone)
 		watchSignals(ch, cancel, exit)
 	}()
-	return ctx, func() {
+	settle := sync.OnceFunc(func() {
 		signal.Stop(ch) // nothing is sent any more
 		close(ch)
 		<-gone
+	})
+	return context.WithValue(ctx, settleKey{}, settle), func() {
+		settle()
 		cancel(nil)
+	}
+}
+
+// settleKey is the key of the function of a context of WithSignals that stops to receive signals and waits for those received.
+type settleKey struct{}
+
+// settleSignals waits until each signal received by now has ended a context of WithSignals. Later ones end the process. Other contexts have
+// none.
+func settleSignals(ctx context.Context) {
+	if settle, ok := ctx.Value(settleKey{}).(func()); ok {
+		settle()
 	}
 }
 

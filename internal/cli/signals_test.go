@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"os"
 	"syscall"
 	"testing"
@@ -34,4 +35,21 @@ func TestSignalThatComesTwiceAtOnceIsOne(t *testing.T) {
 		close(ch)
 		<-done
 	})
+}
+
+// A child on the same terminal may fail by the same ^C, before it is on its way through this process.
+func TestASignalThatCameBeforeAnErrorDecidesTheExitCode(t *testing.T) {
+	failed := errors.New("permission denied")
+	for range 50 {
+		for err, want := range map[error]int{failed: 130, &exitError{exitNotRun, failed}: 130, &exitError{code: 3}: 3} {
+			ctx, stop := WithSignals(t.Context(), func(int) {})
+			if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
+				t.Fatal(err)
+			}
+			if code := (&app{}).finish(ctx, err); code != want {
+				t.Errorf("%v: exit %d, want %d", err, code, want)
+			}
+			stop()
+		}
+	}
 }
