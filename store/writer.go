@@ -177,12 +177,13 @@ func (s *Store) runGroup(g *group) error {
 
 // fault runs the failpoints of the accepted requests. An error after the commit simulates a lost reply.
 func (g *group) fault(when string) error {
-	for _, t := range g.accepted {
-		if err := fault.Point(fault.Store, t.op, when); err != nil {
-			return err
+	return fault.Points(fault.Store, when, func(yield func(op string) bool) {
+		for _, t := range g.accepted {
+			if !yield(t.op) {
+				return
+			}
 		}
-	}
-	return nil
+	})
 }
 
 // stageGroup runs each request and applies its staged changes unless it returned an error.

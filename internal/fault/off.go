@@ -2,8 +2,10 @@
 
 package fault
 
-// Point does nothing.
-func Point(_, _, _ string) error { return nil }
+import "iter"
+
+// Points does nothing.
+func Points(_, _ string, _ iter.Seq[string]) error { return nil }
 
 // Around calls f.
 func Around(_, _ string, f func() error) error { return f() }

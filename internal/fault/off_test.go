@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 )
 
@@ -22,7 +23,7 @@ func TestAReleaseIgnoresArmedPoints(t *testing.T) {
 	if err != mine || calls != 1 { //nolint:errorlint // the very error, not one that wraps it
 		t.Errorf("%d calls, %v", calls, err)
 	}
-	if err := Point(Store, "Report", Before); err != nil || Caller("x") != "" {
+	if err := Points(Store, Before, slices.Values([]string{"Report"})); err != nil || Caller("x") != "" {
 		t.Error(err)
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {

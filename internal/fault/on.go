@@ -5,9 +5,11 @@ package fault
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -38,36 +40,41 @@ var points = struct {
 	hit   map[string]bool         // points that this process reached
 }{armed: map[string]func() error{}, hit: map[string]bool{}}
 
-// Point is one failpoint. It returns the error of its armed action.
-func Point(kind, op, when string) error {
+// Points are the failpoints of operations that happen together, such as requests that share a commit: what happens at one of them happens at
+// all. It returns the errors of their armed actions.
+func Points(kind, when string, ops iter.Seq[string]) error {
 	points.once.Do(func() { points.dir = os.Getenv(EnvDir); load(points.dir) })
-	point := kind + "." + op + "." + when
+	var acts []func() error
 	points.mu.Lock()
-	first := !points.hit[point]
-	points.hit[point] = true
-	act := points.armed[point]
-	delete(points.armed, point)
-	if first {
-		note(HitFile, point)
-	}
-	if act != nil {
-		note(DoneFile, point)
+	for op := range ops {
+		point := kind + "." + op + "." + when
+		if !points.hit[point] {
+			points.hit[point] = true
+			note(HitFile, point)
+		}
+		if act := points.armed[point]; act != nil {
+			delete(points.armed, point)
+			note(DoneFile, point)
+			acts = append(acts, act)
+		}
 	}
 	points.mu.Unlock()
-	if act == nil {
-		return nil
+	var errs []error
+	for _, act := range acts {
+		errs = append(errs, act())
 	}
-	return act()
+	return errors.Join(errs...)
 }
 
 // Around calls f between the two points of an operation. After an error at the first point it does not call f; an error at the second point
 // is joined with the result of f, as if the reply was lost.
 func Around(kind, op string, f func() error) error {
-	if err := Point(kind, op, Before); err != nil {
+	one := slices.Values([]string{op})
+	if err := Points(kind, Before, one); err != nil {
 		return err
 	}
 	err := f()
-	return errors.Join(Point(kind, op, After), err)
+	return errors.Join(Points(kind, After, one), err)
 }
 
 // load arms the plan's faults that have not happened yet.

@@ -43,7 +43,7 @@ func TestAPlanHappensOnceAcrossRestarts(t *testing.T) {
 	defer func() { points.dir = "" }()
 	load(dir)
 	for op, fails := range map[string]bool{"a": true, "b": false, "c": false} {
-		if err := Point(Engine, op, Before); (err != nil) != fails {
+		if err := Points(Engine, Before, slices.Values([]string{op})); (err != nil) != fails {
 			t.Errorf("%s: %v", op, err)
 		}
 	}
@@ -51,6 +51,30 @@ func TestAPlanHappensOnceAcrossRestarts(t *testing.T) {
 	slices.Sort(done)
 	if want := []string{"engine.a.before", "engine.b.before", "engine.c.before"}; !slices.Equal(done, want) {
 		t.Errorf("done are %v", done)
+	}
+}
+
+// A process that is killed at one of several points that it passes together was killed at all of them: later lives may pass none of them.
+func TestWhatHappensAtOnePointHappensAtAllOfTheMoment(t *testing.T) {
+	points.once.Do(func() {})
+	points.dir = t.TempDir()
+	defer func() { points.dir = "" }()
+	together := []string{"x", "y", "z"}
+	var done []string
+	for _, op := range together[:2] {
+		points.armed["store."+op+".after"] = func() error {
+			done = lines(filepath.Join(points.dir, DoneFile))
+			return ErrInjected
+		}
+	}
+	if err := Points(Store, After, slices.Values(together)); !errors.Is(err, ErrInjected) {
+		t.Error(err)
+	}
+	if want := []string{"store.x.after", "store.y.after"}; !slices.Equal(done, want) {
+		t.Errorf("at the first action, done are %v", done)
+	}
+	if err := Points(Store, After, slices.Values(together)); err != nil {
+		t.Errorf("again: %v", err)
 	}
 }
 

@@ -154,16 +154,14 @@ func (s *scan) calls(body ast.Node, caller *types.Func) {
 		}
 		callee, of, name := s.called(call)
 		switch {
-		case of == "fault" && (name == "Around" || name == "Point") && len(call.Args) > 1 && isField(call.Args[0], s.kind):
+		case of == "fault" && name == "Around" && len(call.Args) > 2 && isField(call.Args[0], s.kind):
 			op, err := literal(call.Args[1])
 			if err != nil && s.err == nil {
 				s.err = fmt.Errorf("%s: the operation of a failpoint is not a literal: %w", s.set.Position(call.Pos()), err)
 			}
 			s.ops = append(s.ops, op)
-			if name == "Around" && len(call.Args) > 2 {
-				s.calls(call.Args[2], inAround)
-				return false
-			}
+			s.calls(call.Args[2], inAround)
+			return false
 		case slices.Contains(changes, of+"."+name), slices.Contains(changingMethods, name):
 			s.writes = append(s.writes, write{fmt.Sprintf("%s: %s.%s", s.set.Position(call.Pos()), of, name), caller})
 		case callee != nil:

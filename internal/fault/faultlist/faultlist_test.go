@@ -77,7 +77,6 @@ func TestAChangeOutsideOfAFailpointIsFound(t *testing.T) {
 		"around what calls it":        {`func a() { fault.Around(fault.Disk, "x", func() error { return b() }) }; func b() error { return os.Remove("f") }`, "x", ""},
 		"in nothing":                  {`func a() { os.Remove("f") }`, "", "os.Remove"},
 		"called from outside as well": {`func a() { fault.Around(fault.Disk, "x", b); c() }; func c() { b() }; func b() error { return os.Remove("f") }`, "x", "os.Remove"},
-		"after a point":               {`func a() { fault.Point(fault.Disk, "x", fault.Before); f.Sync() }`, "x", "f.Sync"},
 		"around it, of another kind":  {`func a() { fault.Around(fault.Store, "x", func() error { return os.Remove("f") }) }`, "", "os.Remove"},
 		"a method that only its loop calls": {
 			`type t struct{}; func (b *t) a() { fault.Around(fault.Disk, "x", func() error { return b.loop() }) }; func (b *t) loop() error { return b.part() }; ` +
