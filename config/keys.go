@@ -96,7 +96,7 @@ var table = []Key{
 		oneOf(NetworkInternet, NetworkInternal, NetworkNone, NetworkOpen)},
 	{"runtime.network_required", true, `Where no network policy can be enforced, as with an engine on another host: whether a sandbox without a policy is refused. Otherwise it ` +
 		`is accepted with the mode "open", and a warning.`, yesOrNo},
-	{"runtime.dns_port", false, `The port, on the bridges of sandboxes whose network policies name domains, at which "agboxd dns" answers their DNS. Packet filter rules lead there; ` +
+	{"runtime.dns_port", false, `The port, on the bridges of sandboxes whose network policies name domains, at which "agboxd dns" answers their DNS, and verifies the names of connections. Packet filter rules lead there; ` +
 		`a firewall of the host has to let it pass.`, bounded(1, 65535, "")},
 
 	{"mounts.allow_system", true, `Whether a sandbox may mount or copy the engine's socket, "/" or a system directory: each gives it root on this ` +

@@ -72,6 +72,9 @@ func networkText(sb *agboxv1.SandboxHandle) string {
 	if allow := policy.GetAllow(); len(allow) > 0 {
 		text += "; allows " + some(allow)
 	}
+	if policy.GetVerifyNames() {
+		text += "; verifies names"
+	}
 	if deny := policy.GetDeny(); len(deny) > 0 {
 		text += "; denies " + some(deny)
 	}

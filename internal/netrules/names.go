@@ -57,7 +57,23 @@ func redirect(f Facts) (rules []Rule) {
 	return append(rules, Rule{Protocol: "tcp", Ports: dns, Redirect: f.Forwarder}, Rule{Protocol: "udp", Ports: dns, Redirect: f.Forwarder})
 }
 
-// forwarder are the rules for the forwarder's port, which answers only what was redirected.
+// verified sends connections to the addresses of names to the forwarder, which lets them through if they ask for a name that allow has. It leaves
+// to later hooks what entries decide by address.
+func verified(f Facts, allow, deny []netentry.Entry) (rules []Rule) {
+	for _, r := range slices.Concat(destinations(deny, false, false), destinations(allow, false, false)) {
+		r.Record = false
+		rules = append(rules, r)
+	}
+	rules = append(rules, Rule{Protocol: "tcp", Ports: dnsOverTLS})
+	for _, set := range NameSets(allow, deny) {
+		if set.Protocol != "udp" {
+			rules = append(rules, Rule{Record: true, Names: set.ID, Protocol: "tcp", Ports: set.Ports, Redirect: f.Forwarder})
+		}
+	}
+	return rules
+}
+
+// forwarder are the rules for the forwarder's port, which serves only what was redirected.
 func forwarder(port uint16) (rules []Rule) {
 	ports := netentry.Ports{First: port, Last: port}
 	for _, p := range []string{"tcp", "udp"} {
@@ -142,6 +158,7 @@ type Names struct {
 	// all: names that no entry covers are answered.
 	all         bool
 	allow, deny domains
+	sets        map[string]NameSet // by ID
 	addresses   []Range
 }
 
@@ -161,9 +178,10 @@ func NamesOf(mode string, policy *agboxv1.NetworkSpec) (n Names, ok bool, err er
 	if filtered, err := filtersNames(mode, allow, deny); err != nil || !filtered {
 		return Names{}, false, err
 	}
-	n = Names{all: mode == Internet, allow: newDomains(), deny: newDomains()}
+	n = Names{all: mode == Internet, allow: newDomains(), deny: newDomains(), sets: map[string]NameSet{}}
 	if mode == Internal {
 		for _, set := range NameSets(allow, deny) {
+			n.sets[set.ID] = set
 			for _, d := range set.Domains {
 				n.allow.add(d, set.ID)
 			}
@@ -219,6 +237,15 @@ func (n Names) Answers(name string) (sets []string, ok bool) {
 	}
 	sets = sorted(n.allow.covering(name))
 	return sets, n.all || len(sets) > 0
+}
+
+// Reaches reports whether a TCP connection to a port may ask for a name.
+func (n Names) Reaches(name string, port uint16) bool {
+	sets, _ := n.Answers(name)
+	return slices.ContainsFunc(sets, func(id string) bool {
+		s := n.sets[id]
+		return s.Protocol != "udp" && (s.Ports.First == 0 || s.Ports.First <= port && port <= s.Ports.Last)
+	})
 }
 
 // Permits reports whether a name may have an address: a public one that is none of the host's, or any that allow names.

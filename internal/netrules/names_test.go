@@ -73,6 +73,26 @@ func TestNamesOf(t *testing.T) {
 	}
 }
 
+func TestPortsOfNames(t *testing.T) {
+	p := spec("internal", "a.example:443 *.example:80-90/tcp b.example c.example:443/udp", "x.example")
+	n, _, err := netrules.NamesOf(p.GetMode(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name string
+		port uint16
+		want bool
+	}{
+		{"a.example", 443, true}, {"a.example", 80, true}, {"a.example", 444, false}, {"b.example", 1, true}, {"c.example", 443, false}, {"c.example", 90, true},
+		{"x.example", 80, false}, {"example", 80, false}, {"other.test", 443, false}, {"", 80, false},
+	} {
+		if got := n.Reaches(tc.name, tc.port); got != tc.want {
+			t.Errorf("%s:%d: %v", tc.name, tc.port, got)
+		}
+	}
+}
+
 func TestNameSets(t *testing.T) {
 	sets := func(allow, deny string) []netrules.NameSet {
 		t.Helper()

@@ -79,7 +79,7 @@ type Rule struct {
 	Ports    netentry.Ports
 	// Names is the ID of a set of destination addresses that the forwarder fills, see NameSet; "" is any address.
 	Names string
-	// Redirect is the port of the host to which matching packets go instead; 0: they pass. Redirected: the packet was sent there by such a
+	// Redirect is the port of the host to which matching packets go instead; 0: they pass. With Record, they are recorded as reached. Redirected: the packet was sent there by such a
 	// rule, and not by its sender.
 	Redirect   uint16
 	Redirected bool
@@ -150,14 +150,21 @@ func Make(mode string, policy *agboxv1.NetworkSpec, f Facts) (Rules, error) {
 			[]Rule{{Drop: true, Record: true, To: notPublic}, passRest})
 		r.To, r.Input = inward(f.Pool), input(servers, allow, deny)
 	case Internal:
+		opened := resolved(NameSets(allow, deny))
+		if policy.GetVerifyNames() {
+			opened = nil
+		}
 		r.From = slices.Concat(outward(filtered), destinations(deny, false, true), others(f.Pool), destinations(allow, false, false),
-			resolved(NameSets(allow, deny)), []Rule{refuseRest})
+			opened, []Rule{refuseRest})
 		r.To, r.Input = inward(f.Pool), input(nil, allow, deny)
 	default:
 		return Rules{}, fmt.Errorf("unknown network mode %q", mode)
 	}
 	if filtered {
 		r.Redirect = redirect(f)
+		if policy.GetVerifyNames() {
+			r.Redirect = append(r.Redirect, verified(f, allow, deny)...)
+		}
 		r.Input = slices.Concat(forwarder(f.Forwarder), r.Input)
 	}
 	return r, nil

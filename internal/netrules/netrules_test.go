@@ -133,6 +133,9 @@ func TestMake(t *testing.T) {
 				resolvedTo("10.0.0.9"), resolvedTo("10.213.0.18"), at(to("1.1.1.1"), "udp", 53), at(to("1.1.1.1"), "tcp", 853), at(to("1.1.1.1"), "udp", 853),
 				{hook: "from", protocol: "udp", port: 53, established: true}, {hook: "input", protocol: "udp", port: 10053}, {hook: "input", protocol: "tcp", port: 10053},
 				{hook: "input", protocol: "tcp", port: 10054, redirected: true}}}},
+		{"verified names are not forwarded", verified(policy("internal", "a.example b.example:80-90 1.1.1.1", "8.8.8.8")),
+			[][]packet{own, established, {resolvedTo("1.1.1.1"), {hook: "input", protocol: "tcp", port: 10053, redirected: true}}},
+			[][]packet{{to("93.184.216.34"), resolvedTo("93.184.216.34"), at(resolvedTo("93.184.216.34"), "udp", 443), at(resolvedTo("93.184.216.34"), "icmp", 0), {hook: "input", protocol: "tcp", port: 10053}}}},
 		{"names at all ports", policy("internal", "a.example b.example:80-90", ""), [][]packet{{at(resolvedTo("1.1.1.1"), "icmp", 0), at(resolvedTo("1.1.1.1"), "udp", 81)}},
 			[][]packet{public, {at(resolvedTo("1.1.1.1"), "tcp", 53)}}},
 		{"internet without some names", policy("internet", "10.0.0.0/24", "*.example"), [][]packet{{to("1.1.1.1"), at(to("10.0.0.9"), "udp", 123)}, own, established},
@@ -158,6 +161,40 @@ func TestMake(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func verified(p *agboxv1.NetworkSpec) *agboxv1.NetworkSpec {
+	p.VerifyNames = true
+	return p
+}
+
+// Connections to addresses of names go to the forwarder, unless entries for the address decide, or for the port.
+func TestVerifiedNamesAreRedirected(t *testing.T) {
+	p := verified(&agboxv1.NetworkSpec{Mode: "internal", Allow: []string{"a.example:80-90", "b.example:443/tcp", "1.1.1.1:85"}, Deny: []string{"9.9.9.0/24"}})
+	r, err := netrules.Make(p.GetMode(), p, facts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		packet packet
+		to     uint16
+	}{
+		{at(resolvedTo("93.184.216.34"), "tcp", 80), 10053}, {at(resolvedTo("2606:4700::1"), "tcp", 443), 10053}, {at(resolvedTo("93.184.216.34"), "tcp", 91), 0},
+		{at(resolvedTo("93.184.216.34"), "udp", 443), 0}, {at(to("93.184.216.34"), "tcp", 443), 0}, {at(resolvedTo("1.1.1.1"), "tcp", 85), 0},
+		{at(resolvedTo("1.1.1.1"), "tcp", 86), 10053}, {at(resolvedTo("9.9.9.9"), "tcp", 443), 0}, {at(resolvedTo("10.213.0.18"), "tcp", 443), 0},
+		{at(to("8.8.8.8"), "tcp", 53), 10053}, {at(to("8.8.8.8"), "udp", 53), 10053}, {at(resolvedTo("93.184.216.34"), "tcp", 853), 0},
+	} {
+		var got uint16
+		for _, rule := range r.Redirect {
+			if matches(rule, tc.packet) {
+				got = rule.Redirect
+				break
+			}
+		}
+		if got != tc.to {
+			t.Errorf("%+v goes to port %d, want %d", tc.packet, got, tc.to)
+		}
 	}
 }
 

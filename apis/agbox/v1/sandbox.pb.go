@@ -1522,7 +1522,11 @@ type NetworkSpec struct {
 	Allow []string `protobuf:"bytes,2,rep,name=allow,proto3" json:"allow,omitempty"`
 	// What is dropped all the same, also in the mode open: entries as in allow. It beats allow. Domains, without ports, in the modes internet and
 	// internal: their names are not answered.
-	Deny          []string `protobuf:"bytes,3,rep,name=deny,proto3" json:"deny,omitempty"`
+	Deny []string `protobuf:"bytes,3,rep,name=deny,proto3" json:"deny,omitempty"`
+	// In the mode internal, with names in allow: a TCP connection to the address of a name passes only if it asks for a name that allow lets
+	// through, by TLS (SNI) or in each request of HTTP (Host). Other protocols to such addresses are dropped, UDP among them. Otherwise an address
+	// that a name has is open for whatever is served there.
+	VerifyNames   bool `protobuf:"varint,4,opt,name=verify_names,json=verifyNames,proto3" json:"verify_names,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1576,6 +1580,13 @@ func (x *NetworkSpec) GetDeny() []string {
 		return x.Deny
 	}
 	return nil
+}
+
+func (x *NetworkSpec) GetVerifyNames() bool {
+	if x != nil {
+		return x.VerifyNames
+	}
+	return false
 }
 
 type SandboxHandle struct {
@@ -7086,11 +7097,12 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x10capabilities_add\x18\x03 \x03(\tR\x0fcapabilitiesAdd\x12\x18\n" +
 	"\aseccomp\x18\x04 \x01(\tR\aseccomp\x12/\n" +
 	"\x11no_new_privileges\x18\x05 \x01(\bH\x00R\x0fnoNewPrivileges\x88\x01\x01B\x14\n" +
-	"\x12_no_new_privileges\"K\n" +
+	"\x12_no_new_privileges\"n\n" +
 	"\vNetworkSpec\x12\x12\n" +
 	"\x04mode\x18\x01 \x01(\tR\x04mode\x12\x14\n" +
 	"\x05allow\x18\x02 \x03(\tR\x05allow\x12\x12\n" +
-	"\x04deny\x18\x03 \x03(\tR\x04deny\"\xc6\v\n" +
+	"\x04deny\x18\x03 \x03(\tR\x04deny\x12!\n" +
+	"\fverify_names\x18\x04 \x01(\bR\vverifyNames\"\xc6\v\n" +
 	"\rSandboxHandle\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12,\n" +

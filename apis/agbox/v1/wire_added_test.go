@@ -28,7 +28,7 @@ DeleteSandboxRequest: 100 keep_agents bool, 153 volumes bool
 
 const wireOwn = `
 SecuritySpec: 1 profile string, 2 read_only_root bool, 3 capabilities_add repeated string, 4 seccomp string, 5 no_new_privileges optional bool
-NetworkSpec: 1 mode string, 2 allow repeated string, 3 deny repeated string
+NetworkSpec: 1 mode string, 2 allow repeated string, 3 deny repeated string, 4 verify_names bool
 GatewaySpec: 1 owner string, 2 template string, 3 metadata map<string,string>, 180 private_traffic bool
 SpecChangeDetails: 1 fields repeated string
 StdinSpec: 1 when_gone string, 2 grace Duration

@@ -114,7 +114,7 @@ func (s *sandbox) lookUp(name string) (*rules, []string, error) {
 }
 
 func (s *sandbox) refuse(r *rules, name string, why Reason) {
-	if why == ReasonName {
+	if why == ReasonName || why == ReasonAsked {
 		s.asked.add(name, true, nil, time.Now())
 	}
 	s.f.refusals.add(r.sandboxID, name, why, time.Now())

@@ -36,20 +36,22 @@ const (
 	runningName  = "running"
 )
 
-// Policy is what the filter knows of a sandbox. Mode, Allow and Deny are as in the network policy of the spec.
+// Policy is what the filter knows of a sandbox. Mode and the fields after it are as in the network policy of the spec.
 type Policy struct {
 	SandboxID string   `json:"sandbox_id"`
 	Bridge    string   `json:"bridge"`
 	Mode      string   `json:"mode"`
 	Allow     []string `json:"allow,omitempty"`
 	Deny      []string `json:"deny,omitempty"`
+	// VerifyNames: connections to addresses of names come to the filter's port.
+	VerifyNames bool `json:"verify_names,omitempty"`
 }
 
 // PolicyOf returns what the filter has to know of a sandbox whose network policy validate accepts, in a mode that is not empty. filtered is
 // false if the policy names no domains: then the filter must not have it.
 func PolicyOf(sandboxID, bridge, mode string, spec *agboxv1.NetworkSpec) (p Policy, filtered bool, err error) {
 	_, filtered, err = netrules.NamesOf(mode, spec)
-	return Policy{SandboxID: sandboxID, Bridge: bridge, Mode: mode, Allow: spec.GetAllow(), Deny: spec.GetDeny()}, filtered, err
+	return Policy{SandboxID: sandboxID, Bridge: bridge, Mode: mode, Allow: spec.GetAllow(), Deny: spec.GetDeny(), VerifyNames: spec.GetVerifyNames()}, filtered, err
 }
 
 // Write leaves a policy for the filter, which answers by it within milliseconds. Each call also makes the filter admit again all addresses

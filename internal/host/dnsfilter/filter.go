@@ -1,5 +1,6 @@
 // Package dnsfilter answers the questions of DNS of sandboxes whose network policies name domains. It refuses the names that a policy does
-// not let through, asks upstream servers for the others, and opens the sandbox's packet filter for the addresses before it answers.
+// not let through, asks upstream servers for the others, and opens the sandbox's packet filter for the addresses before it answers. Where a
+// policy verifies names, connections to these addresses are redirected to it, too, and it passes them on if they ask for a name; see nameproxy.
 //
 // The rules of such a policy redirect every question that crosses the sandbox's bridge to the filter's port. It has sockets of its own for
 // each bridge, bound to that interface: whoever asks there is the sandbox, whatever address it writes into its packets; nothing else on the
@@ -56,8 +57,8 @@ type Limits struct {
 	InFlight, SandboxInFlight int
 	// SandboxRate bounds the questions of a sandbox in a second. Those beyond wait in the socket's buffer.
 	SandboxRate int
-	// SandboxConns bounds the TCP connections of a sandbox.
-	SandboxConns int
+	// SandboxConns bounds the TCP connections of a sandbox that ask for names, SandboxPassed those that are passed on to servers.
+	SandboxConns, SandboxPassed int
 	// SandboxAddresses bounds the addresses of names that are open for a sandbox, those of a port counted apart; AnswerAddresses those of
 	// one answer: the others are left out.
 	SandboxAddresses, AnswerAddresses int
@@ -74,7 +75,7 @@ type Limits struct {
 func (l Limits) withDefaults() Limits {
 	return Limits{
 		InFlight: cmp.Or(l.InFlight, 1024), SandboxInFlight: cmp.Or(l.SandboxInFlight, 64),
-		SandboxRate: cmp.Or(l.SandboxRate, 500), SandboxConns: cmp.Or(l.SandboxConns, 32),
+		SandboxRate: cmp.Or(l.SandboxRate, 500), SandboxConns: cmp.Or(l.SandboxConns, 32), SandboxPassed: cmp.Or(l.SandboxPassed, 1024),
 		SandboxAddresses: cmp.Or(l.SandboxAddresses, 1<<16), AnswerAddresses: cmp.Or(l.AnswerAddresses, 1000),
 		Deadline: cmp.Or(l.Deadline, 3500*time.Millisecond), Try: cmp.Or(l.Try, time.Second),
 		Floor: cmp.Or(l.Floor, 10*time.Minute), Ceiling: cmp.Or(l.Ceiling, time.Hour),
@@ -306,7 +307,7 @@ func (f *filter) load(s *sandbox) error {
 	if p.Bridge != s.bridge {
 		return fmt.Errorf("the policy is of the bridge %q", p.Bridge)
 	}
-	names, filtered, err := netrules.NamesOf(p.Mode, &agboxv1.NetworkSpec{Mode: p.Mode, Allow: p.Allow, Deny: p.Deny})
+	names, filtered, err := netrules.NamesOf(p.Mode, &agboxv1.NetworkSpec{Mode: p.Mode, Allow: p.Allow, Deny: p.Deny, VerifyNames: p.VerifyNames})
 	if err != nil {
 		return err
 	}
@@ -314,7 +315,7 @@ func (f *filter) load(s *sandbox) error {
 		return errors.New("the policy names no domains")
 	}
 	s.sum = sum(body)
-	s.replace(&rules{sandboxID: p.SandboxID, names: names})
+	s.replace(&rules{sandboxID: p.SandboxID, names: names, verify: p.VerifyNames})
 	return nil
 }
 

@@ -1,10 +1,13 @@
 package dnsfilter
 
 import (
+	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"sync"
 	"syscall"
 	"time"
@@ -14,6 +17,7 @@ import (
 	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
 
+	"github.com/agbox/agbox/internal/host/nameproxy"
 	"github.com/agbox/agbox/internal/wait"
 )
 
@@ -125,17 +129,74 @@ func (s *sandbox) serveTCP(ctx context.Context, l net.Listener) {
 			_ = wait.For(ctx, retry) // no file descriptor is left
 			continue
 		}
+		to, err := sentTo(c.(*net.TCPConn))
+		serve, slots := s.serveConn, s.conns
+		if err == nil && to.Port() != portDNS {
+			serve, slots = func(ctx context.Context, c net.Conn) { s.passOn(ctx, c.(*net.TCPConn), to) }, s.passed
+		}
 		select {
-		case s.conns <- struct{}{}:
+		case slots <- struct{}{}:
 			all.Go(func() {
-				defer func() { <-s.conns }()
-				s.serveConn(ctx, c)
+				defer func() { <-slots }()
+				serve(ctx, c)
 			})
 		default:
 			c.Close()
 		}
 	}
 }
+
+const portDNS = 53
+
+// soOriginalDst is SO_ORIGINAL_DST of IPv4 and IP6T_SO_ORIGINAL_DST of IPv6: where a redirected connection was sent to.
+const soOriginalDst = 80
+
+// sentTo returns where the client of a redirected connection has sent it to.
+func sentTo(c *net.TCPConn) (to netip.AddrPort, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return to, err
+	}
+	local, _ := netip.ParseAddrPort(c.LocalAddr().String())
+	var getErr error
+	err = raw.Control(func(fd uintptr) {
+		if local.Addr().Unmap().Is4() {
+			var a *unix.IPv6Mreq // its first 16 bytes are those of a sockaddr_in
+			if a, getErr = unix.GetsockoptIPv6Mreq(int(fd), unix.SOL_IP, soOriginalDst); getErr == nil {
+				to = netip.AddrPortFrom(netip.AddrFrom4([4]byte(a.Multiaddr[4:8])), binary.BigEndian.Uint16(a.Multiaddr[2:4]))
+			}
+			return
+		}
+		var a *unix.IPv6MTUInfo // it begins with a sockaddr_in6
+		if a, getErr = unix.GetsockoptIPv6MTUInfo(int(fd), unix.SOL_IPV6, soOriginalDst); getErr == nil {
+			port := binary.NativeEndian.AppendUint16(nil, a.Addr.Port)
+			to = netip.AddrPortFrom(netip.AddrFrom16(a.Addr.Addr), binary.BigEndian.Uint16(port))
+		}
+	})
+	return to, errors.Join(err, getErr)
+}
+
+// passOn passes a connection to the address of a name on, as long as it asks for names that the policy lets through at that port.
+func (s *sandbox) passOn(ctx context.Context, c *net.TCPConn, to netip.AddrPort) {
+	nameproxy.Proxy{
+		To: to,
+		Allows: func(name string) bool {
+			r := s.rules.Load()
+			return r != nil && r.verify && r.names.Reaches(name, to.Port()) && r.names.Permits(to.Addr(), s.f.host.has(to.Addr()))
+		},
+		Refused: func(name string) {
+			if len(name) > maxName {
+				name = ""
+			}
+			if r := s.rules.Load(); r != nil {
+				s.refuse(r, cmp.Or(name, to.String()), ReasonAsked)
+			}
+		},
+	}.Serve(ctx, c)
+}
+
+// maxName is the length of the longest name of DNS.
+const maxName = 253
 
 // serveConn answers the questions of a connection, one after the other.
 func (s *sandbox) serveConn(ctx context.Context, c net.Conn) {

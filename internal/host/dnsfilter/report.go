@@ -20,6 +20,7 @@ const (
 	ReasonName    Reason = "name"    // the policy does not let the name through
 	ReasonAddress Reason = "address" // the name has addresses that the policy does not let through
 	ReasonFull    Reason = "full"    // the sandbox has all the addresses that it may have
+	ReasonAsked   Reason = "asked"   // a connection asked a server for the name, or for none: then it is the server's address
 )
 
 // Refusal is a line about refused questions.

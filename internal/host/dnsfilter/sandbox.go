@@ -20,6 +20,7 @@ import (
 type rules struct {
 	sandboxID string
 	names     netrules.Names
+	verify    bool // connections to addresses of names come here
 }
 
 // sandbox answers the questions of one sandbox.
@@ -28,8 +29,8 @@ type sandbox struct {
 	bridge string
 	rules  atomic.Pointer[rules] // nil: there is no valid policy
 	rate   *rate.Limiter
-	// inFlight and conns are slots.
-	inFlight, conns chan struct{}
+	// inFlight, conns and passed are slots: of questions, of connections of DNS, of others.
+	inFlight, conns, passed chan struct{}
 
 	// Of the goroutine of Run alone: the version of the file, its hash, the hash that was acknowledged, the bridge that is listened on and
 	// the end of that.
@@ -60,6 +61,7 @@ func newSandbox(f *filter, bridge string) *sandbox {
 	return &sandbox{
 		f: f, bridge: bridge, rate: rate.NewLimiter(rate.Limit(l.SandboxRate), l.SandboxRate), known: map[resolved]time.Time{},
 		inFlight: make(chan struct{}, l.SandboxInFlight), conns: make(chan struct{}, l.SandboxConns),
+		passed: make(chan struct{}, l.SandboxPassed),
 	}
 }
 

@@ -72,6 +72,7 @@ type site struct {
 	names                       *nameserver
 	child                       child
 	process                     *exec.Cmd
+	verify                      bool // names, in policies that are enforced
 }
 
 func newSite(t *testing.T) *site {
@@ -180,7 +181,7 @@ func (s *site) enforceOn(t *testing.T, bridge, mode, allow, deny string) dnsfilt
 
 func (s *site) rules(t *testing.T, bridge, mode, allow, deny string) dnsfilter.Policy {
 	t.Helper()
-	spec := &agboxv1.NetworkSpec{Mode: mode, Allow: strings.Fields(allow), Deny: strings.Fields(deny)}
+	spec := &agboxv1.NetworkSpec{Mode: mode, Allow: strings.Fields(allow), Deny: strings.Fields(deny), VerifyNames: s.verify}
 	p, filtered, err := dnsfilter.PolicyOf("of-"+bridge, bridge, mode, spec)
 	if err != nil || !filtered {
 		t.Fatal(filtered, err)

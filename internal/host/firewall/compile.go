@@ -52,6 +52,16 @@ func compile(r netrules.Rules) program {
 
 // rules returns a rule, twice if it has addresses of both families.
 func (p program) rules(h hook, r netrules.Rule) (list []rule) {
+	if r.Redirect > 0 && r.Record { // a rule ends with its verdict, so a redirect can't record
+		redirect, record := r, r
+		redirect.Record, record.Redirect = false, 0
+		recorded := p.rules(h, record)
+		for i := range recorded {
+			verdict := len(recorded[i]) - 1
+			recorded[i][verdict] = &expr.Verdict{Kind: expr.VerdictJump, Chain: reached}
+		}
+		return append(recorded, p.rules(h, redirect)...)
+	}
 	if r.To == nil && r.From == nil && r.Names == "" {
 		return []rule{p.rule(h, r, nil)}
 	}

@@ -8,6 +8,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -211,7 +213,7 @@ func TestNetworkRulesOutliveTheDaemon(t *testing.T) {
 	d.hostIs(id, port, "closed")
 }
 
-// nameServer is a DNS server on a loopback address of this host, which knows addresses of some names, and counts the questions.
+// nameServer is a DNS server on a loopback address of this host, which knows addresses of some names.
 func nameServer(t *testing.T, addresses map[string][]string) (address string) {
 	t.Helper()
 	address = fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
@@ -297,6 +299,73 @@ func TestNetworkNames(t *testing.T) {
 	if policies := must(filepath.Glob(filepath.Join(d.data("dns"), "br-*")))(t); len(policies) > 0 {
 		t.Errorf("left are %v", policies)
 	}
+	d.remove(id)
+	if err := syscall.Kill(d.nameFilter(), syscall.SIGKILL); err != nil { // it would end a minute after its last sandbox
+		t.Error(err)
+	}
+}
+
+// One server has an allowed name and another one, and only requests for the allowed one reach it; also while the daemon is dead.
+func TestNetworkVerifiesNames(t *testing.T) {
+	t.Parallel()
+	l := must(net.Listen("tcp", ":0"))(t)                                                                                              //nolint:gosec,noctx // on all addresses: one of them is that of a bridge
+	web := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { //nolint:gosec // a test's
+		fmt.Fprint(w, "for ", r.Host)
+	})}}
+	web.Start()
+	t.Cleanup(web.Close)
+	port := l.Addr().(*net.TCPAddr).Port
+	d := prepared(t, must(os.MkdirTemp("", "agbox-e2e-"))(t))
+	site := fmt.Sprintf("198.18.%d", rand.IntN(256)) // of no sandbox, and of no network but this host's
+	network := strings.TrimSpace(d.docker("network", "create", "--subnet", site+".0/24", "--gateway", site+".1", fmt.Sprintf("agbox-e2e-%d", port)))
+	t.Cleanup(func() { d.docker("network", "rm", network) })
+	upstream := nameServer(t, map[string][]string{"a.example": {site + ".1"}})
+	d.engine = fmt.Sprintf("resolvers = [%q, \"192.0.2.53\"]\n", upstream)
+	d.start()
+	// A name has a private address only if the policy names that, too: here at another port.
+	policy := &agboxv1.NetworkSpec{Mode: "internal", Allow: []string{"a.example", site + ".1:1/tcp"}, VerifyNames: true}
+	id := d.create(&agboxv1.CreateSpec{Image: baseImage, Network: proto.CloneOf(policy)})
+	d.await(id, ready)
+	ask := func(host string) string {
+		return fmt.Sprintf("timeout 5 wget -qO- --header 'Host: %s' http://a.example:%d/ 2>&1 || true", host, port)
+	}
+	const good, refused = "for a.example", "wget: server returned error: HTTP/1.1 403 Forbidden"
+	d.eventually("the allowed name is served", func() error {
+		if got := strings.TrimSpace(d.sh(id, ask("a.example"))); got != good {
+			return fmt.Errorf("%q", got)
+		}
+		return nil
+	})
+	if got := strings.TrimSpace(d.sh(id, ask("b.example"))); got != refused {
+		t.Errorf("another name: %q", got)
+	}
+	if got := d.sh(id, fmt.Sprintf("printf 'SSH-2.0-x\\r\\n\\r\\n' | timeout 5 nc a.example %d | head -c 12", port)); got != "HTTP/1.1 400" {
+		t.Errorf("another protocol: %q", got)
+	}
+	d.eventually("the refused name is shown", func() error {
+		list := must(d.GetNetworkActivity(d.ctx(), &agboxv1.GetNetworkActivityRequest{SandboxId: id}))(d)
+		if !strings.Contains(list.String(), "b.example") {
+			return fmt.Errorf("there are %v", list)
+		}
+		return nil
+	})
+
+	d.kill()
+	for host, want := range map[string]string{"a.example": good, "b.example": refused} {
+		out, err := exec.Command("docker", "exec", naming.Primary(id), "sh", "-c", ask(host)).Output()
+		if strings.TrimSpace(string(out)) != want {
+			t.Errorf("%s without the daemon: %v %q", host, err, out)
+		}
+	}
+	d.start()
+	policy.VerifyNames = false
+	d.policy(id, policy)
+	d.eventually("the proxy is out of the way", func() error {
+		if got := strings.TrimSpace(d.sh(id, ask("b.example"))); got == refused || got == good { // an address that a name has opens no port of the host
+			return fmt.Errorf("%q", got)
+		}
+		return nil
+	})
 	d.remove(id)
 	if err := syscall.Kill(d.nameFilter(), syscall.SIGKILL); err != nil { // it would end a minute after its last sandbox
 		t.Error(err)

@@ -30,17 +30,22 @@ func checkNetwork(errs *Errors, spec *agboxv1.CreateSpec) {
 	if n.GetMode() == "open" {
 		deny = `names a domain, and the mode "open" answers for every name: write "internet"`
 	}
-	checkEntries(errs, "network.allow", n.GetAllow(), allow)
+	names := checkEntries(errs, "network.allow", n.GetAllow(), allow)
 	checkEntries(errs, "network.deny", n.GetDeny(), deny)
+	errs.addIf(n.GetVerifyNames() && (n.GetMode() != "internal" || len(names) == 0), "network.verify_names",
+		`has no effect without the mode "internal" and names in allow: leave it out`)
+	for at, e := range names {
+		errs.addIf(n.GetVerifyNames() && e.Protocol == "udp", at, "names a domain over UDP, where verify_names can verify no name: leave the entry out, or name addresses")
+	}
 }
 
-// checkEntries checks a list; noDomains is why its entries may not name domains, or "".
-func checkEntries(errs *Errors, field string, entries []string, noDomains string) {
+// checkEntries checks a list and returns its entries that name domains, by field; noDomains is why it may have none, or "".
+func checkEntries(errs *Errors, field string, entries []string, noDomains string) map[string]netentry.Entry {
 	type combination struct {
 		ports    netentry.Ports
 		protocol string
 	}
-	seen := map[combination]bool{}
+	seen, domains := map[combination]bool{}, map[string]netentry.Entry{}
 	checkEach(errs, field, entries, maxNetworkEntries, func(at, text string) {
 		e, err := netentry.Parse(text)
 		errs.addIf(err != nil, at, "%s %v", short(text), err)
@@ -48,7 +53,11 @@ func checkEntries(errs *Errors, field string, entries []string, noDomains string
 		errs.addIf(field == "network.deny" && e.Domain != "" && (e.Protocol != "" || e.Ports.First > 0), at,
 			"%s names a domain with ports, and a denied name has no address at all: leave the ports out", short(text))
 		seen[combination{e.Ports, e.Protocol}] = true
+		if err == nil && e.Domain != "" {
+			domains[at] = e
+		}
 	})
 	errs.addIf(len(seen) > maxNetworkCombinations, field, "has %d different combinations of ports and protocol; the limit is %d: use ranges of ports",
 		len(seen), maxNetworkCombinations)
+	return domains
 }

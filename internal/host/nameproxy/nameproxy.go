@@ -1,0 +1,140 @@
+// Package nameproxy passes TCP connections on whose destination a client has chosen by address, if they ask for a name that they may: TLS by
+// its server name, HTTP by the host of each request. It does not decrypt TLS. What a server does with a name that is allowed, such as another
+// name inside of TLS, it does not see.
+package nameproxy
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Bounds of a connection.
+const (
+	// helloPatience is the time in which a client has to say which name it wants, and dialPatience that in which the server has to answer.
+	helloPatience = 10 * time.Second
+	dialPatience  = 30 * time.Second
+	// maxHello is the size of what is read of a client before it has named a server, in bytes. A ClientHello has at most 64 KiB of its own.
+	maxHello = 80 << 10
+)
+
+// handshake is the first byte of a connection of TLS. No request of HTTP begins with it.
+const handshake = 0x16
+
+// Proxy passes connections on.
+type Proxy struct {
+	// To is the address that the client chose.
+	To netip.AddrPort
+	// Allows reports whether the client may ask for a name, which is in lower case and without the final dot.
+	Allows func(name string) bool
+	// Refused is called with each name that it may not ask for; with "" for a connection that asks for none.
+	Refused func(name string)
+}
+
+// Serve passes a connection on, until both sides have ended it or ctx ends, and closes it.
+func (p Proxy) Serve(ctx context.Context, c *net.TCPConn) {
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+	_ = c.SetReadDeadline(time.Now().Add(helloPatience))
+	first := make([]byte, 1)
+	if _, err := io.ReadFull(c, first); err != nil {
+		return // a client that sends nothing has asked for nothing
+	}
+	if first[0] != handshake {
+		_ = c.SetReadDeadline(time.Time{})
+		p.serveHTTP(ctx, &begun{Conn: c, rest: io.MultiReader(bytes.NewReader(first), c), closed: make(chan struct{})})
+		return
+	}
+	name, hello, err := serverName(ctx, c, first)
+	if err != nil {
+		name = ""
+	}
+	if !p.allows(name) {
+		_ = c.SetWriteDeadline(time.Now().Add(time.Second)) // the socket has room for it
+		_, _ = c.Write(unrecognizedName)
+		return
+	}
+	_ = c.SetReadDeadline(time.Time{})
+	server, err := p.dial(ctx)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	defer context.AfterFunc(ctx, func() { server.Close() })()
+	if _, err := server.Write(hello); err == nil {
+		splice(c, server)
+	}
+}
+
+// allows reports whether a connection may ask for a name, in any form in which it may be written.
+func (p Proxy) allows(name string) bool {
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	if name != "" && p.Allows(name) {
+		return true
+	}
+	p.Refused(name)
+	return false
+}
+
+func (p Proxy) dial(ctx context.Context) (*net.TCPConn, error) {
+	c, err := (&net.Dialer{Timeout: dialPatience}).DialContext(ctx, "tcp", p.To.String())
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.TCPConn), nil
+}
+
+// unrecognizedName is the alert of TLS with which a server says that it does not serve a name: programs show it.
+var unrecognizedName = []byte{21, 3, 3, 0, 2, 2, 112}
+
+// errRead ends a handshake once the client's first message is read.
+var errRead = errors.New("the hello is read")
+
+// serverName reads the first message of a client of TLS, of which some bytes are read, and returns the name in it and all bytes that are read.
+func serverName(ctx context.Context, c net.Conn, first []byte) (name string, read []byte, err error) {
+	var all bytes.Buffer
+	from := io.TeeReader(io.LimitReader(io.MultiReader(bytes.NewReader(first), c), maxHello), &all)
+	err = tls.Server(listener{c, from}, &tls.Config{
+		MinVersion: tls.VersionTLS12, // of no consequence: there is no handshake
+		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			name = hello.ServerName
+			return nil, errRead
+		},
+	}).HandshakeContext(ctx)
+	if !errors.Is(err, errRead) {
+		return "", nil, fmt.Errorf("read the hello of TLS: %w", err)
+	}
+	return name, all.Bytes(), nil
+}
+
+// listener is a connection on which nothing is sent.
+type listener struct {
+	net.Conn
+	from io.Reader
+}
+
+func (l listener) Read(p []byte) (int, error)  { return l.from.Read(p) }
+func (l listener) Write(p []byte) (int, error) { return len(p), nil }
+
+// splice copies both ways, and passes the end of each way on.
+func splice(client, server *net.TCPConn) {
+	var all sync.WaitGroup
+	for _, way := range [][2]*net.TCPConn{{client, server}, {server, client}} {
+		all.Go(func() {
+			if _, err := io.Copy(way[1], way[0]); err != nil {
+				way[0].Close()
+				way[1].Close()
+			}
+			_ = way[1].CloseWrite()
+		})
+	}
+	all.Wait()
+}
