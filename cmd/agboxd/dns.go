@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"log/slog"
@@ -9,12 +11,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/config"
 	"github.com/agbox/agbox/internal/host/dnsfilter"
@@ -28,6 +32,8 @@ const (
 	dnsIdle = time.Minute
 	// dnsLook is the interval at which the daemon and "agboxd dns" check whether a policy needs the process.
 	dnsLook = time.Second
+	// dnsEnd is how long "agboxd dns" may take to end for its successor: meanwhile no name resolves.
+	dnsEnd = 100 * time.Millisecond
 )
 
 // dnsCommand is the process that answers the DNS of sandboxes whose network policies name domains. The daemon starts it, and it outlives the
@@ -37,6 +43,7 @@ func dnsCommand(stderr io.Writer) *cobra.Command {
 		dir  string
 		port uint16
 		ask  []string
+		as   string
 	)
 	cmd := &cobra.Command{
 		Use: "dns", Short: "Answer the DNS of sandboxes whose network policies name domains; agboxd starts it", Hidden: true, Args: cobra.NoArgs,
@@ -60,7 +67,7 @@ func dnsCommand(stderr io.Writer) *cobra.Command {
 			idle.Go(func() { endWhenIdle(ctx, cancel, dnsfilter.Dir(dir)) })
 			log := newLogger(config.LogFormatJSON, slog.LevelInfo, stderr)
 			err := dnsfilter.Run(ctx, dnsfilter.Config{
-				Dir: dnsfilter.Dir(dir), Port: port, Upstreams: upstreams, Admit: rules.Admit, Log: log,
+				Dir: dnsfilter.Dir(dir), Identity: as, Port: port, Upstreams: upstreams, Admit: rules.Admit, Log: log,
 				Report: dnsfilter.ReportTo(refusedIn(dir), func(err error) { log.Warn("refused names are not reported", "err", err) }),
 			})
 			cancel()
@@ -70,6 +77,7 @@ func dnsCommand(stderr io.Writer) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "the directory of the policies")
 	cmd.Flags().Uint16Var(&port, "port", 0, "the port to answer at")
+	cmd.Flags().StringVar(&as, "as", "", "what the process is, for a daemon that wants another one")
 	cmd.Flags().StringArrayVar(&ask, "ask", nil, "a DNS server to ask; default: those of this host")
 	return cmd
 }
@@ -96,6 +104,8 @@ type names struct {
 	dnsfilter.Dir
 	args []string
 	wake chan struct{}
+	// identity is a hash of this program and args.
+	identity func() (string, error)
 }
 
 func (d *daemon) newNames(dataDir string) *names {
@@ -104,7 +114,23 @@ func (d *daemon) newNames(dataDir string) *names {
 	for _, a := range d.cfg.Docker.Resolvers {
 		n.args = append(n.args, "--ask", a)
 	}
+	n.identity = sync.OnceValues(func() (string, error) { return identityOf("/proc/self/exe", n.args) })
 	return n
+}
+
+// identityOf returns a hash of a program and its arguments.
+func identityOf(program string, args []string) (string, error) {
+	f, err := os.Open(program)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, f); err != nil {
+		return "", err
+	}
+	fmt.Fprintf(sum, "%q", args)
+	return hex.EncodeToString(sum.Sum(nil)[:16]), nil
 }
 
 // Write leaves a policy, and has the process started if it does not run.
@@ -121,13 +147,17 @@ func (n *names) Write(p dnsfilter.Policy) error {
 func (n *names) keep(ctx context.Context, log *slog.Logger) {
 	refused := dnsfilter.NewReportReader(refusedIn(string(n.Dir)))
 	defer refused.Close()
+	var other *dnsfilter.Process
 	for ctx.Err() == nil {
 		if bridges, err := n.Bridges(); err == nil && len(bridges) > 0 {
-			if running, err := n.Running(); err == nil && !running {
-				if err := n.start(ctx); err != nil {
-					log.Warn("the DNS of sandboxes whose network policies name domains is not answered", "err", err)
-				}
+			var err error
+			if other, err = n.ensure(ctx, other, log); err != nil {
+				log.Warn("the DNS of sandboxes whose network policies name domains is not answered", "err", err)
 			}
+		}
+		pause := dnsLook
+		if other != nil {
+			pause = dnsEnd
 		}
 		lines, err := refused.Next()
 		for _, r := range lines {
@@ -139,13 +169,37 @@ func (n *names) keep(ctx context.Context, log *slog.Logger) {
 		select {
 		case <-ctx.Done():
 		case <-n.wake:
-		case <-time.After(dnsLook):
+		case <-time.After(pause):
 		}
 	}
 }
 
+// ensure starts the process if none runs, and ends one of another release or with other settings; the next call starts its successor. other is what
+// the last call returned: the process that was asked to end.
+func (n *names) ensure(ctx context.Context, other *dnsfilter.Process, log *slog.Logger) (*dnsfilter.Process, error) {
+	identity, err := n.identity()
+	if err != nil {
+		return other, fmt.Errorf("identify this program: %w", err)
+	}
+	p, err := n.Process()
+	switch {
+	case err != nil:
+		return other, err
+	case p == nil:
+		return nil, n.start(ctx, identity)
+	case p.Identity == identity:
+		return nil, nil
+	}
+	signal := unix.SIGTERM
+	if other != nil && *other == *p {
+		signal = unix.SIGKILL // it does not answer
+	}
+	log.Info("\"agboxd dns\" is of another release, or has other settings: it is replaced", "pid", p.PID, "signal", signal.String())
+	return p, n.End(*p, signal)
+}
+
 // start starts the process in a session of its own, and returns when it answers, or has ended.
-func (n *names) start(ctx context.Context) error {
+func (n *names) start(ctx context.Context, identity string) error {
 	program, err := os.Executable()
 	if err != nil {
 		return err
@@ -155,7 +209,7 @@ func (n *names) start(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = log.Close() }()
-	cmd := exec.Command(program, n.args...) //nolint:noctx // it outlives the daemon
+	cmd := exec.Command(program, append(slices.Clone(n.args), "--as", identity)...) //nolint:noctx // it outlives the daemon
 	cmd.Dir, cmd.Stderr, cmd.SysProcAttr = "/", log, &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return err

@@ -26,7 +26,7 @@ import (
 //	br-0123456789ab.served  the hash of the policy that the filter answers by; the filter writes it
 //	br-0123456789ab.asked   the names that the sandbox asked for; the filter writes it
 //	lock                    locked by the filter while it runs
-//	running                 locked by the filter as long as the files *.served are its own
+//	running                 the Process of the filter, and locked by it as long as the files *.served are its own
 type Dir string
 
 const (
@@ -123,24 +123,64 @@ func (d Dir) Await(ctx context.Context, p Policy) error {
 
 const awaitRetry = 5 * time.Millisecond
 
+// Process is a filter that runs.
+type Process struct {
+	PID int `json:"pid"`
+	// Identity is that of its Config.
+	Identity string `json:"identity"`
+}
+
 // Running reports whether a filter runs.
-func (d Dir) Running() (bool, error) {
+func (d Dir) Running() (running bool, err error) {
+	err = d.ofRunning(func(*os.File) error { running = true; return nil })
+	return running, err
+}
+
+// Process returns the filter that runs; nil: none does.
+func (d Dir) Process() (p *Process, err error) {
+	err = d.ofRunning(func(f *os.File) error { p = new(Process); return json.NewDecoder(f).Decode(p) })
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// ofRunning calls read with the file of the filter that runs, if one does.
+func (d Dir) ofRunning(read func(f *os.File) error) error {
 	f, err := os.Open(d.path(runningName))
 	if errors.Is(err, os.ErrNotExist) {
-		return false, nil
+		return nil
 	}
-	if err != nil {
-		return false, fmt.Errorf("find out whether the DNS filter runs: %w", err)
+	if err == nil {
+		defer f.Close() // with the lock
+		err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
 	}
-	defer f.Close() // with the lock
-	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		return true, nil
+		err = read(f)
 	}
 	if err != nil {
-		return false, fmt.Errorf("find out whether the DNS filter runs: %w", err)
+		return fmt.Errorf("find out which DNS filter runs: %w", err)
 	}
-	return false, nil
+	return nil
+}
+
+// End sends a signal to a filter, if it still runs. Its connections and questions end; what is written about it makes no other process the receiver.
+func (d Dir) End(p Process, signal unix.Signal) error {
+	fd, err := unix.PidfdOpen(p.PID, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("end the DNS filter %d: %w", p.PID, err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if now, err := d.Process(); err != nil || now == nil || *now != p { // only now it is known whose descriptor this is
+		return err
+	}
+	if err := unix.PidfdSendSignal(fd, signal, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("end the DNS filter %d: %w", p.PID, err)
+	}
+	return nil
 }
 
 func (d Dir) path(name string) string { return filepath.Join(string(d), name) }

@@ -39,6 +39,8 @@ const DefaultPort = 10053
 // Config is what a filter needs.
 type Config struct {
 	Dir Dir
+	// Identity says what this filter is, such as its release and settings, for Dir.Process.
+	Identity string
 	// Port is the port that the rules redirect questions to.
 	Port uint16
 	// Upstreams returns the servers to ask, the first one first. It is called for each question.
@@ -109,6 +111,14 @@ func Run(ctx context.Context, c Config) error {
 	f.refusals.names = c.Limits.ReportNames
 	if err := f.forgetServed(); err != nil {
 		return err
+	}
+	// Whoever finds the file locked finds in it who has locked it.
+	self, err := json.Marshal(Process{os.Getpid(), c.Identity})
+	if err != nil {
+		return fmt.Errorf("encode who filters: %w", err)
+	}
+	if err := os.WriteFile(c.Dir.path(runningName), self, 0o600); err != nil {
+		return fmt.Errorf("write who filters: %w", err)
 	}
 	running, err := c.Dir.lock(ctx, runningName) // a daemon that looks whether it is locked has it for a moment
 	if err != nil {

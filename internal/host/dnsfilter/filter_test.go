@@ -541,12 +541,28 @@ func TestSuccessor(t *testing.T) {
 	s.names.has("a.example", "a.example. 600 A 1.1.1.1")
 	p := s.enforce(t, "internal", "a.example", "")
 	first := s.process
+	s.child.Identity = "second"
 	s.start(t)
 	s.expect(t, map[string]string{"a.example": "1.1.1.1"})
-	_ = first.Process.Signal(syscall.SIGTERM)
+	one, err := s.dir.Process()
+	if err != nil || one == nil || *one != (dnsfilter.Process{PID: first.Process.Pid}) {
+		t.Fatalf("the first is %+v, %v", one, err)
+	}
+	if err := s.dir.End(*one, syscall.SIGTERM); err != nil {
+		t.Error(err)
+	}
 	_ = first.Wait()
 	eventually(t, "the second serves", func() (bool, error) { return s.dir.Serves(p) })
 	s.expect(t, map[string]string{"a.example": "1.1.1.1"})
+	// Its PID may be that of another process by now.
+	for _, stale := range []dnsfilter.Process{*one, {PID: s.process.Process.Pid, Identity: "first"}, {PID: os.Getpid(), Identity: "second"}} {
+		if err := s.dir.End(stale, syscall.SIGKILL); err != nil {
+			t.Errorf("%+v: %v", stale, err)
+		}
+	}
+	if two, err := s.dir.Process(); err != nil || two == nil || *two != (dnsfilter.Process{PID: s.process.Process.Pid, Identity: "second"}) {
+		t.Errorf("the second is %+v, %v", two, err)
+	}
 }
 
 // A policy that is written again is not missing for a moment.

@@ -29,6 +29,7 @@ import (
 // child is the configuration of a filter in a process of its own, which a test can kill.
 type child struct {
 	Dir       dnsfilter.Dir
+	Identity  string
 	Upstreams []netip.AddrPort
 	Refusals  string
 	Limits    dnsfilter.Limits
@@ -48,7 +49,7 @@ func TestMain(m *testing.M) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	err := dnsfilter.Run(ctx, dnsfilter.Config{
-		Dir: c.Dir, Port: port, Upstreams: func() []netip.AddrPort { return c.Upstreams }, Admit: firewall.New(0).Admit, Limits: c.Limits,
+		Dir: c.Dir, Identity: c.Identity, Port: port, Upstreams: func() []netip.AddrPort { return c.Upstreams }, Admit: firewall.New(0).Admit, Limits: c.Limits,
 		Report: dnsfilter.ReportTo(c.Refusals, func(err error) { panic(err) }),
 		Log:    slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})

@@ -278,7 +278,16 @@ func TestNetworkNames(t *testing.T) {
 	if err != nil || !strings.Contains(string(out), "1.1.1.1") {
 		t.Errorf("without the daemon: %v\n%s", err, out)
 	}
+	former := d.nameFilter()
+	d.engine = fmt.Sprintf("resolvers = [%q]\n", upstream)
 	d.start()
+	d.eventually("the filter of DNS has the daemon's settings", func() error {
+		if now := d.nameFilter(); now == 0 || now == former {
+			return fmt.Errorf("its process is %d", now)
+		}
+		return nil
+	})
+	resolves("api.good.example", "1.1.1.1")
 	d.policy(id, &agboxv1.NetworkSpec{Mode: "internal", Allow: []string{"other.example"}})
 	resolves("other.example", "1.0.0.1")
 	resolves("api.good.example", "")
