@@ -1,10 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/inspect"
+	"github.com/agbox/agbox/internal/host/firewall"
 	"github.com/agbox/agbox/internal/server/httpapi"
 	"github.com/agbox/agbox/internal/server/mtls"
 )
@@ -51,6 +53,11 @@ func (d *daemon) doctor() []*agboxv1.DoctorCheck {
 	}
 	_, info := d.ctl.EngineRun()
 	r := rules(*d.current.Load())
+	if d.ctl.NetworkProblem() == "" {
+		filter := firewall.New(0)
+		closed, err := filter.Closed()
+		all = append(all, inspect.HostFirewall(closed, errors.Join(err, filter.Close()), d.cfg.Runtime.DNSPort))
+	}
 	return append(all, inspect.Limits(info, inspect.Defaults{
 		Profile: r.Profile, SecurityAllow: r.SecurityAllow, NetworkMode: r.NetworkMode, NetworkRequired: r.NetworkRequired, NetworkProblem: d.ctl.NetworkProblem(), MemoryLimit: r.MemoryLimit,
 	})...)

@@ -9,6 +9,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/profile"
 	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/host/firewall"
 	"github.com/agbox/agbox/internal/netrules"
 )
 
@@ -207,6 +208,28 @@ func defaultNetwork(d Defaults) *agboxv1.DoctorCheck {
 		return ok(name, "internal: sandboxes reach their own services only.")
 	}
 	return ok(name, mode+": sandboxes reach nothing.")
+}
+
+// HostFirewall returns the check of what drops packets that network policies let through; err is why that is unknown. dnsPort is that of
+// runtime.dns_port.
+func HostFirewall(closed firewall.Closed, err error, dnsPort int) *agboxv1.DoctorCheck {
+	const name = "host_firewall"
+	var texts []string
+	if len(closed.Input) > 0 {
+		texts = append(texts, fmt.Sprintf("%s: packets to this host are dropped by default. Names in network policies resolve only if port %d (TCP and UDP) on the "+
+			"interfaces br-* is let through, and an entry host:PORT needs its port.", strings.Join(closed.Input, ", "), dnsPort))
+	}
+	if len(closed.Forward) > 0 {
+		texts = append(texts, fmt.Sprintf("%s: forwarded packets are dropped by default. Sandboxes reach what their policies allow only if packets from and to the "+
+			"interfaces br-* are let through.", strings.Join(closed.Forward, ", ")))
+	}
+	switch {
+	case err != nil:
+		return warning(name, "It is unknown whether the host's firewall drops what network policies let through: "+err.Error())
+	case len(texts) > 0:
+		return warning(name, strings.Join(texts, " "))
+	}
+	return ok(name, "No chain of nftables drops by default what network policies let through. Rules of iptables-legacy are not seen.")
 }
 
 func ok(name, text string) *agboxv1.DoctorCheck {

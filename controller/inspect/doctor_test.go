@@ -1,11 +1,13 @@
 package inspect_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/agbox/agbox/controller/inspect"
 	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/internal/host/firewall"
 )
 
 func TestLimits(t *testing.T) {
@@ -94,5 +96,26 @@ func TestUnenforced(t *testing.T) {
 	}
 	if got := inspect.Unenforced(dockerx.Info{}); got != "" {
 		t.Errorf("one that has never answered: %q", got)
+	}
+}
+
+func TestHostFirewall(t *testing.T) {
+	for _, tc := range []struct {
+		closed firewall.Closed
+		err    error
+		status string
+		texts  []string
+	}{
+		{firewall.Closed{}, nil, inspect.DoctorOK, []string{"iptables-legacy"}},
+		{firewall.Closed{Input: []string{"inet filter input", "ip filter INPUT"}}, nil, inspect.DoctorWarning, []string{"inet filter input, ip filter INPUT: packets to this host", "port 10053"}},
+		{firewall.Closed{Input: []string{"a"}, Forward: []string{"b"}}, nil, inspect.DoctorWarning, []string{"a: packets to this host", "b: forwarded packets"}},
+		{firewall.Closed{}, errors.New("no privilege"), inspect.DoctorWarning, []string{"unknown", "no privilege"}},
+	} {
+		c := inspect.HostFirewall(tc.closed, tc.err, 10053)
+		for _, text := range tc.texts {
+			if c.GetName() != "host_firewall" || c.GetStatus() != tc.status || !strings.Contains(c.GetText(), text) {
+				t.Errorf("%+v, %v: %v, want %s with %q", tc.closed, tc.err, c, tc.status, text)
+			}
+		}
 	}
 }
