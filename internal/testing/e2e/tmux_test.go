@@ -54,6 +54,18 @@ func (s *screen) shows(want string) {
 	})
 }
 
+// clear waits until the screen has nothing but the prompt of a shell: what was there before is no answer to what is typed next.
+func (s *screen) clear(prompt string) {
+	s.Helper()
+	s.keys("clear", "Enter")
+	s.eventually("the screen is clear", func() error {
+		if got := strings.TrimSpace(s.tmux("capture-pane", "-p")); got != prompt {
+			return errors.New(got)
+		}
+		return nil
+	})
+}
+
 // TestAShellInASandboxIsLikeALocalOne: an editor on the whole screen, a resize, job control, signals, keys that are typed while agboxd is dead,
 // detach and attach, and the exit code.
 func TestAShellInASandboxIsLikeALocalOne(t *testing.T) {
@@ -90,10 +102,11 @@ func TestAShellInASandboxIsLikeALocalOne(t *testing.T) {
 	})
 	s.keys("C-z")
 	s.shows("Stopped")
-	s.keys("clear; fg", "Enter")
-	s.shows("sleep 1000")
+	s.clear("in box>")
+	s.keys("fg", "Enter")
+	s.shows("\nsleep 1000")
 	s.keys("C-c")
-	s.shows("in box>")
+	s.shows("\nin box>")
 	s.keys("clear; sh -c 'kill -USR1 $$'; echo rc=$?", "Enter")
 	s.shows("rc=138")
 
@@ -104,6 +117,7 @@ func TestAShellInASandboxIsLikeALocalOne(t *testing.T) {
 
 	s.keys("C-p", "C-q")
 	s.shows("host>")
+	s.clear("host>")
 	s.keys("clear; agbox attach $(agbox execs box | awk '/env/ {print $1}')", "Enter")
 	s.shows("in box>")
 	s.keys("clear; exit 7", "Enter")
