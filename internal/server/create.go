@@ -31,10 +31,9 @@ type specStore interface {
 // specs handles the calls that carry a spec.
 type specs struct {
 	*handles
-	store         specStore
-	engineRefuses func(*agboxv1.CreateSpec, *storev1.Confinement) validate.Errors
-	callerLimits  func() CallerLimits
-	home          string
+	store        specStore
+	callerLimits func() CallerLimits
+	home         string
 }
 
 // CreateSandbox implements agbox.v1.SandboxService. It checks in stages: the rules; this host and the engine;

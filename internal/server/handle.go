@@ -9,6 +9,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/internal/host/hostfiles"
 	"github.com/agbox/agbox/internal/sandboxstate"
 	"github.com/agbox/agbox/store"
@@ -22,6 +23,7 @@ type handles struct {
 	secretProblems func(sandboxID string) []string
 	startWarning   func(sandboxID string) string
 	networkProblem func() string
+	engineRefuses  func(*agboxv1.CreateSpec, *storev1.Confinement) validate.Errors
 	connected      func(sandboxID string) bool
 	mainLogs       func(sandboxID string) (stdout, stderr string)
 	rules          func() Rules

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/internal/netrules"
@@ -50,10 +51,15 @@ func (u *update) fitsNetwork(sb store.Sandbox) error {
 	confinement := sb.Desired.GetConfinement()
 	broken := u.checkNetwork(u.next, confinement.GetNetworkMode())
 	if !netrules.RulesNames(networkMode(sb), sb.Spec.GetNetwork()) { // otherwise it has such a policy already, and may change it
-		isOther := func(e validate.Error) bool { return e.Field != "network" }
-		broken = append(broken, slices.DeleteFunc(u.engineRefuses(u.next, confinement), isOther)...)
+		broken = append(broken, u.engineRefusesNetwork(u.next, confinement)...)
 	}
 	return broken.Err()
+}
+
+// engineRefusesNetwork returns why the engine cannot honour the network policy of a spec.
+func (s *handles) engineRefusesNetwork(spec *agboxv1.CreateSpec, confinement *storev1.Confinement) validate.Errors {
+	isOther := func(e validate.Error) bool { return e.Field != "network" }
+	return slices.DeleteFunc(s.engineRefuses(spec, confinement), isOther)
 }
 
 // networkMode returns the mode of a sandbox's policy.
@@ -67,6 +73,12 @@ func (s *handles) networkWarnings(sb store.Sandbox) []string {
 	recorded := sb.Desired.GetConfinement().GetNetworkMode()
 	switch {
 	case problem == "":
+		if !netrules.RulesNames(networkMode(sb), sb.Spec.GetNetwork()) { // for most; the engine's word takes longer
+			return nil
+		}
+		if refused := s.engineRefusesNetwork(sb.Spec, sb.Desired.GetConfinement()); len(refused) > 0 {
+			return []string{"its network policy does not hold for names: " + refused[0].Message}
+		}
 	case netrules.Confines(networkMode(sb), sb.Spec.GetNetwork()):
 		return []string{"its network policy cannot be enforced now: " + problem + "; nothing of it is started until it can"}
 	case sb.Spec.GetNetwork() == nil && recorded == netrules.Open && cmp.Or(s.rules().NetworkMode, netrules.Open) != netrules.Open:

@@ -72,6 +72,32 @@ func TestCreateResolvesTheNetworkPolicy(t *testing.T) {
 	}
 }
 
+// An engine that was upgraded may answer names past a policy.
+func TestWarningOfAnEngineThatPassesThePolicy(t *testing.T) {
+	upgraded := false
+	f := newFixture(t, func(d *server.Deps) {
+		d.EngineRefuses = func(*agboxv1.CreateSpec, *storev1.Confinement) validate.Errors {
+			if !upgraded {
+				return nil
+			}
+			return validate.Errors{{Field: "memory_limit", Message: "memory_limit is too new"}, {Field: "network", Message: "network goes past"}}
+		}
+	})
+	for _, upgraded = range []bool{false, true} {
+		spec := &agboxv1.CreateSpec{Image: "x", Network: &agboxv1.NetworkSpec{Mode: "internal"}}
+		if !upgraded {
+			_, err := f.CreateSandbox(t.Context(), &agboxv1.CreateSandboxRequest{SandboxId: "box1", CreateSpec: spec})
+			f.must(err)
+		}
+		answer, err := f.GetSandbox(t.Context(), &agboxv1.GetSandboxRequest{SandboxId: "box1"})
+		f.must(err)
+		got := strings.Join(answer.GetSandbox().GetWarnings(), "; ")
+		if strings.Contains(got, "network goes past") != upgraded || strings.Contains(got, "memory_limit") {
+			t.Errorf("upgraded %v: %q", upgraded, got)
+		}
+	}
+}
+
 // An update to a policy that cannot be enforced is refused; one to an open policy is not, nor the removal of a policy from a sandbox whose
 // recorded mode is open.
 func TestUpdateOfTheNetworkPolicy(t *testing.T) {

@@ -96,7 +96,7 @@ func New(d Deps) *Server {
 		s.gate.Codec(),
 	)
 	h := &handles{
-		status: d.Status, ports: d.Ports, nameless: d.Nameless, startWarning: d.StartWarning, networkProblem: d.NetworkProblem, connected: d.Streams.Connected, secretProblems: d.SecretProblems, mainLogs: d.MainLogs, rules: d.Rules, defaultTimeout: d.DefaultTimeout,
+		status: d.Status, ports: d.Ports, nameless: d.Nameless, startWarning: d.StartWarning, networkProblem: d.NetworkProblem, engineRefuses: d.EngineRefuses, connected: d.Streams.Connected, secretProblems: d.SecretProblems, mainLogs: d.MainLogs, rules: d.Rules, defaultTimeout: d.DefaultTimeout,
 	}
 	services := &serviceLogs{store: d.Store, update: d.ServiceLog}
 	exec := &execs{store: d.Store, callerLimits: d.CallerLimits, logs: d.Logs}
@@ -105,7 +105,7 @@ func New(d Deps) *Server {
 		s.grpc.RegisterService(s.gate.Limit(desc, s.refuse), handlers)
 	}
 	register(agboxv1.SandboxService_ServiceDesc, agboxv1.SandboxServiceServer(sandboxService{
-		specs:       &specs{handles: h, store: d.Store, engineRefuses: d.EngineRefuses, callerLimits: d.CallerLimits, home: d.Home},
+		specs:       &specs{handles: h, store: d.Store, callerLimits: d.CallerLimits, home: d.Home},
 		sandboxes:   &sandboxes{handles: h, store: d.Store, engine: d.Engine, gateways: d.Gateways, version: d.Version},
 		lifetimes:   &lifetimes{handles: h, store: d.Store, explain: d.Explain, now: d.Now},
 		execs:       exec,
