@@ -125,6 +125,7 @@ func newMortal(t *testing.T, conf string) *mortal {
 	if err := os.WriteFile(filepath.Join(m.faults, "plan"), []byte(plan.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	m.dying = time.Duration(len(m.points)) * 2 * time.Second
 	m.program, m.env, m.conf = program, []string{fault.EnvDir + "=" + m.faults}, conf
 	m.dials = []grpc.DialOption{grpc.WithUnaryInterceptor(persist)}
 	t.Cleanup(m.keep(false))

@@ -107,6 +107,8 @@ type daemon struct {
 	unaudited string
 	// former are instances whose UUID the test has lost; their objects are removed too.
 	former []string
+	// dying is how much longer than patience it may take, because it dies and starts many times meanwhile.
+	dying time.Duration
 	// program is another agboxd than that of the other tests, and dials how it is dialled; "" and nil mostly.
 	program string
 	dials   []grpc.DialOption
@@ -348,7 +350,7 @@ func (d *daemon) docker(args ...string) string {
 }
 
 func (d *daemon) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), patience+d.dying)
 	d.Cleanup(cancel)
 	return ctx
 }
@@ -409,7 +411,7 @@ func (d *daemon) await(id string, want agboxv1.SandboxState) {
 // eventually looks until the check holds. It bounds a wait, it does not hide a race: what is checked stays true.
 func (d *daemon) eventually(what string, check func() error) {
 	d.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(patience + d.dying)
 	for {
 		err := check()
 		if err == nil {
