@@ -127,6 +127,22 @@ func (e *Engine) InspectContainer(ctx context.Context, id string) (ContainerDeta
 	})
 }
 
+// MeasureContainer returns the size in bytes of a container's writable layer: all that it has written outside of mounts and volumes. Where
+// the storage driver knows no better, the engine adds up the lengths of all files, also the holes of sparse ones. When the caller leaves,
+// the engine completes the walk. Errors: ErrNotFound; ErrUnavailable, also if the engine has no size to tell.
+func (e *Engine) MeasureContainer(ctx context.Context, id string) (int64, error) {
+	return ask(ctx, e, OpMeasureContainer, "measure container "+id, func(ctx context.Context, c *client.Client) (int64, error) {
+		raw, _, err := c.ContainerInspectWithRaw(ctx, id, true)
+		if err != nil {
+			return 0, err
+		}
+		if raw.ContainerJSONBase == nil || raw.SizeRw == nil || *raw.SizeRw < 0 { // -1: the walk failed
+			return 0, fmt.Errorf("the engine's answer has no size: %w", errdefs.ErrUnavailable)
+		}
+		return *raw.SizeRw, nil
+	})
+}
+
 // inspect returns the engine's answer about a container. Each of its parts is set: an answer that lacks one is ErrUnavailable.
 func inspect(ctx context.Context, c *client.Client, id string) (*container.InspectResponse, error) {
 	raw, err := c.ContainerInspect(ctx, id)

@@ -43,6 +43,7 @@ var everyMethod = map[string]func(context.Context, *Engine) error{
 	OpInfo:             func(ctx context.Context, e *Engine) error { _, err := e.Info(ctx); return err },
 	OpListContainers:   func(ctx context.Context, e *Engine) error { _, err := e.ListContainers(ctx, nil); return err },
 	OpInspectContainer: func(ctx context.Context, e *Engine) error { _, err := e.InspectContainer(ctx, "x"); return err },
+	OpMeasureContainer: func(ctx context.Context, e *Engine) error { _, err := e.MeasureContainer(ctx, "x"); return err },
 	OpCreateContainer: func(ctx context.Context, e *Engine) error {
 		_, err := e.CreateContainer(ctx, ContainerSpec{Name: "x", Image: "x"})
 		return err

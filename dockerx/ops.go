@@ -13,6 +13,7 @@ var (
 	OpInfo             = operation("info", 10*time.Second)
 	OpListContainers   = operation("list_containers", 30*time.Second)
 	OpInspectContainer = operation("inspect_container", 15*time.Second)
+	OpMeasureContainer = operation("measure_container", time.Minute) // the engine walks the writable layer: a million files on a slow disk
 	OpCreateContainer  = operation("create_container", time.Minute)
 	OpStartContainer   = operation("start_container", time.Minute)
 	OpStopContainer    = operation("stop_container", 20*time.Second) // on top of the grace period

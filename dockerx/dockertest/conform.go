@@ -23,6 +23,7 @@ type Subject interface {
 
 	ListContainers(ctx context.Context, labels map[string]string) ([]dockerx.Container, error)
 	InspectContainer(ctx context.Context, id string) (dockerx.ContainerDetail, error)
+	MeasureContainer(ctx context.Context, id string) (int64, error)
 	CreateContainer(ctx context.Context, spec dockerx.ContainerSpec) (string, error)
 	StartContainer(ctx context.Context, id string) error
 	StopContainer(ctx context.Context, id string, grace time.Duration) error
@@ -90,6 +91,7 @@ func Conform(t *testing.T, newEngine func(testing.TB) Subject) {
 		{"a container without a network has none", checkNoNetwork},
 		{"limits are set, changed and removed", checkLimits},
 		{"the usage of containers is read while they run", checkUsage},
+		{"what a container has written is measured", checkMeasure},
 		{"ports are published while a container runs, and each once", checkPorts},
 		{"a container is frozen and thawed", checkPause},
 		{"a frozen container can be stopped, killed and removed", checkEndOfFrozen},

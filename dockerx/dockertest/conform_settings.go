@@ -1,6 +1,8 @@
 package dockertest
 
 import (
+	"archive/tar"
+	"context"
 	"fmt"
 	"net"
 	"slices"
@@ -46,6 +48,30 @@ func checkUsage(w *world) {
 	want(false)
 	w.ok(w.e.StartContainer(w.ctx, id))
 	want(true)
+}
+
+// checkMeasure counts what is written, and neither the image nor another container.
+func checkMeasure(w *world) {
+	id, idle := w.create(w.spec("", "")), w.create(w.spec("-idle", ""))
+	measure := func(id string) int64 { w.Helper(); return must(w.e.MeasureContainer(w.ctx, id))(w) }
+	const size = 1 << 20
+	content := strings.Repeat("x", size)
+	before := measure(id)
+	w.ok(w.e.WriteTar(w.ctx, id, "/tmp", time.Minute, archiveOf(w, tar.Header{Name: "./file", Typeflag: tar.TypeReg, Mode: 0o640, Linkname: content})))
+	for _, step := range []func(context.Context, string) error{
+		func(context.Context, string) error { return nil }, w.e.StartContainer, w.e.PauseContainer, w.e.UnpauseContainer,
+		func(ctx context.Context, id string) error { return w.e.StopContainer(ctx, id, time.Second) },
+	} {
+		w.ok(step(w.ctx, id))
+		if grown := measure(id) - before; grown < size || grown > size+size/4 {
+			w.Errorf("it has grown by %d bytes, want %d", grown, size)
+		}
+	}
+	if n := measure(idle); n < 0 || n > size/4 {
+		w.Errorf("the one that wrote nothing has %d bytes", n)
+	}
+	w.ok(w.e.RemoveContainer(w.ctx, id))
+	w.refused(errOf(w.e.MeasureContainer(w.ctx, id)), errdefs.ErrNotFound)
 }
 
 func checkLimits(w *world) {

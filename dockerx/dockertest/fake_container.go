@@ -1,6 +1,7 @@
 package dockertest
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -31,6 +32,8 @@ type fakeContainer struct {
 	// endedAt is when the last run ended by the test's own clock, not Fake.Now.
 	endedAt time.Time
 	files   tree
+	// written is how much its processes have written, in bytes, beside files.
+	written int64
 	// logs is what it has printed.
 	logs []dockerx.LogRecord
 	// due is a verdict that came during a freeze, for the first probe afterwards; thaws counts the thaws. listedSick: no
@@ -84,6 +87,19 @@ func (f *Fake) ListContainers(ctx context.Context, labels map[string]string) ([]
 func (f *Fake) InspectContainer(ctx context.Context, id string) (dockerx.ContainerDetail, error) {
 	return askOf(ctx, f, dockerx.OpInspectContainer, id, func(c *fakeContainer) (dockerx.ContainerDetail, error) {
 		return c.copy(), nil
+	})
+}
+
+// MeasureContainer implements Subject. A file that differs from the image's counts with its length, as does what Fill set.
+func (f *Fake) MeasureContainer(ctx context.Context, id string) (int64, error) {
+	return askOf(ctx, f, dockerx.OpMeasureContainer, id, func(c *fakeContainer) (int64, error) {
+		size, image := c.written, f.filesOf(c.detail.Image)
+		for name, n := range c.files {
+			if !bytes.Equal(n.content, image[name].content) {
+				size += int64(len(n.content))
+			}
+		}
+		return size, nil
 	})
 }
 

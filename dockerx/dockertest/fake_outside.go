@@ -28,6 +28,11 @@ func (f *Fake) MarkOOM(id string) {
 	})
 }
 
+// Fill makes the processes of a container have written so many bytes to files that the fake does not keep.
+func (f *Fake) Fill(id string, written int64) {
+	f.doTo(id, func(c *fakeContainer) { c.written = written })
+}
+
 // StartOutside is docker start. The error is Docker's refusal.
 func (f *Fake) StartOutside(id string) error {
 	return f.locked(func() error { return f.start(id) })
