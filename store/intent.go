@@ -70,6 +70,29 @@ func (s *Store) RequestIdleStop(ctx context.Context, id string, idleFor time.Dur
 	})
 }
 
+// ReasonDiskLimit is the reason of a stop requested by RequestDiskStop.
+const ReasonDiskLimit = "disk_limit"
+
+// RequestDiskStop stops a sandbox with reason disk_limit, and a sentence for its users in the event, if at the commit it is wanted to
+// run, and READY since the StateChangedAt whose files the caller measured: a sandbox that was resumed meanwhile has time to remove files.
+// Otherwise it changes nothing. A drain is no hindrance: the disk is not only the sandbox's. Errors: SANDBOX_NOT_FOUND; ErrDataLoss;
+// ErrUnavailable.
+func (s *Store) RequestDiskStop(ctx context.Context, id string, since time.Time, sentence string) (changed bool, err error) {
+	return s.changeLive(ctx, id, func(t *txn, sb *Sandbox) bool {
+		if sb.State != agboxv1.SandboxState_SANDBOX_STATE_READY || sb.Desired.GetRunState() != storev1.RunState_RUN_STATE_RUN ||
+			!sb.StateChangedAt.Equal(since) {
+			return false
+		}
+		t.intend(sb, storev1.RunState_RUN_STATE_STOP, ReasonDiskLimit)
+		t.append(sb, &agboxv1.SandboxEvent{
+			EventType: agboxv1.EventType_SANDBOX_STOP_REQUESTED, SandboxState: sb.State,
+			Details: &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: &agboxv1.SandboxPhaseDetails{Reason: ReasonDiskLimit, ErrorMessage: sentence}},
+		})
+		t.keep(sb, "")
+		return true
+	})
+}
+
 // RequestDelete requests the removal of a sandbox and of its agents, except those that move to another one, and releases their names.
 // changed is false when the sandbox is DELETING or DELETED. Errors: SANDBOX_NOT_FOUND; ErrDataLoss; ErrUnavailable.
 func (s *Store) RequestDelete(ctx context.Context, id, reason string) (changed bool, err error) {

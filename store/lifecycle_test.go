@@ -276,6 +276,47 @@ func TestIdleStopIsJudgedInTheTransaction(t *testing.T) {
 	}
 }
 
+// TestDiskStopIsOfTheMeasuredRun: what was measured before a resume says nothing about the time after it.
+func TestDiskStopIsOfTheMeasuredRun(t *testing.T) {
+	s := open(t, testOptions(t))
+	makeReady(t, s, "box")
+	measured := get1(t, s, "box").StateChangedAt
+	stop := func(want bool, why string) {
+		t.Helper()
+		if changed, err := s.RequestDiskStop(ctx, "box", measured, "it has 2 GiB"); changed != want || err != nil {
+			t.Fatalf("%s: %v, %v", why, changed, err)
+		}
+	}
+	_, err := s.RequestStop(ctx, "box", "stop_requested")
+	must(t, err)
+	stop(false, "stopping already")
+	report(t, s, "box", phase(agboxv1.EventType_SANDBOX_STOPPED, stopped))
+	_, err = s.RequestResume(ctx, "box")
+	must(t, err)
+	stop(false, "not ready")
+	report(t, s, "box", phase(agboxv1.EventType_SANDBOX_READY, ready))
+	stop(false, "resumed since the measurement")
+	measured = get1(t, s, "box").StateChangedAt
+	_, changed, err := s.SetTimeout(ctx, "box", Timeout{After: time.Hour})
+	if must(t, err); !changed {
+		t.Fatal("no new generation")
+	}
+	stop(true, "measured since, and its timeout is another")
+	stop(false, "stopping already")
+	events := allEvents(t, s, "box")
+	ev := events[len(events)-1]
+	if p := ev.GetSandboxPhase(); p.GetReason() != "disk_limit" || p.GetErrorMessage() != "it has 2 GiB" || ev.GetSandboxState() != ready {
+		t.Fatalf("%v", ev)
+	}
+	s = reopen(t, s)
+	if sb := get1(t, s, "box"); sb.Desired.GetReason() != ReasonDiskLimit || sb.ErrorMessage != "" {
+		t.Fatalf("%+v", sb)
+	}
+	if changed, err := s.RequestDiskStop(ctx, "unknown", measured, ""); changed || !errdefs.IsNotFound(err) {
+		t.Fatal(changed, err)
+	}
+}
+
 func TestClockSetBackKeepsTheTrueTimeAndTheSequence(t *testing.T) {
 	c := newClock()
 	s := open(t, c.options(testOptions(t)))

@@ -194,6 +194,17 @@ func (m *machine) idleStop() {
 	}
 }
 
+func (m *machine) diskStop() {
+	id, sb := m.pick()
+	is, _ := m.s.Sandbox(ctx, id)
+	older := time.Duration(rapid.IntRange(0, 1).Draw(m.t, "older"))
+	changes := sb != nil && sb.state() == ready && sb.run == storev1.RunState_RUN_STATE_RUN && older == 0
+	changed, err := m.s.RequestDiskStop(ctx, id, is.StateChangedAt.Add(-older), "")
+	if m.intent("disk stop", sb != nil, changes, changed, err) {
+		m.stopped(sb)
+	}
+}
+
 func (m *machine) resume() {
 	id, sb := m.pick()
 	under := sb != nil && sb.state() == pending && sb.attempt == storev1.Attempt_ATTEMPT_RESUME
@@ -326,7 +337,7 @@ func TestStoreIsLikeTheModel(t *testing.T) {
 			return func(rt *rapid.T) { m.t = rt; c.pass(time.Second); fn() }
 		}
 		rt.Repeat(map[string]func(*rapid.T){
-			"create": action(m.create), "stop": action(m.stop), "idle stop": action(m.idleStop), "resume": action(m.resume),
+			"create": action(m.create), "stop": action(m.stop), "idle stop": action(m.idleStop), "disk stop": action(m.diskStop), "resume": action(m.resume),
 			"delete": action(m.delete), "report": action(m.report), "report again": action(m.report),
 			"exec": action(m.exec), "end exec": action(m.endExec),
 			"purge": action(m.purge), "reopen": action(m.reopen), "cleanup": action(m.cleanup),

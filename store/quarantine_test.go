@@ -85,6 +85,7 @@ func TestACorruptConfigIntentOrProgressIsQuarantined(t *testing.T) {
 func writesTo(id string) map[string]func(*Store) error {
 	return map[string]func(*Store) error{
 		"stop":      func(s *Store) error { _, err := s.RequestStop(ctx, id, "x"); return err },
+		"disk stop": func(s *Store) error { _, err := s.RequestDiskStop(ctx, id, time.Now(), "full"); return err },
 		"idle stop": func(s *Store) error { _, err := s.RequestIdleStop(ctx, id, 1, s.moment()); return err },
 		"resume":    func(s *Store) error { _, err := s.RequestResume(ctx, id); return err },
 		"delete":    func(s *Store) error { _, err := s.RequestDelete(ctx, id, "x"); return err },

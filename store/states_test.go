@@ -90,6 +90,13 @@ var requests = []struct {
 	{"demote", func(s *Store, id string) (bool, error) { return s.Demote(ctx, id) }},
 	{"expire", func(s *Store, id string) (bool, error) { return s.RequestExpire(ctx, id, s.moment()) }},
 	{"idle stop", func(s *Store, id string) (bool, error) { return s.RequestIdleStop(ctx, id, time.Second, s.moment()) }},
+	{"disk stop", func(s *Store, id string) (bool, error) {
+		sb, err := s.Sandbox(ctx, id)
+		if err != nil {
+			return false, err
+		}
+		return s.RequestDiskStop(ctx, id, sb.StateChangedAt, "full")
+	}},
 	{"pause cleanup", func(s *Store, id string) (bool, error) {
 		return s.RequestPauseCleanup(ctx, id, time.Second, s.moment())
 	}},
@@ -110,20 +117,20 @@ func TestEveryRequestInEveryState(t *testing.T) {
 		already = "sandbox X is already paused"
 	)
 	want := map[string][]string{
-		//                              pause    resume  stop     delete timeout exec  demote expire idle  cleanup
-		"pending by a create":          {noReady, noStop, noReady, ok, ok, noReady, same, same, same, same},
-		"ready":                        {ok, noStop, ok, ok, ok, ok, same, ok, ok, same},
-		"ready, to be paused":          {same, ok, ok, ok, ok, noReady, ok, same, same, same},
-		"ready, to be paused, demoted": {same, ok, ok, ok, ok, noReady, same, same, same, same},
-		"ready, to be stopped":         {noReady, noStop, same, ok, noRun, noReady, same, same, same, same},
-		"paused":                       {already, ok, ok, ok, ok, noReady, ok, same, same, same},
-		"paused, demoted":              {already, ok, ok, ok, ok, noReady, same, same, same, ok},
-		"paused, to be stopped":        {already, noStop, same, ok, noRun, noReady, same, same, same, same},
-		"stopped":                      {noReady, ok, noReady, ok, noRun, noReady, same, same, same, same},
-		"pending by a resume":          {noReady, same, noReady, ok, ok, noReady, same, same, same, same},
-		"failed while paused":          {noReady, noStop, noReady, ok, noRun, noReady, same, same, same, same},
-		"deleting":                     {noReady, noStop, noReady, same, noRun, noReady, same, same, same, same},
-		"deleted":                      {noReady, noStop, noReady, same, noRun, noReady, same, same, same, same},
+		//                              pause    resume  stop     delete timeout exec  demote expire idle  disk  cleanup
+		"pending by a create":          {noReady, noStop, noReady, ok, ok, noReady, same, same, same, same, same},
+		"ready":                        {ok, noStop, ok, ok, ok, ok, same, ok, ok, ok, same},
+		"ready, to be paused":          {same, ok, ok, ok, ok, noReady, ok, same, same, same, same},
+		"ready, to be paused, demoted": {same, ok, ok, ok, ok, noReady, same, same, same, same, same},
+		"ready, to be stopped":         {noReady, noStop, same, ok, noRun, noReady, same, same, same, same, same},
+		"paused":                       {already, ok, ok, ok, ok, noReady, ok, same, same, same, same},
+		"paused, demoted":              {already, ok, ok, ok, ok, noReady, same, same, same, same, ok},
+		"paused, to be stopped":        {already, noStop, same, ok, noRun, noReady, same, same, same, same, same},
+		"stopped":                      {noReady, ok, noReady, ok, noRun, noReady, same, same, same, same, same},
+		"pending by a resume":          {noReady, same, noReady, ok, ok, noReady, same, same, same, same, same},
+		"failed while paused":          {noReady, noStop, noReady, ok, noRun, noReady, same, same, same, same, same},
+		"deleting":                     {noReady, noStop, noReady, same, noRun, noReady, same, same, same, same, same},
+		"deleted":                      {noReady, noStop, noReady, same, noRun, noReady, same, same, same, same, same},
 	}
 	c := newClock()
 	s := open(t, c.options(testOptions(t)))
