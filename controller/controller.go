@@ -16,6 +16,7 @@ import (
 	"github.com/agbox/agbox/controller/absence"
 	"github.com/agbox/agbox/controller/agent"
 	"github.com/agbox/agbox/controller/clock"
+	"github.com/agbox/agbox/controller/disklimit"
 	"github.com/agbox/agbox/controller/enginelink"
 	"github.com/agbox/agbox/controller/exec"
 	"github.com/agbox/agbox/controller/inspect"
@@ -118,6 +119,7 @@ type Controller struct {
 	link        *enginelink.Link
 	absences    *absence.Keeper
 	quotas      *quota.Watcher
+	disks       *disklimit.Watcher
 	secrets     *secret.Keeper
 	snapshots   *snapshot.Keeper
 	templates   *template.Keeper
@@ -170,6 +172,7 @@ func New(cfg Config) *Controller {
 		Event: c.engineEvent, Returned: c.engineReturned, StreamEnded: func() { c.absences.StreamEnded() },
 		Logger: cfg.Logger, Metrics: cfg.Metrics,
 	})
+	c.disks = disklimit.New(disklimit.Options{Store: cfg.Store, Link: c.link, Measure: cfg.Engine.MeasureContainer, Logger: cfg.Logger})
 	c.absences = absence.New(absence.Options{
 		Ports: absence.Ports{
 			Store: cfg.Store, Engine: cfg.Engine, Objects: c.objects, Exec: cfg.Execs.Status, CheckSame: c.link.CheckSame, Logger: cfg.Logger,
@@ -208,6 +211,7 @@ func (c *Controller) Run(ctx context.Context) {
 		c.clock.Watch(ctx, clock.Watcher{Store: c.cfg.Store, Changed: c.askResync, Metrics: c.cfg.Metrics, Logger: c.log})
 	})
 	wg.Go(func() { c.quotas.Run(ctx) })
+	wg.Go(func() { c.disks.Run(ctx) })
 	wg.Go(func() { c.secrets.Run(ctx) })
 	wg.Go(func() { c.networks.Run(ctx) })
 	wg.Go(func() { c.sandboxLoop.Run(ctx, c.sandboxes.Reconcile) })

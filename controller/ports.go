@@ -8,6 +8,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/controller/absence"
 	"github.com/agbox/agbox/controller/agent"
+	"github.com/agbox/agbox/controller/disklimit"
 	"github.com/agbox/agbox/controller/enginelink"
 	"github.com/agbox/agbox/controller/exec"
 	"github.com/agbox/agbox/controller/owned"
@@ -31,6 +32,7 @@ type Store interface {
 	enginelink.Store
 	absence.Confirmations
 	template.Store
+	disklimit.Store
 	OnCommit(func(store.Change))
 	List(ctx context.Context, f store.Filter) ([]store.Sandbox, error)
 	CountByState() map[agboxv1.SandboxState]int
@@ -52,6 +54,7 @@ type Engine interface {
 	owned.Engine
 	snapshot.Engine
 	template.Engine
+	MeasureContainer(ctx context.Context, id string) (int64, error)
 	Usage(containerIDs []string) map[string]dockerx.Usage
 	InspectNetwork(ctx context.Context, id string) (dockerx.Network, error)
 }

@@ -72,6 +72,9 @@ func (c *Controller) Archive(ctx context.Context, sandboxID, path string, read f
 // OverQuota returns how many sandboxes have used up their quota, as last measured.
 func (c *Controller) OverQuota() int { return c.quotas.Full() }
 
+// DiskWarnings calls disklimit.Watcher.Warnings.
+func (c *Controller) DiskWarnings(sb store.Sandbox) []string { return c.disks.Warnings(sb) }
+
 // SecretProblems returns one sentence for each secret of a sandbox that is not as its file.
 func (c *Controller) SecretProblems(sandboxID string) []string { return c.secrets.Problems(sandboxID) }
 

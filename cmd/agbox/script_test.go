@@ -162,7 +162,7 @@ func (w *world) start() error {
 		Store: st, Logs: execs.LogPaths, Status: ctl.Status, Engine: ctl.EngineProblem, ConfirmEngine: ctl.ConfirmEngine,
 		MainLogs: execs.MainLogPaths, ServiceLog: ctl.ServiceLog, Ports: ctl.Ports, EngineRefuses: ctl.EngineRefuses, NetworkProblem: ctl.NetworkProblem,
 		AgentStatus: ctl.AgentStatus, Drainer: drainer{ctl}, DrainWait: func() time.Duration { return time.Minute },
-		Nameless: execs.Nameless, StartWarning: execs.StartWarning, SecretProblems: ctl.SecretProblems, Rules: func() server.Rules { return server.Rules{} }, CallerLimits: func() server.CallerLimits { return server.CallerLimits{} }, DefaultTimeout: func() time.Duration { return 0 },
+		Nameless: execs.Nameless, StartWarning: execs.StartWarning, SecretProblems: ctl.SecretProblems, DiskWarnings: ctl.DiskWarnings, Rules: func() server.Rules { return server.Rules{} }, CallerLimits: func() server.CallerLimits { return server.CallerLimits{} }, DefaultTimeout: func() time.Duration { return 0 },
 		Rebuilding: func() string { return "" }, NoRoom: func() string { return "" }, Now: time.Now,
 		Observe:  func(string, codes.Code, time.Duration) {},
 		Gateways: func() map[string]string { return map[string]string{"e2b": "127.0.0.1:3000"} },

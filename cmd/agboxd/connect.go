@@ -158,7 +158,7 @@ func (d *daemon) newServer() *server.Server {
 		ServiceOutput: d.execs.ServiceLog, Outputs: d.execs, Channels: d.channels, Streams: d.channels, Opened: d.metrics.StreamOpened, Archives: d.ctl.Archive, Writers: &d.writers,
 		Store: d.store, Logs: d.execs.LogPaths, MainLogs: d.execs.MainLogPaths, ServiceLog: d.ctl.ServiceLog, Nameless: d.execs.Nameless, StartWarning: d.execs.StartWarning, Status: d.ctl.Status, Engine: d.ctl.EngineProblem,
 		Drainer: d.ctl, DrainWait: func() time.Duration { return d.current.Load().Drain.Wait }, AgentStatus: d.ctl.AgentStatus, NoRoom: d.disk.NoRoom,
-		Rules: d.rulesNow, CallerLimits: func() server.CallerLimits { return callerLimits(*d.current.Load()) }, SecretProblems: d.ctl.SecretProblems,
+		Rules: d.rulesNow, CallerLimits: func() server.CallerLimits { return callerLimits(*d.current.Load()) }, SecretProblems: d.ctl.SecretProblems, DiskWarnings: d.ctl.DiskWarnings,
 		Rebuilding: d.rebuild.Sentence, DefaultTimeout: func() time.Duration { return d.current.Load().Runtime.Timeout },
 		Gateways: d.gateways,
 		Ports:    d.ctl.Ports, EngineRefuses: d.ctl.EngineRefuses, NetworkProblem: d.ctl.NetworkProblem, ConfirmEngine: d.ctl.ConfirmEngine, Version: version, Home: manifest.Home(), Logger: d.log, Now: d.clock.Now,

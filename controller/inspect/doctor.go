@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/controller/disklimit"
 	"github.com/agbox/agbox/controller/profile"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/firewall"
@@ -56,7 +57,11 @@ func Unenforced(info dockerx.Info) string {
 	var names []string
 	for _, c := range append(specLimits(info, Defaults{}), cgroups(info), seccomp(info)) {
 		if c.GetStatus() == DoctorWarning && c.GetName() != "start_interval" { // a setting, and not a limit
-			names = append(names, c.GetName())
+			name := c.GetName()
+			if name == diskLimitName {
+				name += fmt.Sprintf(" (watched every %s)", disklimit.Every)
+			}
+			names = append(names, name)
 		}
 	}
 	if len(names) == 0 {
@@ -67,7 +72,7 @@ func Unenforced(info dockerx.Info) string {
 
 const enforced = "Enforced."
 
-// specLimits returns a check for each part of a spec that an engine may lack. What the engine cannot hold, agboxd refuses.
+// specLimits returns a check for each part of a spec that an engine may lack. What the engine cannot hold, agboxd refuses, or watches.
 func specLimits(info dockerx.Info, d Defaults) []*agboxv1.DoctorCheck {
 	const kernel = "The engine's kernel cannot enforce it: specs with it are refused, and a sandbox can use %s. Boot a kernel with the cgroup controller %s."
 	return []*agboxv1.DoctorCheck{
@@ -92,15 +97,19 @@ func memoryLimit(info dockerx.Info, d Defaults, lacking string) *agboxv1.DoctorC
 	return ok("memory_limit", enforced)
 }
 
+// diskLimitName is the name of the check of disk_limit.
+const diskLimitName = "disk_limit"
+
 func diskLimit(info dockerx.Info) *agboxv1.DoctorCheck {
 	switch {
 	case !info.DiskLimit:
-		return warning("disk_limit", fmt.Sprintf("Specs with it are refused, and a sandbox can fill the engine's disk: the engine stores containers by %s. "+
-			"It needs overlay2 on XFS with the mount option pquota, or btrfs, or ZFS.", info.StorageDriver))
+		return warning(diskLimitName, fmt.Sprintf("Watched, not enforced: the engine stores containers by %s. agboxd measures a sandbox that has it about every %s, "+
+			"and stops it when it has written more; until then it can fill the engine's disk, and a sandbox without disk_limit at any time. "+
+			"To have it enforced, use overlay2 on XFS with the mount option pquota, or btrfs, or ZFS.", info.StorageDriver, disklimit.Every))
 	case info.Driver == "overlay2":
-		return ok("disk_limit", fmt.Sprintf("Enforced if %s is mounted with pquota, which the engine does not report; otherwise creates with it fail.", info.DataRoot))
+		return ok(diskLimitName, fmt.Sprintf("Enforced if %s is mounted with pquota, which the engine does not report; otherwise creates with it fail.", info.DataRoot))
 	}
-	return ok("disk_limit", enforced)
+	return ok(diskLimitName, enforced)
 }
 
 func gpus(info dockerx.Info) *agboxv1.DoctorCheck {

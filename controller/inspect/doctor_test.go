@@ -91,7 +91,7 @@ func TestUnenforced(t *testing.T) {
 		t.Errorf("an engine that enforces all: %q", got)
 	}
 	info.DiskLimit, info.CgroupVersion, info.SeccompProfile = false, "1", ""
-	if got := inspect.Unenforced(info); !strings.Contains(got, ": disk_limit, cgroups, seccomp; ") {
+	if got := inspect.Unenforced(info); !strings.Contains(got, ": disk_limit (watched every 10s), cgroups, seccomp; ") {
 		t.Errorf("one that does not: %q", got)
 	}
 	if got := inspect.Unenforced(dockerx.Info{}); got != "" {

@@ -226,6 +226,8 @@ func stopReason(r Record) Reason {
 		return BecauseOutside
 	case r.Reason == "idle_ttl":
 		return BecauseIdle
+	case r.Reason == "disk_limit":
+		return BecauseDiskLimit
 	case r.Reason == reasonTimeout:
 		return BecauseTimeout
 	}

@@ -128,6 +128,7 @@ const (
 	BecauseTooManyFrozen  Reason = "too-many-frozen"      // pause.max_frozen
 	BecauseFreezeRefused  Reason = "freeze-refused"       // the engine refuses to freeze it
 	BecauseIdle           Reason = "idle"                 // idle_ttl has passed
+	BecauseDiskLimit      Reason = "disk-limit"           // it has written more than its disk_limit, which the engine does not hold
 	BecauseDelete         Reason = "delete-requested"     // a delete was accepted
 	BecauseCleanup        Reason = "cleanup"              // runtime.cleanup_ttl or pause.stopped_gc_after has passed
 	BecauseSpecChanged    Reason = "spec-changed"         // an update changed limits

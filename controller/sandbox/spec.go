@@ -86,6 +86,9 @@ func (p *pass) primarySpec(networkID string) (dockerx.ContainerSpec, error) {
 	if err != nil {
 		return dockerx.ContainerSpec{}, fmt.Errorf("disk_limit: %w", err)
 	}
+	if !p.o.Link.Info().DiskLimit {
+		disk = 0 // package disklimit watches it
+	}
 	shm, sysctls := lastingMemory(p.sb.Desired.GetConfinement())
 	return dockerx.ContainerSpec{
 		Name: naming.Primary(p.rec.ID), Image: spec.GetImage(), Hostname: p.sb.Name,

@@ -92,7 +92,7 @@ func ServiceSpec(spec *agboxv1.CreateSpec, name string) *agboxv1.ServiceSpec {
 type Settings = plan.Settings
 
 // EngineRefuses returns the fields of a spec that the last observed engine cannot enforce: a limit is refused, never
-// dropped. Before the first contact with an engine it refuses nothing; the create checks again.
+// dropped. A disk limit is watched instead, by package disklimit. Before the first contact with an engine it refuses nothing; the create checks again.
 func (r *Reconciler) EngineRefuses(spec *agboxv1.CreateSpec, confinement *storev1.Confinement) validate.Errors {
 	info := r.o.Link.Info()
 	if info.Version == "" {
@@ -124,9 +124,6 @@ func refusals(spec *agboxv1.CreateSpec, info dockerx.Info) (errs validate.Errors
 	}
 	if spec.GetGpus() != "" && !info.GPUs {
 		refuse("gpus", "cannot be honoured: the Docker engine has no GPU support (the NVIDIA container toolkit is not set up)")
-	}
-	if spec.GetDiskLimit() != "" && !info.DiskLimit {
-		refuse("disk_limit", "cannot be honoured: the engine's storage (%s) does not bound the size of a container", info.StorageDriver)
 	}
 	refuseLimits(refuse, "", spec, info)
 	for prefix, list := range map[string][]*agboxv1.ServiceSpec{

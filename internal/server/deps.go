@@ -13,6 +13,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/internal/host/mountpolicy"
+	"github.com/agbox/agbox/store"
 )
 
 // Store has the methods of the store that the handlers need; each group of handlers declares its own.
@@ -93,6 +94,8 @@ type Deps struct {
 	Nameless func(sandboxID string) bool
 	// SecretProblems returns one sentence for each secret of a sandbox that is not as its file.
 	SecretProblems func(sandboxID string) []string
+	// DiskWarnings returns sentences about a disk limit that the engine does not hold. It must not block.
+	DiskWarnings func(sb store.Sandbox) []string
 	// Ports are the published ports of a sandbox as they are now. It must not block.
 	Ports func(sandboxID string) []*agboxv1.PublishedPort
 	// NetworkProblem returns in one sentence why no network policy can be enforced, or "". It must not block.

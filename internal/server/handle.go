@@ -21,6 +21,7 @@ type handles struct {
 	ports          func(sandboxID string) []*agboxv1.PublishedPort
 	nameless       func(sandboxID string) bool
 	secretProblems func(sandboxID string) []string
+	diskWarnings   func(sb store.Sandbox) []string
 	startWarning   func(sandboxID string) string
 	networkProblem func() string
 	engineRefuses  func(*agboxv1.CreateSpec, *storev1.Confinement) validate.Errors
@@ -55,7 +56,7 @@ func (s *handles) handle(sb store.Sandbox, withSpec bool) *agboxv1.SandboxHandle
 			h.StdoutLogPath, h.StderrLogPath = stdout, stderr
 		}
 		if sb.State != agboxv1.SandboxState_SANDBOX_STATE_DELETED {
-			h.Warnings = slices.Concat(s.warnings(sb), s.securityWarnings(sb), s.networkWarnings(sb), s.runtimeWarnings(sb), s.secretWarnings(sb))
+			h.Warnings = slices.Concat(s.warnings(sb), s.securityWarnings(sb), s.networkWarnings(sb), s.runtimeWarnings(sb), s.secretWarnings(sb), s.diskWarnings(sb))
 		}
 	}
 	return h

@@ -96,7 +96,7 @@ func New(d Deps) *Server {
 		s.gate.Codec(),
 	)
 	h := &handles{
-		status: d.Status, ports: d.Ports, nameless: d.Nameless, startWarning: d.StartWarning, networkProblem: d.NetworkProblem, engineRefuses: d.EngineRefuses, connected: d.Streams.Connected, secretProblems: d.SecretProblems, mainLogs: d.MainLogs, rules: d.Rules, defaultTimeout: d.DefaultTimeout,
+		status: d.Status, ports: d.Ports, nameless: d.Nameless, startWarning: d.StartWarning, networkProblem: d.NetworkProblem, engineRefuses: d.EngineRefuses, connected: d.Streams.Connected, secretProblems: d.SecretProblems, diskWarnings: d.DiskWarnings, mainLogs: d.MainLogs, rules: d.Rules, defaultTimeout: d.DefaultTimeout,
 	}
 	services := &serviceLogs{store: d.Store, update: d.ServiceLog}
 	exec := &execs{store: d.Store, callerLimits: d.CallerLimits, logs: d.Logs}

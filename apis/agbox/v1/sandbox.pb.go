@@ -1039,7 +1039,8 @@ type CreateSpec struct {
 	CpuLimit float64 `protobuf:"fixed64,104,opt,name=cpu_limit,json=cpuLimit,proto3" json:"cpu_limit,omitempty"`
 	// Bytes with an optional unit: "512MiB", "2g". At least 16 MiB. Empty: no limit. No additional swap.
 	MemoryLimit string `protobuf:"bytes,105,opt,name=memory_limit,json=memoryLimit,proto3" json:"memory_limit,omitempty"`
-	// Size of the container's writable layer, written as memory_limit. Refused if the engine's storage driver can't limit it.
+	// Size of the container's writable layer, written as memory_limit. If the engine's storage driver can't limit it, the daemon measures it
+	// and stops a sandbox over its limit, with reason "disk_limit".
 	DiskLimit string `protobuf:"bytes,106,opt,name=disk_limit,json=diskLimit,proto3" json:"disk_limit,omitempty"`
 	// Processes and threads, 64 to 4194304; each running exec needs 8 for its supervisor. 0: runtime.pids_limit.
 	PidsLimit uint32 `protobuf:"varint,107,opt,name=pids_limit,json=pidsLimit,proto3" json:"pids_limit,omitempty"`

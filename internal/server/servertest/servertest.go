@@ -15,6 +15,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/internal/server"
+	"github.com/agbox/agbox/store"
 )
 
 // Deps returns the dependencies of a server of st without a controller: nothing waits, nothing is refused, and nothing can be explained.
@@ -26,7 +27,7 @@ func Deps(st server.Store) server.Deps {
 		Logs: func(string, string) (string, string) { return "", "" }, MainLogs: noLogs,
 		ServiceLog: func(context.Context, string, string) (string, string, error) { return "", "", errdefs.ErrUnavailable },
 		Status:     func(string) string { return "" }, AgentStatus: func(string) (string, bool) { return "", false },
-		Nameless: func(string) bool { return false }, StartWarning: func(string) string { return "" }, SecretProblems: func(string) []string { return nil }, Ports: func(string) []*agboxv1.PublishedPort { return nil },
+		Nameless: func(string) bool { return false }, StartWarning: func(string) string { return "" }, SecretProblems: func(string) []string { return nil }, DiskWarnings: func(store.Sandbox) []string { return nil }, Ports: func(string) []*agboxv1.PublishedPort { return nil },
 		EngineRefuses: func(*agboxv1.CreateSpec, *storev1.Confinement) validate.Errors { return nil },
 		Rules:         func() server.Rules { return server.Rules{} }, CallerLimits: func() server.CallerLimits { return server.CallerLimits{} }, DefaultTimeout: func() time.Duration { return 0 },
 		DrainWait:  func() time.Duration { return time.Minute },

@@ -44,7 +44,7 @@ func TestKilledAtEveryFailpoint(t *testing.T) {
 	m.rehearse("snapshots", []string{
 		"engine.commit_container", "engine.rewrite_image", "engine.list_images", "engine.remove_image",
 	}, m.keepsFiles)
-	m.rehearse("deadlines", []string{"RequestExpire", "RequestIdleStop", "RequestDeleteMatching"}, m.deadlines)
+	m.rehearse("deadlines", []string{"RequestExpire", "RequestIdleStop", "RequestDiskStop", "RequestDeleteMatching", "engine.measure_container"}, m.deadlines)
 	m.rehearse("recovers", []string{"RequestRecover", "engine.inspect_network", "engine.connect_network"}, m.recovers)
 	m.rehearse("streams", []string{"AttachStdin", "DetachStdin"}, m.leavesStdin)
 	m.rehearse("gateways", []string{"CreateGatewayKey", "RevokeGatewayKey", "GatewaySecret"}, m.gateways)
@@ -193,10 +193,14 @@ func (m *mortal) deadlines(round string) {
 	labels := map[string]string{"round": round}
 	expires := m.box(round+"-expires", &agboxv1.CreateSpec{Timeout: seconds(2), Labels: labels})
 	idles := m.box(round+"-idles", &agboxv1.CreateSpec{IdleTtl: seconds(1), Labels: labels})
+	fills := m.box(round+"-fills", &agboxv1.CreateSpec{DiskLimit: "16MiB", Labels: labels})
+	m.await(fills, ready)
+	m.run(fills, round+"-x", "sh", "-c", "head -c 33554432 /dev/zero >/tmp/x; sleep 1000")
 	m.await(expires, stopped)
 	m.await(idles, stopped)
+	m.await(fills, stopped)
 	must(m.DeleteSandboxes(m.ctx(), &agboxv1.DeleteSandboxesRequest{LabelSelector: labels}))(m)
-	for _, id := range []string{expires, idles} {
+	for _, id := range []string{expires, idles, fills} {
 		m.await(id, deleted)
 		if held := m.held(id); held != "" {
 			m.Errorf("%s holds %s", id, held)

@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/codes"
-
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/dockerx/dockertest/dockerd"
 	"github.com/agbox/agbox/internal/host/naming"
@@ -199,12 +197,14 @@ func gVisorsLimits(t *testing.T, d *daemon) {
 	}
 	d.await(id, failed)
 	d.remove(id)
-	_, err := d.CreateSandbox(d.ctx(), &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{
-		Image: baseImage, Runtime: "runsc", DiskLimit: "1GiB",
-	}})
-	if !isCode(err, codes.InvalidArgument) || !strings.Contains(err.Error(), "disk_limit cannot be honoured") {
-		t.Errorf("a limit of the disk: %v", err)
+	id = d.create(&agboxv1.CreateSpec{Runtime: "runsc", DiskLimit: "64MiB"})
+	d.await(id, ready)
+	d.exec(id, "sh", "-c", "head -c 104857600 /dev/zero >/tmp/large; sleep 1000")
+	d.await(id, stopped)
+	if r := d.event(id, agboxv1.EventType_SANDBOX_STOP_REQUESTED, "").GetSandboxPhase().GetReason(); r != "disk_limit" {
+		t.Errorf("stopped for %q", r)
 	}
+	d.remove(id)
 }
 
 // gVisorsHangingStart: the starts of two containers hang in their runtime. Other sandboxes work meanwhile; a delete and a resume are

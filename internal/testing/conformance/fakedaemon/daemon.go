@@ -116,7 +116,7 @@ func (d *Daemon) start() {
 		},
 		AttackTargets: ctl.AttackTargets, Stats: ctl.Stats, NetworkActivity: ctl.NetworkActivity, Volumes: ctl.Volumes, RemoveVolume: ctl.RemoveVolume,
 		CreateSnapshot: ctl.CreateSnapshot, Snapshots: ctl.Snapshots, RemoveSnapshot: ctl.RemoveSnapshot, Templates: ctl.Templates(),
-		Nameless: execs.Nameless, StartWarning: execs.StartWarning, SecretProblems: ctl.SecretProblems, Rules: func() server.Rules { return server.Rules{} }, CallerLimits: func() server.CallerLimits { return server.CallerLimits{} }, DefaultTimeout: func() time.Duration { return 0 },
+		Nameless: execs.Nameless, StartWarning: execs.StartWarning, SecretProblems: ctl.SecretProblems, DiskWarnings: ctl.DiskWarnings, Rules: func() server.Rules { return server.Rules{} }, CallerLimits: func() server.CallerLimits { return server.CallerLimits{} }, DefaultTimeout: func() time.Duration { return 0 },
 		Rebuilding: func() string { return "" }, NoRoom: func() string { return "" }, Now: time.Now,
 		Observe:  func(string, codes.Code, time.Duration) {},
 		Gateways: func() map[string]string { return nil },
