@@ -82,6 +82,7 @@ type memory struct {
 	bytes int64         // measured last; valid if known
 	known bool
 	err   error // of the last measurement
+	none  bool  // it has no limit, and no update gives it one
 }
 
 func (m memory) over() bool { return m.err == nil && m.known && m.bytes > m.of.limit }
@@ -142,12 +143,16 @@ func (w *Watcher) Run(ctx context.Context) {
 // look measures a sandbox if that is due, and returns how long that took.
 func (w *Watcher) look(ctx context.Context, id string) time.Duration {
 	run, problem := w.o.Link.Life()
-	if problem != "" || w.Holds() {
+	if problem != "" || w.Holds() || w.lacksLimit(id) {
 		return 0
 	}
 	sb, err := w.o.Store.Sandbox(ctx, id)
 	if err != nil {
 		return 0 // deleted meanwhile, or damaged
+	}
+	if sb.Spec.GetDiskLimit() == "" {
+		w.forgo(id)
+		return 0
 	}
 	of, ok := subjectOf(sb)
 	if !ok || !w.isDue(id, of) {
@@ -163,6 +168,19 @@ func (w *Watcher) look(ctx context.Context, id string) time.Duration {
 		w.stop(ctx, id, of, run, n)
 	}
 	return one.took
+}
+
+// lacksLimit reports whether forgo was called: a read of each sandbox in each round copies each spec.
+func (w *Watcher) lacksLimit(id string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.of[id].none
+}
+
+func (w *Watcher) forgo(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.of[id] = memory{none: true}
 }
 
 func (w *Watcher) isDue(id string, of subject) bool {
