@@ -184,7 +184,7 @@ func gVisorsMemory(t *testing.T, d *daemon) {
 }
 
 // gVisorsLimits: those of CPU, memory and processes bound what the host sees, which are gVisor's own threads. A limit of the disk is
-// refused where the engine's storage can't keep it.
+// watched where the engine's storage can't keep it.
 func gVisorsLimits(t *testing.T, d *daemon) {
 	id := d.create(&agboxv1.CreateSpec{Runtime: "runsc", CpuLimit: 0.5, MemoryLimit: "256MiB", PidsLimit: 150})
 	d.await(id, ready)
