@@ -7,14 +7,17 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"strings"
 	"sync"
 	"time"
 )
 
 const (
-	// maxHead is the size of the head of a request, in bytes; idle is the time that a connection waits for the next one.
-	maxHead = 64 << 10
-	idle    = 2 * time.Minute
+	// maxHead is the size of the head of a request, and maxAnswerHead that of an answer, in bytes; idle is the time that a connection waits for
+	// the next request.
+	maxHead       = 64 << 10
+	maxAnswerHead = 256 << 10
+	idle          = 2 * time.Minute
 )
 
 // serveHTTP passes the requests of a connection on, each of which names its host. They are parsed and written anew, so that the server reads
@@ -23,25 +26,31 @@ func (p Proxy) serveHTTP(ctx context.Context, c *begun) {
 	defer func() { _ = c.Close() }()
 	to := &http.Transport{
 		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return p.dial(ctx) },
-		DisableCompression: true, IdleConnTimeout: idle,
+		DisableCompression: true, IdleConnTimeout: idle, MaxResponseHeaderBytes: maxAnswerHead,
 	}
 	defer to.CloseIdleConnections()
 	quiet := log.New(io.Discard, "", 0) // a sandbox must not fill the log
 	pass := &httputil.ReverseProxy{
-		Transport: to, FlushInterval: -1, ErrorLog: quiet, Rewrite: rewrite,
+		Transport: to, FlushInterval: -1, ErrorLog: quiet, Rewrite: p.rewrite,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
 	}
 	var handlers sync.WaitGroup // of which the server does not wait for those that took the connection over
 	server := &http.Server{
-		ReadHeaderTimeout: helloPatience, IdleTimeout: idle, MaxHeaderBytes: maxHead, ErrorLog: quiet,
+		ReadHeaderTimeout: helloPatience, IdleTimeout: idle, MaxHeaderBytes: maxHead, ErrorLog: quiet, DisableGeneralOptionsHandler: true,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			handlers.Add(1)
 			defer handlers.Done()
+			if r.URL.Opaque != "" { // it is sent on as it is, and may be the URL of another host
+				http.Error(w, "neither a path nor the URL of a host", http.StatusBadRequest)
+				return
+			}
 			if !p.allows(hostname(r.Host)) {
 				http.Error(w, "the network policy of the sandbox does not let this host through", http.StatusForbidden)
 				return
 			}
+			w.Header()["Content-Type"], w.Header()["Date"] = nil, nil // the server adds none
+			_ = http.NewResponseController(w).EnableFullDuplex()      // the connection is of HTTP/1
 			pass.ServeHTTP(w, r)
 		}),
 	}
@@ -49,22 +58,30 @@ func (p Proxy) serveHTTP(ctx context.Context, c *begun) {
 	handlers.Wait()
 }
 
-// rewrite makes a request what the client sent, but for headers of the connection.
-func rewrite(r *httputil.ProxyRequest) {
-	r.Out.URL.Scheme, r.Out.URL.Host, r.Out.URL.RawQuery, r.Out.Host = "http", r.In.Host, r.In.URL.RawQuery, r.In.Host
+// rewrite makes a request what the client sent, but for headers of the connection. The URL's host tells the transport which connections to use again:
+// all lead to one address.
+func (p Proxy) rewrite(r *httputil.ProxyRequest) {
+	r.Out.URL.Scheme, r.Out.URL.Host, r.Out.URL.RawQuery, r.Out.Host = "http", p.To.String(), r.In.URL.RawQuery, r.In.Host
 	for _, h := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
 		if values := r.In.Header[h]; values != nil {
 			r.Out.Header[h] = values
 		}
 	}
+	// After another upgrade, such as to HTTP/2, requests would follow that are not verified.
+	if up := r.In.Header["Upgrade"]; len(up) != 1 || !strings.EqualFold(up[0], "websocket") {
+		for _, h := range []string{"Connection", "Upgrade", "Http2-Settings"} {
+			r.Out.Header.Del(h)
+		}
+	}
 }
 
-// hostname returns the name in a Host header.
+// hostname returns the name in a Host header; "" if it has none, or more than a name and a port.
 func hostname(host string) string {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		return name
+	name, port, _ := strings.Cut(host, ":")
+	if strings.Trim(port, "0123456789") != "" {
+		return ""
 	}
-	return host
+	return name
 }
 
 // begun is a connection of which some bytes are read.

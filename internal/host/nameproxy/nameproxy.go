@@ -77,12 +77,18 @@ func (p Proxy) Serve(ctx context.Context, c *net.TCPConn) {
 // allows reports whether a connection may ask for a name, in any form in which it may be written.
 func (p Proxy) allows(name string) bool {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	if strings.Trim(name, letters) != "" { // servers may end a name at another character
+		name = ""
+	}
 	if name != "" && p.Allows(name) {
 		return true
 	}
 	p.Refused(name)
 	return false
 }
+
+// letters are those of names in lower case.
+const letters = "abcdefghijklmnopqrstuvwxyz0123456789-_."
 
 func (p Proxy) dial(ctx context.Context) (*net.TCPConn, error) {
 	c, err := (&net.Dialer{Timeout: dialPatience}).DialContext(ctx, "tcp", p.To.String())

@@ -35,7 +35,7 @@ func newSite(t *testing.T, server net.Addr) *site {
 	}
 	s := &site{addr: l.Addr().String()}
 	p := nameproxy.Proxy{
-		To: server.(*net.TCPAddr).AddrPort(), Allows: func(name string) bool { return name == "a.example" },
+		To: server.(*net.TCPAddr).AddrPort(), Allows: func(name string) bool { return name == "a.example" || strings.HasSuffix(name, ".a.example") },
 		Refused: func(name string) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -191,7 +191,7 @@ func TestHTTPPassesByItsHost(t *testing.T) {
 		{"GET http://b.example/ HTTP/1.1\r\nHost: a.example\r\n\r\n", 403, "", []string{"b.example"}},
 		{"GET http://a.example/x HTTP/1.1\r\nHost: b.example\r\n\r\n", 200, "GET a.example /x [] ", nil},
 		{"CONNECT b.example:443 HTTP/1.1\r\nHost: a.example\r\n\r\n", 403, "", []string{"b.example"}},
-		{"GET / HTTP/1.1\r\nHost: [::1]:80\r\n\r\n", 403, "", []string{"::1"}},
+		{"GET / HTTP/1.1\r\nHost: [::1]:80\r\n\r\n", 403, "", []string{""}},
 		{"GET / HTTP/1.1\r\nHost: \r\n\r\n", 403, "", []string{""}},
 		{"GET /last HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n", 200, "GET a.example /last [] ", nil},
 	} {
@@ -250,7 +250,7 @@ func TestAmbiguousHTTPIsNotPassedOn(t *testing.T) {
 func TestUpgradedConnections(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Connection", "Upgrade")
-		w.Header().Set("Upgrade", "echo")
+		w.Header().Set("Upgrade", "websocket")
 		w.WriteHeader(http.StatusSwitchingProtocols)
 		c, rw, err := w.(http.Hijacker).Hijack()
 		if err != nil {
@@ -265,7 +265,7 @@ func TestUpgradedConnections(t *testing.T) {
 	s := newSite(t, server.Listener.Addr())
 	c := s.dial(t)
 	from := bufio.NewReader(c)
-	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade\r\nUpgrade: WebSocket\r\n\r\n")
 	resp, err := http.ReadResponse(from, nil)
 	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatal(resp, err)
