@@ -59,8 +59,9 @@ type Limits struct {
 	InFlight, SandboxInFlight int
 	// SandboxRate bounds the questions of a sandbox in a second. Those beyond wait in the socket's buffer.
 	SandboxRate int
-	// SandboxConns bounds the TCP connections of a sandbox that ask for names, SandboxPassed those that are passed on to servers.
-	SandboxConns, SandboxPassed int
+	// SandboxConns bounds the TCP connections of a sandbox that ask for names; Passed and SandboxPassed those that are passed on to servers, of
+	// all sandboxes and of each. By default Passed leaves half of the process's descriptors to questions.
+	SandboxConns, Passed, SandboxPassed int
 	// SandboxAddresses bounds the addresses of names that are open for a sandbox, those of a port counted apart; AnswerAddresses those of
 	// one answer: the others are left out.
 	SandboxAddresses, AnswerAddresses int
@@ -77,12 +78,23 @@ type Limits struct {
 func (l Limits) withDefaults() Limits {
 	return Limits{
 		InFlight: cmp.Or(l.InFlight, 1024), SandboxInFlight: cmp.Or(l.SandboxInFlight, 64),
-		SandboxRate: cmp.Or(l.SandboxRate, 500), SandboxConns: cmp.Or(l.SandboxConns, 32), SandboxPassed: cmp.Or(l.SandboxPassed, 1024),
+		SandboxRate: cmp.Or(l.SandboxRate, 500), SandboxConns: cmp.Or(l.SandboxConns, 32), Passed: cmp.Or(l.Passed, mostPassed()), SandboxPassed: cmp.Or(l.SandboxPassed, 1024),
 		SandboxAddresses: cmp.Or(l.SandboxAddresses, 1<<16), AnswerAddresses: cmp.Or(l.AnswerAddresses, 1000),
 		Deadline: cmp.Or(l.Deadline, 3500*time.Millisecond), Try: cmp.Or(l.Try, time.Second),
 		Floor: cmp.Or(l.Floor, 10*time.Minute), Ceiling: cmp.Or(l.Ceiling, time.Hour),
 		ReportEvery: cmp.Or(l.ReportEvery, 5*time.Second), ReportNames: cmp.Or(l.ReportNames, 20),
 	}
+}
+
+// perPassed is how many descriptors a connection that is passed on needs: two sockets, and two pipes.
+const perPassed = 6
+
+func mostPassed() int {
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		files.Cur = 1024
+	}
+	return int(min(files.Cur, 1<<20)) / 2 / perPassed //nolint:gosec // bounded
 }
 
 // filter is a running filter.
@@ -92,6 +104,7 @@ type filter struct {
 	host      hostAddrs
 	refusals  refusals
 	inFlight  chan struct{}
+	passed    chan struct{}
 	sandboxes map[string]*sandbox // by bridge
 }
 
@@ -106,7 +119,7 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	defer lock.Close()
-	f := &filter{Config: c, inFlight: make(chan struct{}, c.Limits.InFlight), sandboxes: map[string]*sandbox{}}
+	f := &filter{Config: c, inFlight: make(chan struct{}, c.Limits.InFlight), passed: make(chan struct{}, c.Limits.Passed), sandboxes: map[string]*sandbox{}}
 	f.upstreams = upstreams{list: c.Upstreams, try: c.Limits.Try}
 	f.refusals.names = c.Limits.ReportNames
 	if err := f.forgetServed(); err != nil {
@@ -342,13 +355,16 @@ func (h *hostAddrs) has(a netip.Addr) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if now := time.Now(); now.After(h.until) {
+		all, err := net.InterfaceAddrs()
+		if err != nil {
+			return true // it may be one
+		}
 		h.until, h.known = now.Add(hostAddrsFor), map[netip.Addr]bool{}
-		all, _ := net.InterfaceAddrs() // the packet filter lets none of them pass in any case
 		for _, one := range all {
 			if p, err := netip.ParsePrefix(one.String()); err == nil {
 				h.known[p.Addr().Unmap()] = true
 			}
 		}
 	}
-	return h.known[a]
+	return a.IsLoopback() || a.IsUnspecified() || h.known[a]
 }

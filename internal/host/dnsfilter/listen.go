@@ -130,19 +130,18 @@ func (s *sandbox) serveTCP(ctx context.Context, l net.Listener) {
 			continue
 		}
 		to, err := sentTo(c.(*net.TCPConn))
-		serve, slots := s.serveConn, s.conns
+		serve, slots := s.serveConn, []chan struct{}{s.conns}
 		if err == nil && to.Port() != portDNS {
-			serve, slots = func(ctx context.Context, c net.Conn) { s.passOn(ctx, c.(*net.TCPConn), to) }, s.passed
+			serve, slots = func(ctx context.Context, c net.Conn) { s.passOn(ctx, c.(*net.TCPConn), to) }, []chan struct{}{s.passed, s.f.passed}
 		}
-		select {
-		case slots <- struct{}{}:
-			all.Go(func() {
-				defer func() { <-slots }()
-				serve(ctx, c)
-			})
-		default:
+		if !enter(slots...) {
 			c.Close()
+			continue
 		}
+		all.Go(func() {
+			defer leave(slots...)
+			serve(ctx, c)
+		})
 	}
 }
 
@@ -176,13 +175,14 @@ func sentTo(c *net.TCPConn) (to netip.AddrPort, err error) {
 	return to, errors.Join(err, getErr)
 }
 
-// passOn passes a connection to the address of a name on, as long as it asks for names that the policy lets through at that port.
+// passOn passes a connection to the address of a name on, as long as it asks for names that the policy lets through at that port. What this
+// process sends comes from the host, and no rule stops it: no name opens the host, whatever addresses the policy has.
 func (s *sandbox) passOn(ctx context.Context, c *net.TCPConn, to netip.AddrPort) {
 	nameproxy.Proxy{
 		To: to,
 		Allows: func(name string) bool {
 			r := s.rules.Load()
-			return r != nil && r.verify && r.names.Reaches(name, to.Port()) && r.names.Permits(to.Addr(), s.f.host.has(to.Addr()))
+			return r != nil && r.verify && r.names.Reaches(name, to.Port()) && !s.f.host.has(to.Addr()) && r.names.Permits(to.Addr(), false)
 		},
 		Refused: func(name string) {
 			if len(name) > maxName {
@@ -223,22 +223,25 @@ func (s *sandbox) serveConn(ctx context.Context, c net.Conn) {
 }
 
 // enter reserves a slot for a question, of the sandbox and of all.
-func (s *sandbox) enter() bool {
-	select {
-	case s.inFlight <- struct{}{}:
-	default:
-		return false
+func (s *sandbox) enter() bool { return enter(s.inFlight, s.f.inFlight) }
+
+func (s *sandbox) leave() { leave(s.inFlight, s.f.inFlight) }
+
+// enter reserves a slot in each of some bounds, or in none.
+func enter(bounds ...chan struct{}) bool {
+	for i, b := range bounds {
+		select {
+		case b <- struct{}{}:
+		default:
+			leave(bounds[:i]...)
+			return false
+		}
 	}
-	select {
-	case s.f.inFlight <- struct{}{}:
-		return true
-	default:
-		<-s.inFlight
-		return false
-	}
+	return true
 }
 
-func (s *sandbox) leave() {
-	<-s.f.inFlight
-	<-s.inFlight
+func leave(bounds ...chan struct{}) {
+	for _, b := range bounds {
+		<-b
+	}
 }

@@ -140,3 +140,50 @@ func TestVerifiedNames(t *testing.T) {
 	s.gets(t, "https://b.example/", "1.1.1.1:8443", "200 b.example")
 	s.reaches(t, true, "1.1.1.1:80")
 }
+
+// A name opens no service of the host, even with an entry for its address at another port.
+func TestVerifiedNamesOpenNoHost(t *testing.T) {
+	s := newSite(t)
+	web := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Host) }))
+	web.Listener.Close()
+	err := s.host.Do(func() (err error) {
+		web.Listener, err = net.Listen("tcp", "198.51.100.1:8080")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	web.Start()
+	defer web.Close()
+	s.start(t)
+	s.names.has("a.example", "a.example. 60 A 198.51.100.1")
+	s.verify = true
+	s.enforce(t, "internal", "a.example 198.51.100.0/24:443", "")
+	s.expect(t, map[string]string{"a.example": "198.51.100.1"})
+	s.gets(t, "http://a.example/", "198.51.100.1:8080", "403")
+}
+
+// Connections that are passed on have a bound for all sandboxes together, beyond which questions are still answered.
+func TestPassedConnectionsAreBounded(t *testing.T) {
+	s := newSite(t)
+	s.serveWeb(t)
+	s.child.Limits.Passed = 1
+	s.start(t)
+	s.names.has("a.example", "a.example. 60 A 1.1.1.1")
+	s.verify = true
+	s.enforce(t, "internal", "a.example", "")
+	s.expect(t, map[string]string{"a.example": "1.1.1.1"})
+	one, err := s.sandbox.Dial("tcp", "1.1.1.1:8080", long)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer one.Close()
+	eventually(t, "the second is refused", func() (bool, error) {
+		return !strings.HasPrefix(s.get("http://a.example/", "1.1.1.1:8080"), "200"), nil
+	})
+	if got := lookup(t, s.sandbox, "a.example", 1); got != "1.1.1.1" {
+		t.Error(got)
+	}
+	one.Close()
+	eventually(t, "there is room again", func() (bool, error) { return strings.HasPrefix(s.get("http://a.example/", "1.1.1.1:8080"), "200"), nil })
+}
