@@ -150,6 +150,32 @@ func TestHostsShareTheServersConnection(t *testing.T) {
 	}
 }
 
+// Small fields take many times their size in memory.
+func TestFieldsAreBounded(t *testing.T) {
+	l, seen := raw(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+	for n, want := range map[int]int{200: http.StatusOK, 300: http.StatusRequestHeaderFieldsTooLarge} {
+		s := newSite(t, l.Addr())
+		c := s.dial(t)
+		var head strings.Builder
+		for i := range n {
+			fmt.Fprintf(&head, "%d:\r\n", i)
+		}
+		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: a.example\r\n"+head.String()+"\r\n")
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		c.Close()
+		if resp.StatusCode != want {
+			t.Errorf("%d fields: %d", n, resp.StatusCode)
+		}
+	}
+	if n := strings.Count(seen(), "GET"); n != 1 {
+		t.Errorf("%d requests reached the server", n)
+	}
+}
+
 // A server may answer while its client still sends.
 func TestBothWaysOfARequestFlowAtOnce(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// maxHead is the size of the head of a request, and maxAnswerHead that of an answer, in bytes; idle is the time that a connection waits for
-	// the next request.
-	maxHead       = 64 << 10
-	maxAnswerHead = 256 << 10
-	idle          = 2 * time.Minute
+	// maxHead is the size of the head of a request or an answer, in bytes, and maxFields the number of a request's fields: a field of five bytes
+	// takes a hundred in memory. idle is the time that a connection waits for the next request.
+	maxHead   = 32 << 10
+	maxFields = 256
+	idle      = 2 * time.Minute
 )
 
 // serveHTTP passes the requests of a connection on, each of which names its host. They are parsed and written anew, so that the server reads
@@ -26,7 +26,7 @@ func (p Proxy) serveHTTP(ctx context.Context, c *begun) {
 	defer func() { _ = c.Close() }()
 	to := &http.Transport{
 		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return p.dial(ctx) },
-		DisableCompression: true, IdleConnTimeout: idle, MaxResponseHeaderBytes: maxAnswerHead,
+		DisableCompression: true, IdleConnTimeout: idle, MaxResponseHeaderBytes: maxHead,
 	}
 	defer to.CloseIdleConnections()
 	quiet := log.New(io.Discard, "", 0) // a sandbox must not fill the log
@@ -41,6 +41,10 @@ func (p Proxy) serveHTTP(ctx context.Context, c *begun) {
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			handlers.Add(1)
 			defer handlers.Done()
+			if len(r.Header) > maxFields {
+				http.Error(w, "too many fields", http.StatusRequestHeaderFieldsTooLarge)
+				return
+			}
 			if r.URL.Opaque != "" { // it is sent on as it is, and may be the URL of another host
 				http.Error(w, "neither a path nor the URL of a host", http.StatusBadRequest)
 				return
