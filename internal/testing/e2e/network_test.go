@@ -8,8 +8,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -317,28 +315,27 @@ func TestNetworkNames(t *testing.T) {
 // One server has an allowed name and another one, and only requests for the allowed one reach it; also while the daemon is dead.
 func TestNetworkVerifiesNames(t *testing.T) {
 	t.Parallel()
-	l := must(net.Listen("tcp", ":0"))(t)                                                                                              //nolint:gosec,noctx // on all addresses: one of them is that of a bridge
-	web := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { //nolint:gosec // a test's
-		fmt.Fprint(w, "for ", r.Host)
-	})}}
-	web.Start()
-	t.Cleanup(web.Close)
-	port := l.Addr().(*net.TCPAddr).Port
+	const port = 8080
 	d := prepared(t, must(os.MkdirTemp("", "agbox-e2e-"))(t))
 	site := fmt.Sprintf("198.18.%d", rand.IntN(256)) // of no sandbox, and of no network but this host's
-	network := strings.TrimSpace(d.docker("network", "create", "--subnet", site+".0/24", "--gateway", site+".1", fmt.Sprintf("agbox-e2e-%d", port)))
-	t.Cleanup(func() { d.docker("network", "rm", network) })
-	upstream := nameServer(t, map[string][]string{"a.example": {site + ".1"}})
+	name := "agbox-e2e-" + strings.ReplaceAll(site, ".", "-")
+	t.Cleanup(func() { d.docker("rm", "-f", name); d.docker("network", "rm", name) })
+	d.docker("network", "create", "--subnet", site+".0/24", name)
+	script := fmt.Sprintf("echo served >/tmp/index.html; exec httpd -f -p %d -h /tmp", port)
+	if d.docker("run", "-d", "--name", name, "--network", name, "--ip", site+".2", baseImage, "sh", "-c", script) == "" {
+		t.Fatal("the server of the names does not start")
+	}
+	upstream := nameServer(t, map[string][]string{"a.example": {site + ".2"}})
 	d.engine = fmt.Sprintf("resolvers = [%q, \"192.0.2.53\"]\n", upstream)
 	d.start()
 	// A name has a private address only if the policy names that, too: here at another port.
-	policy := &agboxv1.NetworkSpec{Mode: "internal", Allow: []string{"a.example", site + ".1:1/tcp"}, VerifyNames: true}
+	policy := &agboxv1.NetworkSpec{Mode: "internal", Allow: []string{"a.example", site + ".2:1/tcp"}, VerifyNames: true}
 	id := d.create(&agboxv1.CreateSpec{Image: baseImage, Network: proto.CloneOf(policy)})
 	d.await(id, ready)
 	ask := func(host string) string {
 		return fmt.Sprintf("timeout 5 wget -qO- --header 'Host: %s' http://a.example:%d/ 2>&1 || true", host, port)
 	}
-	const good, refused = "for a.example", "wget: server returned error: HTTP/1.1 403 Forbidden"
+	const good, refused = "served", "wget: server returned error: HTTP/1.1 403 Forbidden"
 	d.eventually("the allowed name is served", func() error {
 		if got := strings.TrimSpace(d.sh(id, ask("a.example"))); got != good {
 			return fmt.Errorf("%q", got)
@@ -370,7 +367,7 @@ func TestNetworkVerifiesNames(t *testing.T) {
 	policy.VerifyNames = false
 	d.policy(id, policy)
 	d.eventually("the proxy is out of the way", func() error {
-		if got := strings.TrimSpace(d.sh(id, ask("b.example"))); got == refused || got == good { // an address that a name has opens no port of the host
+		if got := strings.TrimSpace(d.sh(id, ask("b.example"))); got == refused || got == good { // the engine lets no packet from one network into another
 			return fmt.Errorf("%q", got)
 		}
 		return nil
