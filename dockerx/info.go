@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -55,6 +56,8 @@ type Info struct {
 	// UsersRemapped says that user 0 of a container is an unprivileged user of the host, because of userns-remap or because the engine is
 	// Rootless.
 	UsersRemapped, Rootless bool
+	// RootUID and RootGID are the host's numbers of user 0 and group 0 of containers, of an engine with userns-remap; otherwise 0.
+	RootUID, RootGID int
 	// Run identifies one run of the engine's process: opaque, constant while the process lives, different after the engine
 	// was restarted or the host was rebooted. Empty when unknown; an empty one does not mean that the engine was restarted.
 	// See runSource.identify for its sources and their limits.
@@ -111,6 +114,9 @@ func infoOf(raw system.Info, c *negotiated, life engineLife) Info {
 		info.StorageDriver += " on " + fs
 	}
 	info.readSecurity(raw.SecurityOptions)
+	if info.UsersRemapped && !info.Rootless {
+		info.RootUID, info.RootGID = remappedRoot(raw.DockerRootDir)
+	}
 	if c != nil {
 		info.APIVersion = c.offered
 		info.AsksFromHost = versions.GreaterThanOrEqualTo(c.offered, asksFromHostVersion)
@@ -134,6 +140,18 @@ func (i *Info) readSecurity(options []string) {
 			i.UsersRemapped, i.Rootless = true, true
 		}
 	}
+}
+
+// remappedRoot reads the root of containers from the data root of an engine with userns-remap: the engine appends "UID.GID" to the configured
+// one. 0: it is not there.
+func remappedRoot(dataRoot string) (uid, gid int) {
+	u, g, _ := strings.Cut(filepath.Base(dataRoot), ".")
+	uid, uidErr := strconv.Atoi(u)
+	gid, gidErr := strconv.Atoi(g)
+	if uidErr != nil || gidErr != nil || uid <= 0 || gid <= 0 {
+		return 0, 0
+	}
+	return uid, gid
 }
 
 // backing returns the name of the filesystem below the storage driver, or "".

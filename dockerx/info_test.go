@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/system"
 )
 
 func TestInfoReportsCapabilities(t *testing.T) {
@@ -44,6 +45,25 @@ func TestInfoReportsCapabilities(t *testing.T) {
 	if info.KernelVersion != "6.1" || info.System != "Debian" || info.CgroupVersion != "2" || !info.PrivateCgroups || info.SeccompProfile != "builtin" ||
 		!info.Rootless || !info.UsersRemapped {
 		t.Errorf("%+v", info)
+	}
+}
+
+func TestRemappedRoot(t *testing.T) {
+	for _, tt := range []struct {
+		option, dataRoot string
+		uid, gid         int
+	}{
+		{"name=userns", "/var/lib/docker/100000.200000", 100000, 200000},
+		{"name=userns", "/var/lib/docker", 0, 0},
+		{"name=userns", "/var/lib/docker/0.5", 0, 0},
+		{"name=userns", "/var/lib/docker/1.2.3", 0, 0},
+		{"name=cgroupns", "/srv/100000.200000", 0, 0},
+		{"name=rootless", "/home/u/100000.200000", 0, 0},
+	} {
+		info := infoOf(system.Info{SecurityOptions: []string{tt.option}, DockerRootDir: tt.dataRoot}, nil, engineLife{})
+		if info.RootUID != tt.uid || info.RootGID != tt.gid {
+			t.Errorf("%s in %s: %d:%d", tt.option, tt.dataRoot, info.RootUID, info.RootGID)
+		}
 	}
 }
 

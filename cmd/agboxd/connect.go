@@ -21,6 +21,7 @@ import (
 	"github.com/agbox/agbox/internal/channel/hub"
 	"github.com/agbox/agbox/internal/host/buildfiles"
 	"github.com/agbox/agbox/internal/host/clockjump"
+	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/internal/host/firewall"
 	"github.com/agbox/agbox/internal/host/hostfiles"
 	"github.com/agbox/agbox/internal/host/hostnet"
@@ -48,6 +49,7 @@ func (d *daemon) connect(ctx context.Context, paths config.Paths, shimDir string
 	}
 	d.execs = d.site.Execs()
 	d.execs.Boot = d.clock.BootID()
+	d.execs.Root = d.containerRoot
 	secrets, err := hostfiles.NewDirWatch() // it lives as long as the process
 	if err != nil {
 		d.log.Warn("new contents of secrets are found at intervals only", "err", err)
@@ -191,6 +193,12 @@ func (d *daemon) mainProcess(ctx context.Context, sandboxID string) (int, error)
 	}
 	c, err := d.engine.InspectContainer(ctx, cmp.Or(sb.Desired.GetObjects().GetPrimaryId(), naming.Primary(sandboxID)))
 	return c.Pid, err
+}
+
+// containerRoot returns the host's user who is root in the engine's containers, once the engine has answered.
+func (d *daemon) containerRoot() (root execjournal.Owner, known bool) {
+	_, info := d.ctl.EngineRun()
+	return execjournal.Owner{UID: info.RootUID, GID: info.RootGID}, info.Version != ""
 }
 
 func (d *daemon) gatherer() recovery.Gatherer {

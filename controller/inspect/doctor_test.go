@@ -14,7 +14,7 @@ func TestLimits(t *testing.T) {
 	good := dockerx.Info{
 		Version: "28.0.0", APIVersion: "1.50", StorageDriver: "btrfs", Driver: "btrfs", DataRoot: "/var/lib/docker", KernelVersion: "6.12", System: "Debian",
 		CPULimit: true, MemoryLimit: true, SwapLimit: true, PidsLimit: true, DiskLimit: true, GPUs: true, StartInterval: true, LiveRestore: true,
-		CgroupVersion: "2", PrivateCgroups: true, SeccompProfile: "builtin", UsersRemapped: true, Runtimes: []string{"runc", "runsc"}, DefaultRuntime: "runc",
+		CgroupVersion: "2", PrivateCgroups: true, SeccompProfile: "builtin", UsersRemapped: true, RootUID: 100000, Runtimes: []string{"runc", "runsc"}, DefaultRuntime: "runc",
 	}
 	safe := inspect.Defaults{Profile: "hardened", NetworkMode: "internet", MemoryLimit: 1}
 	for name, tc := range map[string]struct {
@@ -39,6 +39,8 @@ func TestLimits(t *testing.T) {
 		"seccomp unconfined": {func(i *dockerx.Info, _ *inspect.Defaults) { i.SeccompProfile = "unconfined" }, "seccomp", "warning", "seccomp-profile"},
 		"seccomp of a file":  {func(i *dockerx.Info, _ *inspect.Defaults) { i.SeccompProfile = "/etc/x.json" }, "seccomp", "ok", "/etc/x.json"},
 		"root is root":       {func(i *dockerx.Info, _ *inspect.Defaults) { i.UsersRemapped = false }, "users", "warning", "user 0 of the host"},
+		"remapped":           {func(*dockerx.Info, *inspect.Defaults) {}, "users", "ok", "user 100000 of the host"},
+		"remapped to whom?":  {func(i *dockerx.Info, _ *inspect.Defaults) { i.RootUID = 0 }, "users", "warning", "no sandbox can start"},
 		"rootless":           {func(i *dockerx.Info, _ *inspect.Defaults) { i.Rootless = true }, "users", "ok", "rootless"},
 		"runsc":              {func(*dockerx.Info, *inspect.Defaults) {}, "runtimes", "ok", "runtime: runsc."},
 		"runsc by default":   {func(i *dockerx.Info, _ *inspect.Defaults) { i.DefaultRuntime = "runsc" }, "runtimes", "ok", "runsc is the default"},

@@ -69,14 +69,14 @@ func (e *Engine) leftovers() []int {
 	return ours
 }
 
-// unmount detaches the mounts below the engine's directory, the innermost first.
+// unmount detaches the mounts at and below the engine's directory, the innermost first.
 func (e *Engine) unmount() {
 	mounts, err := procfs.GetMounts()
 	if err != nil {
 		e.t.Errorf("clean up after dockerd: %v", err)
 	}
 	for _, m := range slices.Backward(mounts) {
-		if !strings.HasPrefix(m.MountPoint, e.dir+"/") {
+		if m.MountPoint != e.dir && !strings.HasPrefix(m.MountPoint, e.dir+"/") {
 			continue
 		}
 		if err := unix.Unmount(m.MountPoint, unix.MNT_DETACH); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EINVAL) {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -34,12 +35,22 @@ type Engine struct {
 	dir   string
 	netns string
 	args  []string
-	proc  *exec.Cmd
+	// wrapper is a command that executes dockerd, whose command line is appended; nil: none.
+	wrapper []string
+	proc    *exec.Cmd
 }
 
 // Start starts an engine and waits until it answers. args are added to its command line, such as "--live-restore". When
 // the test ends, the engine, its containers and its namespace are removed.
 func Start(t testing.TB, args ...string) *Engine {
+	t.Helper()
+	e := prepare(t, args)
+	e.Start()
+	return e
+}
+
+// prepare makes the directory and the namespace of an engine.
+func prepare(t testing.TB, args []string) *Engine {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("a private engine needs root")
@@ -53,7 +64,6 @@ func Start(t testing.TB, args ...string) *Engine {
 	t.Cleanup(e.clean)
 	e.ip("netns", "add", e.netns)
 	e.ip("-n", e.netns, "link", "set", "lo", "up")
-	e.Start()
 	return e
 }
 
@@ -79,14 +89,14 @@ func (e *Engine) Start(args ...string) {
 		e.t.Fatal(err)
 	}
 	defer log.Close()
-	e.proc = exec.Command("nsenter", append(append([]string{
-		"--net=" + e.Netns(), "dockerd",
+	e.proc = exec.Command("nsenter", slices.Concat([]string{"--net=" + e.Netns()}, e.wrapper, []string{
+		"dockerd",
 		"--data-root", filepath.Join(e.dir, "data"),
 		"--exec-root", filepath.Join(e.dir, "exec"),
 		"--pidfile", filepath.Join(e.dir, "pid"),
 		"--host", e.Host(),
 		"--cgroup-parent", "/" + e.netns,
-	}, e.args...), args...)...)
+	}, e.args, args)...)
 	e.proc.Stdout, e.proc.Stderr = log, log
 	// In a process group of its own, so that a terminal's interrupt does not end the engine before the test's cleanup.
 	e.proc.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -81,6 +81,13 @@ func listen(dir string) (*net.UnixListener, error) {
 	}
 	l.SetUnlinkOnClose(false) // the directory may be another by then
 	err = os.NewSyscallError("chmod", unix.Fchmodat(fd, tempName, 0o600, 0))
+	var owner unix.Stat_t
+	if err == nil {
+		err = os.NewSyscallError("stat", unix.Fstat(fd, &owner))
+	}
+	if err == nil && int(owner.Uid) != os.Geteuid() { // the root of a container whose engine remaps users
+		err = os.NewSyscallError("chown", unix.Fchownat(fd, tempName, int(owner.Uid), int(owner.Gid), unix.AT_SYMLINK_NOFOLLOW))
+	}
 	if err == nil {
 		err = os.NewSyscallError("rename", unix.Renameat(fd, tempName, fd, channel.SocketName))
 	}

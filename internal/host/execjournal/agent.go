@@ -82,6 +82,9 @@ func (d *Dir) AppendInbox(sandboxID, execID string, offset int64, data []byte) (
 	}
 	inbox := os.NewFile(uintptr(fd), InboxName(execID))
 	defer inbox.Close()
+	if err := Entrust(dir, fd, -1, PrivateMode); err != nil {
+		return 0, fmt.Errorf("inbox of exec %s: %w", execID, err)
+	}
 	size, err = sizeOf(inbox)
 	if err != nil {
 		return 0, fmt.Errorf("inbox of exec %s: %w", execID, err)

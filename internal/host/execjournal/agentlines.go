@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -196,7 +197,25 @@ func (d *Dir) openAgentDir(sandboxID string, src Source, create bool) (int, erro
 	if src == Stdout {
 		return OpenDir(p.Logs)
 	}
-	return OpenAgents(p.Out, create)
+	if create {
+		return d.giveIn(p.Out, AgentsDir)
+	}
+	return OpenAgents(p.Out, false)
+}
+
+// giveIn is openIn with create, for the container's root: an engine that remaps users does not map the daemon's user.
+func (d *Dir) giveIn(out, name string) (int, error) {
+	fd, err := openIn(out, name, true)
+	if err != nil {
+		return -1, err
+	}
+	var st unix.Stat_t
+	if root := d.rootOf(filepath.Dir(out)); root != self() && unix.Fstat(fd, &st) == nil && int(st.Uid) == os.Geteuid() {
+		if err := unix.Fchown(fd, root.UID, root.GID); err != nil {
+			return -1, errors.Join(fmt.Errorf("change the owner of %s: %w", name, err), unix.Close(fd))
+		}
+	}
+	return fd, nil
 }
 
 // OpenAgents opens the directory of outboxes in the directory at out; see openIn.

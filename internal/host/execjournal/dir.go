@@ -31,6 +31,9 @@ type Dir struct {
 
 	// Boot is the host's boot ID, which Release gives to PID 1. Set it before the first call; empty: unknown.
 	Boot string
+	// Root returns the host's user who is root in the containers of an engine that remaps users; the zero value is this process's user. Not
+	// known: the directories stay those of whose they are. Set it before the first call; nil: this process's user.
+	Root func() (root Owner, known bool)
 
 	mu      sync.Mutex
 	watched map[string]*logDir // log directories to watch, by sandbox ID
@@ -43,6 +46,9 @@ type Dir struct {
 
 	followers followers
 }
+
+// Owner is a user and a group of the host.
+type Owner struct{ UID, GID int }
 
 // New returns the Dir with logs below outputRoot and requests below runRoot, both absolute paths. It does no I/O. Keep runRoot
 // short: future releases place sockets there, whose paths are limited to 107 characters.
@@ -72,8 +78,8 @@ func (d *Dir) LogPaths(sandboxID, execID string) (stdout, stderr string) {
 // Prepare creates the directories of sandboxID, or restores their owners and modes, and watches the log directory if
 // Watch runs. Idempotent: call it before a container is created or started, and once per live sandbox after the daemon
 // started. Only the daemon's user can access the roots (0700); the directories below are open because the container's users
-// reach them through the mounts. Errors: invalid argument; failed precondition for a root or directory that is a symlink,
-// not a directory, or owned by another user.
+// reach them through the mounts, and are those of the container's root. Errors: invalid argument; failed precondition for a root or directory
+// that is a symlink, not a directory, or owned by another user.
 func (d *Dir) Prepare(sandboxID string) (Paths, error) {
 	if err := checkSandboxID(sandboxID); err != nil {
 		return Paths{}, err
@@ -96,8 +102,9 @@ func (d *Dir) Prepare(sandboxID string) (Paths, error) {
 			return Paths{}, err
 		}
 	}
+	root := d.rootOf(run)
 	for _, s := range steps {
-		if err := ensureDir(s.path, s.mode); err != nil {
+		if err := ensureDir(s.path, s.mode, root); err != nil {
 			return Paths{}, err
 		}
 	}
@@ -135,22 +142,41 @@ func secureRoot(root string) error {
 	if err := os.MkdirAll(filepath.Dir(root), 0o755); err != nil {
 		return fmt.Errorf("make parents of %s: %w", root, err)
 	}
-	_, err := makeDir(root, 0o700, false)
+	_, err := makeDir(root, 0o700, self(), false)
 	return err
+}
+
+// self is this process's user.
+func self() Owner { return Owner{os.Geteuid(), os.Getegid()} }
+
+// rootOf returns who owns the directories of the sandbox with the directory run. No container can change run itself.
+func (d *Dir) rootOf(run string) Owner {
+	if d.Root == nil {
+		return self()
+	}
+	root, known := d.Root()
+	var st unix.Stat_t
+	switch {
+	case !known && unix.Lstat(run, &st) == nil:
+		return Owner{int(st.Uid), int(st.Gid)}
+	case root == Owner{}:
+		return self()
+	}
+	return root
 }
 
 // ensureDir creates path below a secure root. The container's root can change the owner and mode of its mounted directories;
 // ensureDir restores them if permitted, and otherwise returns failed precondition.
-func ensureDir(path string, mode uint32) error {
-	created, err := makeDir(path, mode, true)
+func ensureDir(path string, mode uint32, owner Owner) error {
+	created, err := makeDir(path, mode, owner, true)
 	if err != nil || !created {
 		return err
 	}
 	return syncParent(path)
 }
 
-// makeDir creates path if it is missing and sets its mode. With own, it makes the directory of another user the daemon's.
-func makeDir(path string, mode uint32, own bool) (created bool, err error) {
+// makeDir creates path if it is missing and sets its mode. With give, it gives a directory of another user to owner.
+func makeDir(path string, mode uint32, owner Owner, give bool) (created bool, err error) {
 	err = os.Mkdir(path, 0o700)
 	created = err == nil
 	if err != nil && !errors.Is(err, fs.ErrExist) {
@@ -165,13 +191,18 @@ func makeDir(path string, mode uint32, own bool) (created bool, err error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return created, fmt.Errorf("stat %s: %w", path, err)
 	}
-	if int(st.Uid) != os.Geteuid() {
+	if int(st.Uid) != owner.UID {
 		remedy := errOwner
-		if own {
-			remedy = os.NewSyscallError("change its owner", unix.Fchown(fd, os.Geteuid(), os.Getegid()))
+		if give {
+			remedy = os.NewSyscallError("change its owner", unix.Fchown(fd, owner.UID, owner.GID))
 		}
-		if remedy != nil {
-			return created, refusedf("%s belongs to user %d, not to agboxd's user %d: %w", path, st.Uid, os.Geteuid(), remedy)
+		switch {
+		case remedy == nil:
+		case owner.UID == os.Geteuid():
+			return created, refusedf("%s belongs to user %d, not to agboxd's user %d: %w", path, st.Uid, owner.UID, remedy)
+		default:
+			return created, refusedf("the engine remaps users (userns-remap), and agboxd cannot give %s to user %d, who is root in its containers; run agboxd as root: %w",
+				path, owner.UID, remedy)
 		}
 	}
 	if st.Mode&0o7777 != mode {

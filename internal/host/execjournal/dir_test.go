@@ -74,6 +74,54 @@ func TestPrepareSetsOwnersAndModes(t *testing.T) {
 	}
 }
 
+// The directories of a sandbox belong to the root of its containers, also for a daemon that does not know yet who that is, and what the daemon
+// writes there is theirs.
+func TestPrepareForARemappedRoot(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: changes owners")
+	}
+	root := t.TempDir()
+	d := New(filepath.Join(root, "logs"), filepath.Join(root, "s"))
+	remapped, known := Owner{100000, 100001}, true
+	d.Root = func() (Owner, bool) { return remapped, known }
+	prepare := func() Paths {
+		t.Helper()
+		p, err := d.Prepare("box1")
+		must(t, err)
+		return p
+	}
+	p := prepare()
+	want := func(uid, gid int, paths ...string) {
+		t.Helper()
+		for _, path := range paths {
+			var st unix.Stat_t
+			must(t, unix.Lstat(path, &st))
+			if int(st.Uid) != uid || int(st.Gid) != gid {
+				t.Errorf("%s belongs to %d:%d, want %d:%d", path, st.Uid, st.Gid, uid, gid)
+			}
+		}
+	}
+	dirs := []string{p.Logs, p.Ctl, filepath.Join(p.Ctl, ExecDir), p.Out}
+	want(100000, 100001, dirs...)
+	want(0, 0, filepath.Dir(p.Logs), filepath.Join(root, "s"))
+	must(t, d.Start("box1", Request{ExecID: "e1", Nonce: testNonce, Command: []string{"true"}}))
+	_, err := d.AppendInbox("box1", "e1", 0, []byte("x"))
+	must(t, err)
+	must(t, d.PutSecret("box1", "", "token", Secret{Target: "/t", Value: []byte("v")}))
+	for _, name := range []string{RequestName("e1"), InboxName("e1"), SecretName("token")} {
+		want(100000, 0, filepath.Join(p.Ctl, ExecDir, name))
+	}
+	want(100000, 100001, filepath.Join(p.Out, SecretsDir))
+
+	known, remapped = false, Owner{}
+	must(t, os.Chown(p.Logs, 100007, 100007)) // a container's root can
+	prepare()
+	want(100000, 100001, dirs...)
+	known = true
+	prepare()
+	want(0, 0, dirs...)
+}
+
 func TestPrepareRefusesForeignDirectories(t *testing.T) {
 	root := t.TempDir()
 	plain := filepath.Join(root, "plain")

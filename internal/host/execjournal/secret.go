@@ -61,10 +61,10 @@ func (d *Dir) ServiceSecrets(sandboxID, service string) (string, error) {
 		return "", err
 	}
 	dir := d.serviceSecrets(sandboxID, service)
-	if err := ensureDir(filepath.Dir(dir), 0o700); err != nil {
+	if err := ensureDir(filepath.Dir(dir), 0o700, self()); err != nil {
 		return "", err
 	}
-	return dir, ensureDir(dir, 0o755)
+	return dir, ensureDir(dir, 0o755, self())
 }
 
 func (d *Dir) serviceSecrets(sandboxID, service string) string {
@@ -105,7 +105,7 @@ func (d *Dir) PutSecret(sandboxID, service, name string, s Secret) error {
 	if err := checkIDs(sandboxID, name); err != nil {
 		return err
 	}
-	out, err := OpenSecrets(d.Paths(sandboxID).Out, true) // made here, it is the daemon's to remove
+	out, err := d.giveIn(d.Paths(sandboxID).Out, SecretsDir) // made here, it is the daemon's to remove
 	if err != nil && !errors.Is(err, ErrMalformed) {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -152,7 +153,7 @@ func (d *Dir) openLogs(sandboxID string) (int, error) {
 	if err := secureRoot(d.outputRoot); err != nil {
 		return -1, err
 	}
-	if err := ensureDir(logs, 0o755); err != nil {
+	if err := ensureDir(logs, 0o755, d.rootOf(filepath.Dir(d.Paths(sandboxID).Ctl))); err != nil {
 		return -1, err
 	}
 	return OpenDir(logs)

@@ -20,10 +20,32 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/dockerx/dockertest/dockerd"
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
-func TestOnDocker(t *testing.T) {
+func TestOnDocker(t *testing.T) { onDocker(t, nil) }
+
+// TestOnARemappingEngine: root of the containers is an unprivileged user of the host, whom the daemon's files must let in.
+func TestOnARemappingEngine(t *testing.T) {
+	e := dockerd.StartRemapped(t, "--live-restore")
+	loadBase(t, e)
+	onDocker(t, e)
+}
+
+const baseImage = "agbox-base:dev"
+
+func loadBase(t *testing.T, e *dockerd.Engine) {
+	t.Helper()
+	script := "docker save " + baseImage + " | docker -H " + e.Host() + " load"
+	if out, err := exec.Command("sh", "-c", script).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", script, err, out)
+	}
+}
+
+// onDocker runs the suite on an engine; nil: the one that is there.
+func onDocker(t *testing.T, e *dockerd.Engine) {
+	t.Helper()
 	bin := t.TempDir()
 	for name, args := range map[string][]string{"agboxd": {"CGO_ENABLED=1", "-race"}, "agbox-shim": {"CGO_ENABLED=0", "-trimpath"}} {
 		cmd := exec.Command("go", "build", args[1], "-o", filepath.Join(bin, name), "../../../cmd/"+name)
@@ -33,14 +55,15 @@ func TestOnDocker(t *testing.T) {
 		}
 	}
 	Run(t, Target{
-		Start: func(t testing.TB, s Settings) Daemon { return startReal(t, bin, s) },
-		Image: "agbox-base:dev", MissingImage: "agbox-conformance-missing:1",
+		Start: func(t testing.TB, s Settings) Daemon { return startReal(t, bin, e, s) },
+		Image: baseImage, MissingImage: "agbox-conformance-missing:1",
 	})
 }
 
-// realDaemon is the agboxd binary, with directories of its own, on the engine that is there.
+// realDaemon is the agboxd binary, with directories of its own.
 type realDaemon struct {
 	bin, home string
+	engine    *dockerd.Engine // nil: the one that is there
 	log       output
 	cmd       *exec.Cmd
 	done      chan struct{}
@@ -68,13 +91,13 @@ func (o *output) tail(n int) string {
 // pools gives daemons that run side by side subnets of their own.
 var pools atomic.Int32
 
-func startReal(t testing.TB, bin string, s Settings) Daemon {
+func startReal(t testing.TB, bin string, e *dockerd.Engine, s Settings) Daemon {
 	t.Helper()
 	home, err := os.MkdirTemp("", "agbox-conf-") // short: a socket's path may have 107 characters at most
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &realDaemon{bin: bin, home: home}
+	d := &realDaemon{bin: bin, home: home, engine: e}
 	t.Cleanup(func() { d.destroy(t) })
 	file := filepath.Join(home, "config", "agents-sandbox", "config.toml")
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
@@ -106,8 +129,15 @@ func (d *realDaemon) config(s Settings) string {
 
 func (d *realDaemon) start(t testing.TB) {
 	t.Helper()
-	cmd := exec.Command(filepath.Join(d.bin, "agboxd"))
+	program := filepath.Join(d.bin, "agboxd")
+	cmd := exec.Command(program)
+	if d.engine != nil {
+		cmd = exec.Command("nsenter", "--net="+d.engine.Netns(), program)
+	}
 	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+d.home+"/run", "XDG_DATA_HOME="+d.home+"/data", "XDG_CONFIG_HOME="+d.home+"/config")
+	if d.engine != nil {
+		cmd.Env = append(cmd.Env, "DOCKER_HOST="+d.engine.Host())
+	}
 	cmd.Stdout, cmd.Stderr = &d.log, &d.log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -156,15 +186,15 @@ func (d *realDaemon) Break(t testing.TB, sandboxID string, what Damage) {
 	primary, network := naming.Primary(sandboxID), naming.Network(sandboxID)
 	switch what {
 	case KillPrimary:
-		docker(t, "kill", primary)
+		d.docker(t, "kill", primary)
 	case RemovePrimary:
-		docker(t, "rm", "-f", primary)
+		d.docker(t, "rm", "-f", primary)
 	case StarvePrimary:
-		docker(t, "exec", primary, "touch", glutFile)
+		d.docker(t, "exec", primary, "touch", glutFile)
 	case RemoveNetwork:
 		d.frozen(t, func() { // awake, it connects the primary again before the network can be removed
-			docker(t, "network", "disconnect", "-f", network, primary)
-			docker(t, "network", "rm", network)
+			d.docker(t, "network", "disconnect", "-f", network, primary)
+			d.docker(t, "network", "rm", network)
 		})
 	}
 }
@@ -190,7 +220,7 @@ func (d *realDaemon) destroy(t testing.TB) {
 		for _, kind := range [][2][]string{
 			{{"ps", "-aq"}, {"rm", "-fv"}}, {{"network", "ls", "-q"}, {"network", "rm"}}, {{"volume", "ls", "-q"}, {"volume", "rm"}},
 		} {
-			removeAll(t, append(kind[0], "--filter", "label="+naming.Instance+"="+id), kind[1])
+			d.removeAll(t, append(kind[0], "--filter", "label="+naming.Instance+"="+id), kind[1])
 		}
 	}
 	if err := os.RemoveAll(d.home); err != nil {
@@ -200,14 +230,14 @@ func (d *realDaemon) destroy(t testing.TB) {
 
 // removeAll removes what is listed until nothing is. The engine may still be at a removal that the daemon began, and refuses
 // a second one.
-func removeAll(t testing.TB, list, remove []string) {
+func (d *realDaemon) removeAll(t testing.TB, list, remove []string) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
-		left := strings.Fields(docker(t, list...))
+		left := strings.Fields(d.docker(t, list...))
 		if len(left) == 0 {
 			return
 		}
-		out, err := run(append(remove, left...)...)
+		out, err := d.run(append(remove, left...)...)
 		if err != nil && time.Now().After(deadline) {
 			t.Errorf("%v stay: %v\n%s", left, err, out)
 			return
@@ -215,18 +245,21 @@ func removeAll(t testing.TB, list, remove []string) {
 	}
 }
 
-func docker(t testing.TB, args ...string) string {
+func (d *realDaemon) docker(t testing.TB, args ...string) string {
 	t.Helper()
-	out, err := run(args...)
+	out, err := d.run(args...)
 	if err != nil {
 		t.Errorf("docker %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 	return out
 }
 
-func run(args ...string) (string, error) {
+func (d *realDaemon) run(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
+	if d.engine != nil {
+		args = append([]string{"-H", d.engine.Host()}, args...)
+	}
 	out, err := exec.CommandContext(ctx, "docker", args...).CombinedOutput()
 	return string(out), err
 }

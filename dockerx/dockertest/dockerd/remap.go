@@ -1,0 +1,37 @@
+package dockerd
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// RemappedRoot is the user of the host that is root in the containers of an engine of StartRemapped.
+const RemappedRoot = 500000
+
+// StartRemapped is Start for an engine with userns-remap. The user nobody owns the range, by files that replace /etc/subuid and /etc/subgid in
+// the engine's own mount namespace; the engine's mounts are visible outside, as those of other engines.
+func StartRemapped(t testing.TB, args ...string) *Engine {
+	t.Helper()
+	e := prepare(t, append(args, "--userns-remap", "nobody:nogroup"))
+	if err := unix.Mount(e.dir, e.dir, "", unix.MS_BIND, ""); err != nil {
+		t.Fatalf("mount %s on itself: %v", e.dir, err)
+	}
+	if err := unix.Mount("", e.dir, "", unix.MS_SHARED, ""); err != nil {
+		t.Fatalf("share the mounts below %s: %v", e.dir, err)
+	}
+	if err := os.Chmod(e.dir, 0o711); err != nil { // root of the containers reaches their files
+		t.Fatal(err)
+	}
+	ids := filepath.Join(e.dir, "ids")
+	if err := os.WriteFile(ids, []byte("nobody:"+strconv.Itoa(RemappedRoot)+":65536\nnogroup:"+strconv.Itoa(RemappedRoot)+":65536\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const script = `mount --make-private / && mount --bind "$0" /etc/subuid && mount --bind "$0" /etc/subgid && exec "$@"`
+	e.wrapper = []string{"unshare", "--mount", "--propagation", "unchanged", "sh", "-c", script, ids}
+	e.Start()
+	return e
+}
