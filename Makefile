@@ -116,8 +116,8 @@ test-engine-latest: test-tools build ## Run the Docker tests on the engine of en
 	hack/engine-latest.sh run go test -race -count=1 -timeout 40m -tags docker $(DOCKER_PACKAGES)
 
 .PHONY: test-runsc
-test-runsc: test-tools engine image ## Build gVisor's runsc and take sandboxes through a life with it, on a private engine (root).
-	runsc=$$(hack/runsc.sh) && AGBOX_RUNSC=$$runsc go test -race -count=1 -timeout 15m -tags docker -v -run 'TestGVisor|TestARuntimeThatIsNamed' ./internal/testing/e2e
+test-runsc: test-tools engine image ## Build gVisor's runsc and run conformance and kills of agboxd with it, on private engines (root).
+	runsc=$$(hack/runsc.sh) && AGBOX_RUNSC=$$runsc go test -race -count=1 -timeout 40m -p 1 -tags docker -v -run 'TestGVisor|TestARuntimeThatIsNamed|TestOnGVisor' ./internal/testing/e2e ./internal/testing/conformance
 
 PATTERN ?=
 

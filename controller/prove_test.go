@@ -11,6 +11,7 @@ import (
 	"github.com/agbox/agbox/controller"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/execjournal"
+	"github.com/agbox/agbox/internal/host/naming"
 )
 
 // provingExecs answers in place of a PID 1 that proves its runtime.
@@ -93,5 +94,34 @@ func TestARuntimeIsProvenBeforeReady(t *testing.T) {
 		if !e.wasAsked("default") {
 			t.Error("a default runtime that is not runc was not asked for a proof")
 		}
+	}, func(c *controller.Config) { e.Execs, c.Execs = c.Execs, e; c.Settings.IdleTTL = 0 })
+}
+
+// Where the runtime may be gVisor, /tmp is not empty before a container starts, unless something is mounted there: gVisor would mount a tmpfs.
+func TestTmpIsHeldBeforeAStart(t *testing.T) {
+	e := &provingExecs{proof: execjournal.Proof{Proven: true}}
+	withDaemon(t, func(t *testing.T, p *player) {
+		const held = "/tmp/.agbox"
+		db := &agboxv1.ServiceSpec{Name: "db", Image: image}
+		want := func(spec *agboxv1.CreateSpec, primary, service bool) {
+			t.Helper()
+			spec.OptionalServices = []*agboxv1.ServiceSpec{db}
+			id := p.create(t, spec)
+			pass(settle)
+			p.wantState(t, id, ready)
+			for container, want := range map[string]bool{naming.Primary(id): primary, naming.Service(id, "db"): service} {
+				if _, is := p.engine.File(p.named(container), held); is != want {
+					t.Errorf("%s has %s: %t", container, held, is)
+				}
+			}
+		}
+		want(&agboxv1.CreateSpec{}, false, false)
+		want(&agboxv1.CreateSpec{Runtime: "runc"}, true, false)
+		want(&agboxv1.CreateSpec{Runtime: "runc", Mounts: []*agboxv1.MountSpec{{Source: p.dir, Target: "/tmp"}}}, false, false)
+		want(&agboxv1.CreateSpec{Runtime: "runc", Security: &agboxv1.SecuritySpec{ReadOnlyRoot: true}}, false, false)
+		p.engine.SetInfo(func(i *dockerx.Info) { i.DefaultRuntime = "toy" })
+		p.engine.RestartEngine(true)
+		pass(settle)
+		want(&agboxv1.CreateSpec{}, true, true)
 	}, func(c *controller.Config) { e.Execs, c.Execs = c.Execs, e; c.Settings.IdleTTL = 0 })
 }

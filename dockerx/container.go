@@ -163,14 +163,29 @@ func (e *Engine) StopContainer(ctx context.Context, id string, grace time.Durati
 	seconds := int((max(grace, 0) + time.Second - 1) / time.Second)
 	within := time.Duration(seconds)*time.Second + Deadline(OpStopContainer)
 	return about("stop container "+id, e.doWithin(ctx, OpStopContainer, within, func(ctx context.Context, c *client.Client) error {
+		thawForeign(ctx, c, id)
 		return ignore(c.ContainerStop(ctx, id, container.StopOptions{Timeout: &seconds}), errdefs.IsNotFound)
 	}))
+}
+
+// engineRuntime is the engine's own runtime.
+const engineRuntime = "runc"
+
+// thawForeign unpauses a paused container of another runtime than the engine's own before it is signalled. gVisor takes no signal while it is
+// frozen: the engine kills its process after seconds, and can never start the container again, because the runtime keeps it as paused
+// (observed with 20.10). If the unpause fails, the caller's call still ends the container.
+func thawForeign(ctx context.Context, c *client.Client, id string) {
+	ct, err := inspect(ctx, c, id)
+	if err == nil && ct.State.Paused && ct.HostConfig.Runtime != engineRuntime && ct.HostConfig.Runtime != "" {
+		_ = c.ContainerUnpause(ctx, id)
+	}
 }
 
 // RemoveContainer removes a container in any state, with its writable layer and anonymous volumes; a running one is killed
 // first. One that does not exist is a success. Errors: ErrAborted when another removal of it is in progress; ErrUnavailable.
 func (e *Engine) RemoveContainer(ctx context.Context, id string) error {
 	return e.do(ctx, OpRemoveContainer, "remove container "+id, func(ctx context.Context, c *client.Client) error {
+		thawForeign(ctx, c, id)
 		err := c.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
 		return reclass(ignore(err, errdefs.IsNotFound), errdefs.IsConflict, errdefs.ErrAborted)
 	})

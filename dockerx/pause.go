@@ -11,7 +11,7 @@ import (
 
 // PauseContainer freezes all processes of a running container, which keep their memory and connections, and returns when
 // they are frozen. A frozen container is a success. It can be stopped and removed: StopContainer makes the engine send the
-// signal and thaw it, with ActionUnpause before ActionDie; a removal, or another client's kill, ends it while frozen. It stays frozen over
+// signal and thaw it, with ActionUnpause before ActionDie (one of another runtime than runc is thawed first); a removal, or another client's kill, ends it while frozen. It stays frozen over
 // a restart of the engine with live-restore.
 //
 // Errors: ErrNotFound; ErrFailedPrecondition when it does not run; ErrInternal when the kernel does not freeze it;

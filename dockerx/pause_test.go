@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 )
@@ -25,6 +26,45 @@ func pauser(state map[string]any, statuses ...int) http.HandlerFunc {
 			return
 		}
 		answer(w, status, map[string]string{"message": "no"})
+	}
+}
+
+// A frozen container of another runtime than runc is thawed before it is signalled.
+func TestForeignContainersAreThawedBeforeTheirEnd(t *testing.T) {
+	for _, tt := range []struct {
+		runtime string
+		paused  bool
+		want    string
+	}{
+		{"runsc", true, "unpause end"},
+		{"runsc", false, "end"},
+		{"runc", true, "end"},
+		{"", true, "end"},
+	} {
+		for name, end := range map[string]func(context.Context, *Engine) error{
+			"stop":   func(ctx context.Context, e *Engine) error { return e.StopContainer(ctx, "x", time.Second) },
+			"remove": func(ctx context.Context, e *Engine) error { return e.RemoveContainer(ctx, "x") },
+		} {
+			var calls []string
+			s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+				switch {
+				case r.Method == http.MethodGet:
+					answerInspect(w, map[string]any{
+						"Id": frozenID, "State": map[string]any{"Running": true, "Paused": tt.paused, "Pid": 7}, "HostConfig": map[string]any{"Runtime": tt.runtime},
+					})
+					return
+				case strings.HasSuffix(r.URL.Path, "/unpause"):
+					calls = append(calls, "unpause")
+				default:
+					calls = append(calls, "end")
+				}
+				w.WriteHeader(http.StatusNoContent)
+			})
+			e, _ := newEngine(t, s.host)
+			if err := end(t.Context(), e); err != nil || strings.Join(calls, " ") != tt.want {
+				t.Errorf("%s of a container of %q, paused %t: %v, %v; want %s", name, tt.runtime, tt.paused, calls, err, tt.want)
+			}
+		}
 	}
 }
 

@@ -92,9 +92,12 @@ const trustedRuntime = "runc"
 
 // doubtsRuntime reports whether the runtime of a new primary has to be proven. Before the engine has reported its default runtime the
 // answer is false unless the spec names one: no container is created then.
-func (p *pass) doubtsRuntime() bool {
+func (p *pass) doubtsRuntime() bool { return p.sb.Spec.GetRuntime() != "" || p.doubtsDefault() }
+
+// doubtsDefault reports whether the engine's default runtime, which services have, is another one than its own.
+func (p *pass) doubtsDefault() bool {
 	byDefault := p.o.Link.Info().DefaultRuntime
-	return p.sb.Spec.GetRuntime() != "" || byDefault != "" && byDefault != trustedRuntime
+	return byDefault != "" && byDefault != trustedRuntime
 }
 
 // proveRuntime checks, before anything of the sandbox runs, that the runtime of its primary can run commands: one command runs by the same

@@ -187,6 +187,9 @@ func (p *pass) start(ctx context.Context, s plan.Step) error {
 			}
 		}
 	}
+	if err := p.holdTmp(ctx, id, s.Service); err != nil {
+		return err
+	}
 	if err := p.o.Engine.StartContainer(ctx, id); err != nil || !publishesFrom(p.sb.Spec, s.Service) {
 		return err
 	}

@@ -16,6 +16,8 @@ type Target struct {
 	Start func(t testing.TB, s Settings) Daemon
 	// Image has sh and the usual small programs.
 	Image string
+	// NoChannel: the runtime of its containers does not let them reach the daemon's socket, so there are no live channels.
+	NoChannel bool
 	// MissingImage is a reference of an image that the engine does not have.
 	MissingImage string
 }

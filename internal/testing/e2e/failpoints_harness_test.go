@@ -23,6 +23,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/dockerx"
+	"github.com/agbox/agbox/dockerx/dockertest/dockerd"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/fault/faultlist"
 )
@@ -115,6 +116,12 @@ func faultyDaemon(t testing.TB) string {
 // newMortal starts an agboxd with failpoints that dies at each of them.
 func newMortal(t *testing.T, conf string) *mortal {
 	t.Helper()
+	return newMortalOn(t, nil, conf)
+}
+
+// newMortalOn is newMortal on an engine of the test's own.
+func newMortalOn(t *testing.T, e *dockerd.Engine, conf string) *mortal {
+	t.Helper()
 	program := faultyDaemon(t)
 	m := &mortal{daemon: prepared(t, must(os.MkdirTemp("", "agbox-e2e-"))(t)), faults: t.TempDir(), points: failpoints(t),
 		tag: strings.ToLower(rand.Text()[:6])}
@@ -126,6 +133,9 @@ func newMortal(t *testing.T, conf string) *mortal {
 		t.Fatal(err)
 	}
 	m.dying = time.Duration(len(m.points)) * 2 * time.Second
+	if e != nil {
+		m.host, m.netns = e.Host(), e.Netns()
+	}
 	m.program, m.env, m.conf = program, []string{fault.EnvDir + "=" + m.faults}, conf
 	m.dials = []grpc.DialOption{grpc.WithUnaryInterceptor(persist)}
 	t.Cleanup(m.keep(false))

@@ -253,3 +253,51 @@ func gVisorsHangingStart(t *testing.T, d *daemon, hold string) {
 	}
 	d.remove(kept)
 }
+
+// TestGVisorKilledAtFailpoints kills agboxd at the points of a sandbox's life whose kernel is gVisor's, of its volumes and of its snapshots.
+func TestGVisorKilledAtFailpoints(t *testing.T) {
+	runsc := os.Getenv(runscVariable)
+	if runsc == "" {
+		t.Skip(runscVariable + " is not set: gVisor's runtime takes minutes to build, see make test-runsc")
+	}
+	e := newEngine(t, append(runtimes(t, runsc, map[string]string{"runsc": "--overlay2=none --network=host"}), "--default-runtime", "runsc", "--live-restore")...)
+	m := newMortalOn(t, e, "[runtime]\nstop_grace = \"2s\"\ncancel_grace = \"1s\"\nresync_interval = \"2s\"\nclock_grace = \"0\"\n")
+	m.rehearse("life", []string{
+		"CreateSandbox", "CreateExec", "EndExec", "Report", "RequestCancel", "RequestPause", "RequestResume", "RequestStop", "RequestDelete",
+		"engine.create_container", "engine.start_container", "engine.stop_container", "engine.remove_container", "engine.write_tar", "engine.stat_path",
+		"engine.pause_container", "engine.unpause_container", "rules.add_sets", "rules.remove_sets",
+	}, m.gVisorsLife)
+	m.rehearse("volumes", []string{"RequestDeleteWithVolumes", "engine.list_volumes", "engine.list_volume_users", "engine.remove_volume"}, m.keepsVolumes)
+	m.rehearse("snapshots", []string{"engine.commit_container", "engine.rewrite_image", "engine.list_images", "engine.remove_image"}, m.keepsFiles)
+	t.Logf("%d deaths", m.deathsYet())
+	m.audit() // while it lives: the cleanup ends it first
+}
+
+func (m *mortal) gVisorsLife(round string) {
+	db := web("db", 0)
+	db.PostStartOnPrimary = []string{"echo x >>/workspace/hook"}
+	id := m.box(round, &agboxv1.CreateSpec{RequiredServices: []*agboxv1.ServiceSpec{db}, Ports: []*agboxv1.PortSpec{{ContainerPort: 8080}}})
+	m.await(id, ready)
+	m.once(id, round+"-hook", "/workspace/hook")
+	m.run(id, round+"-x", "sh", "-c", "echo x >>/tmp/mark; for i in 1 2 3; do echo $i; sleep 0.2; done; exit 3")
+	if st := m.ended(round + "-x"); st.GetExitCode() != 3 || st.GetErrorCode() != "EXEC_RUN_FAILED" || m.read(st.GetStdoutLogPath()) != "1\n2\n3\n" {
+		m.Errorf("%s: %v", round, st)
+	}
+	m.run(id, round+"-long", "sleep", "1000")
+	must(m.CancelExec(m.ctx(), &agboxv1.CancelExecRequest{ExecId: round + "-long"}))(m)
+	if st := m.ended(round + "-long"); st.GetState() != ended {
+		m.Errorf("%s: a cancelled exec is %v", round, st)
+	}
+	for _, stop := range []bool{false, true} {
+		m.freeze(id)
+		if stop {
+			must(m.StopSandbox(m.ctx(), &agboxv1.StopSandboxRequest{SandboxId: id}))(m)
+			m.await(id, stopped)
+		}
+		must(m.ResumeSandbox(m.ctx(), &agboxv1.ResumeSandboxRequest{SandboxId: id}))(m)
+		m.await(id, ready)
+	}
+	m.once(id, round+"-again", "/tmp/mark")
+	m.freeze(id)
+	m.gone(id)
+}

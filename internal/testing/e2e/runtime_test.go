@@ -167,7 +167,7 @@ func gVisorsLife(t *testing.T, d *daemon, id string) {
 	}
 	const failedState, cancelled = agboxv1.ExecState_EXEC_STATE_FAILED, agboxv1.ExecState_EXEC_STATE_CANCELLED
 
-	d.sh(id, "echo kept >/shared/note")
+	d.sh(id, "echo kept >/shared/note; touch /tmp/kept")
 	x := d.exec(id, "sh", "-c", "echo out; echo err >&2; exit 7")
 	wants(x, failedState, 7, "EXEC_RUN_FAILED")
 	if got := d.read(x.GetStdoutLogPath()) + d.read(x.GetStderrLogPath()); got != "out\nerr\n" {
@@ -220,7 +220,10 @@ func gVisorsLife(t *testing.T, d *daemon, id string) {
 	}
 	d.resume(id)
 	d.await(id, ready)
-	d.sh(id, "test -e /workspace/go")
+	d.sh(id, "test -e /workspace/go -a -e /tmp/kept")
+	d.freeze(id)
+	d.halt(id) // it takes no signal while it is frozen
+	d.resume(id)
 
 	// Nobody rings for an exec that ends with its container.
 	x = d.exec(id, "sh", "-c", "echo up; exec sleep 1000")
