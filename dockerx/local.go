@@ -13,7 +13,7 @@ import (
 // Foreign returns why the engine's bridges are no interfaces of this process's network namespace, as the rest of a sentence about the engine;
 // empty: nothing shows that. Errors: it is unknown, because the engine does not answer.
 //
-// It compares the namespaces of this process and of the one that listens on the engine's socket. A process between the two, or one that is
+// It asks whether the engine is rootless, and compares the namespaces of this process and of the one that listens on the engine's socket. A process between the two, or one that is
 // not visible from here, counts as the engine.
 func (e *Engine) Foreign(ctx context.Context) (string, error) {
 	if e.host.network != "unix" {
@@ -35,6 +35,10 @@ func (e *Engine) Foreign(ctx context.Context) (string, error) {
 	}
 	if ours != theirs {
 		return "runs in another network namespace", nil
+	}
+	// A rootless engine may serve from this namespace, and have its bridges in another. One that does not answer is not known to be rootless.
+	if info, err := e.Info(ctx); err == nil && info.Rootless {
+		return "is rootless: its networks are in a network namespace of its own", nil
 	}
 	return "", nil
 }

@@ -1,11 +1,32 @@
 package dockerx
 
 import (
+	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 )
+
+// A rootless engine is foreign, also where it serves from this process's namespace.
+func TestARootlessEngineIsForeign(t *testing.T) {
+	for option, want := range map[string]string{
+		"name=rootless": "is rootless: its networks are in a network namespace of its own", "name=userns": "", "name=seccomp,profile=default": "",
+	} {
+		s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+			if !strings.HasSuffix(r.URL.Path, "/info") {
+				answer(w, http.StatusNotFound, map[string]string{"message": "no such network"})
+				return
+			}
+			answer(w, http.StatusOK, map[string]any{"ID": "id", "SecurityOptions": []string{option}})
+		})
+		e, _ := newEngine(t, s.host)
+		if why, err := e.Foreign(t.Context()); err != nil || why != want {
+			t.Errorf("%s: %q, %v", option, why, err)
+		}
+	}
+}
 
 // An engine of another network namespace is foreign, and one that does not answer is unknown.
 func TestForeign(t *testing.T) {

@@ -152,7 +152,8 @@ func seccomp(info dockerx.Info) *agboxv1.DoctorCheck {
 func users(info dockerx.Info) *agboxv1.DoctorCheck {
 	switch {
 	case info.Rootless:
-		return ok("users", "The engine is rootless: root in a sandbox is an unprivileged user of the host.")
+		return warning("users", "The engine is rootless: root in a sandbox is an unprivileged user of the host. agbox is not tested there: agboxd must run as the "+
+			"engine's user, who must be able to reach all mounts, and it enforces no network policy: docs/engines.md.")
 	case info.UsersRemapped && info.RootUID == 0:
 		return warning("users", fmt.Sprintf("The engine remaps users, and its data root %s does not end with whom it makes root: no sandbox can start. "+
 			"Remove userns-remap from its daemon.json, or report this.", info.DataRoot))

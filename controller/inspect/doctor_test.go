@@ -41,7 +41,7 @@ func TestLimits(t *testing.T) {
 		"root is root":       {func(i *dockerx.Info, _ *inspect.Defaults) { i.UsersRemapped = false }, "users", "warning", "user 0 of the host"},
 		"remapped":           {func(*dockerx.Info, *inspect.Defaults) {}, "users", "ok", "user 100000 of the host"},
 		"remapped to whom?":  {func(i *dockerx.Info, _ *inspect.Defaults) { i.RootUID = 0 }, "users", "warning", "no sandbox can start"},
-		"rootless":           {func(i *dockerx.Info, _ *inspect.Defaults) { i.Rootless = true }, "users", "ok", "rootless"},
+		"rootless":           {func(i *dockerx.Info, _ *inspect.Defaults) { i.Rootless = true }, "users", "warning", "as the engine's user"},
 		"runsc":              {func(*dockerx.Info, *inspect.Defaults) {}, "runtimes", "ok", "runtime: runsc."},
 		"runsc by default":   {func(i *dockerx.Info, _ *inspect.Defaults) { i.DefaultRuntime = "runsc" }, "runtimes", "ok", "runsc is the default"},
 		"runc only":          {func(i *dockerx.Info, _ *inspect.Defaults) { i.Runtimes = []string{"runc"} }, "runtimes", "ok", "register gVisor"},

@@ -119,12 +119,15 @@ func newMortal(t *testing.T, conf string) *mortal {
 	return newMortalOn(t, nil, conf)
 }
 
-// newMortalOn is newMortal on an engine of the test's own.
-func newMortalOn(t *testing.T, e *dockerd.Engine, conf string) *mortal {
+// newMortalOn is newMortal on an engine of the test's own. If ops are given, the daemon dies at their points only.
+func newMortalOn(t *testing.T, e *dockerd.Engine, conf string, ops ...string) *mortal {
 	t.Helper()
 	program := faultyDaemon(t)
 	m := &mortal{daemon: prepared(t, must(os.MkdirTemp("", "agbox-e2e-"))(t)), faults: t.TempDir(), points: failpoints(t),
 		tag: strings.ToLower(rand.Text()[:6])}
+	m.points = slices.DeleteFunc(m.points, func(p string) bool {
+		return len(ops) > 0 && !slices.Contains(ops, strings.TrimPrefix(operation(p), fault.Store+"."))
+	})
 	var plan strings.Builder
 	for _, p := range m.points {
 		fmt.Fprintln(&plan, p, "kill")

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -261,14 +262,18 @@ func TestGVisorKilledAtFailpoints(t *testing.T) {
 		t.Skip(runscVariable + " is not set: gVisor's runtime takes minutes to build, see make test-runsc")
 	}
 	e := newEngine(t, append(runtimes(t, runsc, map[string]string{"runsc": "--overlay2=none --network=host"}), "--default-runtime", "runsc", "--live-restore")...)
-	m := newMortalOn(t, e, "[runtime]\nstop_grace = \"2s\"\ncancel_grace = \"1s\"\nresync_interval = \"2s\"\nclock_grace = \"0\"\n")
-	m.rehearse("life", []string{
+	life := []string{
 		"CreateSandbox", "CreateExec", "EndExec", "Report", "RequestCancel", "RequestPause", "RequestResume", "RequestStop", "RequestDelete",
 		"engine.create_container", "engine.start_container", "engine.stop_container", "engine.remove_container", "engine.write_tar", "engine.stat_path",
 		"engine.pause_container", "engine.unpause_container", "rules.add_sets", "rules.remove_sets",
-	}, m.gVisorsLife)
-	m.rehearse("volumes", []string{"RequestDeleteWithVolumes", "engine.list_volumes", "engine.list_volume_users", "engine.remove_volume"}, m.keepsVolumes)
-	m.rehearse("snapshots", []string{"engine.commit_container", "engine.rewrite_image", "engine.list_images", "engine.remove_image"}, m.keepsFiles)
+	}
+	volumes := []string{"RequestDeleteWithVolumes", "engine.list_volumes", "engine.list_volume_users", "engine.remove_volume"}
+	snapshots := []string{"engine.commit_container", "engine.rewrite_image", "engine.list_images", "engine.remove_image"}
+	m := newMortalOn(t, e, "[runtime]\nstop_grace = \"2s\"\ncancel_grace = \"1s\"\nresync_interval = \"2s\"\nclock_grace = \"0\"\n",
+		slices.Concat(life, volumes, snapshots)...)
+	m.rehearse("life", life, m.gVisorsLife)
+	m.rehearse("volumes", volumes, m.keepsVolumes)
+	m.rehearse("snapshots", snapshots, m.keepsFiles)
 	t.Logf("%d deaths", m.deathsYet())
 	m.audit() // while it lives: the cleanup ends it first
 }
