@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"os"
+	"runtime"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestSignalThatComesTwiceAtOnceIsOne(t *testing.T) {
@@ -39,11 +42,13 @@ func TestSignalThatComesTwiceAtOnceIsOne(t *testing.T) {
 
 // A child on the same terminal may fail by the same ^C, before it is on its way through this process.
 func TestASignalThatCameBeforeAnErrorDecidesTheExitCode(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	failed := errors.New("permission denied")
 	for range 50 {
 		for err, want := range map[error]int{failed: 130, &exitError{exitNotRun, failed}: 130, &exitError{code: 3}: 3} {
 			ctx, stop := WithSignals(t.Context(), func(int) {})
-			if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
+			if err := unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGINT); err != nil { // which returns after the signal has come
 				t.Fatal(err)
 			}
 			if code := (&app{}).finish(ctx, err); code != want {
