@@ -101,7 +101,7 @@ func TestNamesUnderDocker(t *testing.T) {
 	check("the name of a container", lookup("db", "10.213.0.2"), true)
 	check("port 53 of a container of the own network", `printf 'GET / HTTP/1.0\r\n\r\n' | nc -w 1 10.213.0.2 53 | grep hello`, true)
 	check("port 53 of the host", `printf 'GET / HTTP/1.0\r\n\r\n' | nc -w 1 198.51.100.1 53 | grep hello`, false)
-	s.refused(t, "b.example", dnsfilter.ReasonName)
+	s.refused(t, "b.example", dnsfilter.ReasonName, 1)
 
 	s.kill(syscall.SIGKILL)
 	check("a name without the filter", lookup("a.example", "1.1.1.1"), false)

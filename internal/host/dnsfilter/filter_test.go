@@ -70,7 +70,7 @@ func TestNames(t *testing.T) {
 	if m, err := ask(t, s.sandbox, "udp", "api.example", dns.TypeANY); err != nil || m.Rcode != dns.RcodeNotImplemented {
 		t.Errorf("%v, %v", m, err)
 	}
-	if r := s.refused(t, "evil.example", dnsfilter.ReasonName); r.Count != 3 || r.SandboxID != "of-"+bridge || time.Since(r.Time) > time.Minute {
+	if r := s.refused(t, "evil.example", dnsfilter.ReasonName, 3); r.Count != 3 || r.SandboxID != "of-"+bridge || time.Since(r.Time) > time.Minute {
 		t.Errorf("%+v", r)
 	}
 	s.asked(t, "evil.example", func(a dnsfilter.Asked) bool { return a.Refused && a.Count == 3 && len(a.Addrs) == 0 })
@@ -103,7 +103,7 @@ func TestAllNamesButSome(t *testing.T) {
 	})
 	s.reaches(t, true, "1.1.1.1:443", "1.1.9.9:80")
 	s.reaches(t, false, "10.0.0.9:80")
-	s.refused(t, "hidden.example", dnsfilter.ReasonName)
+	s.refused(t, "hidden.example", dnsfilter.ReasonName, 1)
 }
 
 // A name with addresses of the private network, or of the host, does not lead there.
@@ -133,7 +133,7 @@ func TestRebinding(t *testing.T) {
 	s.expect(t, map[string]string{"mixed.example": "1.1.1.1", "private.example": "10.0.7.1", "other.example": "1.1.1.9"})
 	s.reaches(t, true, "1.1.1.1:80", "10.0.7.1:80", "1.1.1.9:80")
 	s.reaches(t, false, "10.0.0.9:80", "169.254.169.254:80", "1.1.1.8:80")
-	s.refused(t, "mixed.example", dnsfilter.ReasonAddress)
+	s.refused(t, "mixed.example", dnsfilter.ReasonAddress, 1)
 }
 
 func TestAliases(t *testing.T) {
@@ -201,7 +201,7 @@ func TestManyAddresses(t *testing.T) {
 	if len(strings.Fields(got[0])) != 900 || got[1] != "SERVFAIL" {
 		t.Errorf("%.40s, %.40s", got[0], got[1])
 	}
-	s.refused(t, "1.rotating.example", dnsfilter.ReasonFull)
+	s.refused(t, "1.rotating.example", dnsfilter.ReasonFull, 1)
 }
 
 // Whatever upstream servers do, each question has an answer in time, and no wrong one.
@@ -501,7 +501,7 @@ func TestWhoAsks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := s.refused(t, "b.example", dnsfilter.ReasonName); r.SandboxID != "of-"+bridge {
+	if r := s.refused(t, "b.example", dnsfilter.ReasonName, 1); r.SandboxID != "of-"+bridge {
 		t.Errorf("%+v", r)
 	}
 	if s.names.count("b.example") != before {

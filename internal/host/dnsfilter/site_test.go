@@ -290,8 +290,8 @@ func (s *site) reaches(t *testing.T, want bool, addrs ...string) {
 	all.Wait()
 }
 
-// refused waits for a line about a name, and returns it with the count of all lines about it.
-func (s *site) refused(t *testing.T, name string, why dnsfilter.Reason) (one dnsfilter.Refusal) {
+// refused waits until so many refusals of a name are reported, and returns the last line about it with the count of all.
+func (s *site) refused(t *testing.T, name string, why dnsfilter.Reason, count uint64) (one dnsfilter.Refusal) {
 	t.Helper()
 	eventually(t, "the refusal of "+name+" is reported", func() (bool, error) {
 		body, _ := os.ReadFile(s.child.Refusals)
@@ -306,7 +306,7 @@ func (s *site) refused(t *testing.T, name string, why dnsfilter.Reason) (one dns
 				one = r
 			}
 		}
-		return one.Count > 0, nil
+		return one.Count >= count, nil
 	})
 	return one
 }

@@ -35,9 +35,9 @@ func (s *site) serveWeb(t *testing.T) {
 	}
 }
 
-// get returns what the sandbox reads of a URL at an address, or the error.
-func (s *site) get(url, addr string) string {
-	c, err := s.sandbox.Dial("tcp", addr, short)
+// get returns what the sandbox reads of a URL at an address that answers in time, or the error.
+func (s *site) get(url, addr string, wait time.Duration) string {
+	c, err := s.sandbox.Dial("tcp", addr, wait)
 	if err != nil {
 		return err.Error()
 	}
@@ -61,9 +61,16 @@ func (s *site) get(url, addr string) string {
 	return strings.TrimSpace(fmt.Sprint(resp.StatusCode, " ", string(body)))
 }
 
+// timeout is the error of a dropped packet.
+const timeout = "i/o timeout"
+
 func (s *site) gets(t *testing.T, url, addr, want string) {
 	t.Helper()
-	if got := s.get(url, addr); !strings.Contains(got, want) {
+	wait := long
+	if want == timeout {
+		wait = short
+	}
+	if got := s.get(url, addr, wait); !strings.Contains(got, want) {
 		t.Errorf("%s at %s: %s, want %s", url, addr, got, want)
 	}
 }
@@ -78,7 +85,6 @@ func TestVerifiedNames(t *testing.T) {
 	s.names.has("c.example", "c.example. 60 A 1.1.1.3")
 	s.verify = true
 	s.enforce(t, "internal", "a.example *.w.example c.example:8443 1.1.2.0/24:80/tcp", "1.1.2.9 x.w.example")
-	const timeout = "i/o timeout"
 	s.gets(t, "https://a.example/", "1.1.1.1:8443", timeout) // its name was not asked for
 	s.expect(t, map[string]string{"a.example": "1.1.1.1", "c.example": "1.1.1.3"})
 	_ = lookup(t, s.sandbox, "a.example", 28)
@@ -98,8 +104,8 @@ func TestVerifiedNames(t *testing.T) {
 	s.gets(t, "http://c.example/", "1.1.1.1:8080", "403") // not at this port
 	s.gets(t, "https://a.example/", "1.1.1.3:8080", timeout)
 	s.gets(t, "https://a.example/", "1.1.1.2:8443", timeout)
-	s.refused(t, "b.example", dnsfilter.ReasonAsked)
-	s.refused(t, "1.1.1.1:8443", dnsfilter.ReasonAsked)
+	s.refused(t, "b.example", dnsfilter.ReasonAsked, 1)
+	s.refused(t, "1.1.1.1:8443", dnsfilter.ReasonAsked, 1)
 	s.asked(t, "b.example", func(a dnsfilter.Asked) bool { return a.Refused && a.Count == 3 })
 	if s.sandbox.Reaches(t, "udp 1.1.1.1:443", short) {
 		t.Error("datagrams pass")
@@ -179,11 +185,11 @@ func TestPassedConnectionsAreBounded(t *testing.T) {
 	}
 	defer one.Close()
 	eventually(t, "the second is refused", func() (bool, error) {
-		return !strings.HasPrefix(s.get("http://a.example/", "1.1.1.1:8080"), "200"), nil
+		return !strings.HasPrefix(s.get("http://a.example/", "1.1.1.1:8080", long), "200"), nil
 	})
 	if got := lookup(t, s.sandbox, "a.example", 1); got != "1.1.1.1" {
 		t.Error(got)
 	}
 	one.Close()
-	eventually(t, "there is room again", func() (bool, error) { return strings.HasPrefix(s.get("http://a.example/", "1.1.1.1:8080"), "200"), nil })
+	eventually(t, "there is room again", func() (bool, error) { return strings.HasPrefix(s.get("http://a.example/", "1.1.1.1:8080", long), "200"), nil })
 }
