@@ -119,6 +119,10 @@ test-engine-latest: test-tools build ## Run the Docker tests on the engine of en
 test-runsc: test-tools engine image ## Build gVisor's runsc and run conformance and kills of agboxd with it, on private engines (root).
 	runsc=$$(hack/runsc.sh) && AGBOX_RUNSC=$$runsc go test -race -count=1 -timeout 40m -p 1 -tags docker -v -run 'TestGVisor|TestARuntimeThatIsNamed|TestOnGVisor' ./internal/testing/e2e ./internal/testing/conformance
 
+.PHONY: test-userns
+test-userns: test-tools engine image ## Run the conformance suite on a private engine that remaps users (root).
+	AGBOX_REMAP=1 go test -race -count=1 -timeout 20m -tags docker -v -run TestOnARemappingEngine ./internal/testing/conformance
+
 PATTERN ?=
 
 .PHONY: test-vm
