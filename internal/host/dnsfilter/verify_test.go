@@ -191,5 +191,7 @@ func TestPassedConnectionsAreBounded(t *testing.T) {
 		t.Error(got)
 	}
 	one.Close()
-	eventually(t, "there is room again", func() (bool, error) { return strings.HasPrefix(s.get("http://a.example/", "1.1.1.1:8080", long), "200"), nil })
+	eventually(t, "there is room again", func() (bool, error) {
+		return strings.HasPrefix(s.get("http://a.example/", "1.1.1.1:8080", long), "200"), nil
+	})
 }
