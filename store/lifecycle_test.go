@@ -276,7 +276,7 @@ func TestIdleStopIsJudgedInTheTransaction(t *testing.T) {
 	}
 }
 
-// TestDiskStopIsOfTheMeasuredRun: what was measured before a resume says nothing about the time after it.
+// TestDiskStopIsOfTheMeasuredRun: what was measured before a resume does not count after it.
 func TestDiskStopIsOfTheMeasuredRun(t *testing.T) {
 	s := open(t, testOptions(t))
 	makeReady(t, s, "box")

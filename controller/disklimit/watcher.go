@@ -67,7 +67,7 @@ type Watcher struct {
 // New returns a Watcher.
 func New(o Options) *Watcher { return &Watcher{o: o, of: map[string]memory{}} }
 
-// subject is what a measurement is about. One of another subject says nothing: the sandbox was resumed since.
+// subject is what a measurement is about. One of another subject does not count: the sandbox was resumed since.
 type subject struct {
 	container string
 	since     time.Time // the sandbox's StateChangedAt
@@ -231,7 +231,7 @@ func (w *Watcher) Holds() bool {
 	return info.Version == "" || info.DiskLimit
 }
 
-// Warnings says how the disk limit of a sandbox is kept, what was measured last, and what follows from a stop for it. It says nothing about
+// Warnings says how the disk limit of a sandbox is kept, what was measured last, and what follows from a stop for it. There are none for
 // a limit that the engine holds.
 func (w *Watcher) Warnings(sb store.Sandbox) []string {
 	if sb.Spec.GetDiskLimit() == "" || w.Holds() {

@@ -159,7 +159,7 @@ func users(info dockerx.Info) *agboxv1.DoctorCheck {
 			"Remove userns-remap from its daemon.json, or report this.", info.DataRoot))
 	case info.UsersRemapped:
 		return ok("users", fmt.Sprintf("The engine remaps users: root in a sandbox is user %d of the host, which has no privileges. Mounts of files that are not of its range "+
-			"belong to the user nobody inside: docs/engines.md.", info.RootUID))
+			"have the user ID 65534 inside: docs/engines.md.", info.RootUID))
 	}
 	return warning("users", "Root in a sandbox is user 0 of the host; capabilities and seccomp hold it back. "+
 		"For code that you do not trust, use the profile hardened or a runtime with a kernel of its own.")

@@ -12,7 +12,7 @@ import (
 // RemappedRoot is the user of the host that is root in the containers of an engine of StartRemapped.
 const RemappedRoot = 500000
 
-// StartRemapped is Start for an engine with userns-remap. The user nobody owns the range, by files that replace /etc/subuid and /etc/subgid in
+// StartRemapped is Start for an engine with userns-remap. The user of UID 65534 owns the range, by files that replace /etc/subuid and /etc/subgid in
 // the engine's own mount namespace; the engine's mounts are visible outside, as those of other engines.
 func StartRemapped(t testing.TB, args ...string) *Engine {
 	t.Helper()

@@ -20,7 +20,7 @@ const (
 	idle      = 2 * time.Minute
 )
 
-// serveHTTP passes the requests of a connection on, each of which names its host. They are parsed and written anew, so that the server reads
+// serveHTTP passes the requests of a connection on, each of which names its host. They are parsed, and written by this process, so that the server reads
 // the host that was verified.
 func (p Proxy) serveHTTP(ctx context.Context, c *begun) {
 	defer func() { _ = c.Close() }()

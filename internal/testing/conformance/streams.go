@@ -14,7 +14,7 @@ import (
 	goclient "github.com/agbox/agbox/client"
 )
 
-// live returns a READY sandbox whose channel is connected. Where no sandbox has one, that is told, and the test is skipped.
+// live returns a READY sandbox whose channel is connected. Where no sandbox has one, the API must say so, and the test is skipped.
 func (c *client) live() string {
 	c.Helper()
 	id := c.ready()

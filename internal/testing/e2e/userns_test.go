@@ -109,7 +109,7 @@ func remappedFiles(t *testing.T, d *daemon) {
 	}
 }
 
-// remappedMount: a mount has the owners of the host, who are nobody inside, but for those of the range.
+// remappedMount: a mount has the owners of the host, whose user ID is 65534 inside, but for those of the range.
 func remappedMount(t *testing.T, d *daemon) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "f"), "host\n")
