@@ -131,7 +131,7 @@ func Run(ctx context.Context, c Config) error {
 		return fmt.Errorf("encode who filters: %w", err)
 	}
 	if err := os.WriteFile(c.Dir.path(runningName), self, 0o600); err != nil {
-		return fmt.Errorf("write who filters: %w", err)
+		c.Log.Error("no daemon can replace this filter", "err", err) // a full disk: the file is empty then, and names are answered
 	}
 	running, err := c.Dir.lock(ctx, runningName) // a daemon that looks whether it is locked has it for a moment
 	if err != nil {

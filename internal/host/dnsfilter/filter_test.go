@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/miekg/dns"
+	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/internal/host/dnsfilter"
 	"github.com/agbox/agbox/internal/testing/netns"
@@ -562,6 +563,35 @@ func TestSuccessor(t *testing.T) {
 	}
 	if two, err := s.dir.Process(); err != nil || two == nil || *two != (dnsfilter.Process{PID: s.process.Process.Pid, Identity: "second"}) {
 		t.Errorf("the second is %+v, %v", two, err)
+	}
+}
+
+// A filter that starts on a full disk cannot say what it is, and answers.
+func TestAFilterStartsOnAFullDisk(t *testing.T) {
+	s := newSite(t)
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.kill(syscall.SIGKILL)
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	s.dir, s.child.Dir = dnsfilter.Dir(dir), dnsfilter.Dir(dir)
+	s.names.has("a.example", "a.example. 600 A 1.1.1.1")
+	p := s.rules(t, bridge, "internal", "a.example", "")
+	if err := s.dir.Write(p); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dir+"/full", make([]byte, 1<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("the disk is not full: %v", err)
+	}
+	s.start(t)
+	eventually(t, "names are answered", func() (bool, error) { return s.lookup(t, "a.example") == "1.1.1.1", nil })
+	if one, err := s.dir.Process(); one != nil || err == nil {
+		t.Errorf("it is %+v, %v", one, err)
 	}
 }
 
