@@ -76,9 +76,11 @@ func TestOperationsAtTheMemoryLimit(t *testing.T) {
 
 	full := d.create(limit(&agboxv1.CreateSpec{}))
 	d.await(full, ready)
-	// Half of the limit is in /dev/shm, and a loop of hogs takes the rest and is killed, again and again.
+	// Half of the limit is in /dev/shm, and a loop of hogs takes the rest and is killed, again and again. The loop lowers its own score: while the
+	// pages of a hog that was killed still count, the kernel may kill another command.
 	d.ended(d.exec(full, "dd", "if=/dev/zero", "of=/dev/shm/f", "bs=64k").GetExecId())
-	hogs := d.exec(full, "sh", "-c", "while :; do tail /dev/zero; echo killed; done")
+	hogs := d.exec(full, "sh", "-c", `until grep -qx 750 /proc/$$/oom_score_adj; do sleep 0.02; done; sleep 1; echo 1 >/proc/$$/oom_score_adj
+		while :; do (echo 1000 >/proc/self/oom_score_adj; exec tail /dev/zero); echo killed; done`)
 	d.started(hogs)
 	d.eventually("one is killed", func() error {
 		if out := d.read(hogs.GetStdoutLogPath()); !strings.Contains(out, "killed") {
