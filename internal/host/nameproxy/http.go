@@ -2,11 +2,13 @@ package nameproxy
 
 import (
 	"context"
+	"crypto/tls"
 	"io"
 	"log"
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -18,54 +20,115 @@ const (
 	maxHead   = 32 << 10
 	maxFields = 256
 	idle      = 2 * time.Minute
+	// maxConns bounds the connections to the server for those of one client: a client of HTTP/2 has many requests at once, for each of which a server
+	// of HTTP/1 needs one.
+	maxConns = 32
 )
+
+// limits are those of HTTP/2, on either side, in requests and bytes. A body that is not read fills the buffer of its stream, and 16 of them that of the
+// connection: others wait then.
+var limits = &http.HTTP2Config{MaxConcurrentStreams: 100, MaxReceiveBufferPerStream: 256 << 10, MaxReceiveBufferPerConnection: 4 << 20}
+
+// site is what a connection's requests are for: any host that the policy allows, by plain HTTP; or if in is set, the server with this name, by TLS.
+type site struct {
+	Proxy
+	name string
+	in   *Injection
+}
 
 // serveHTTP passes the requests of a connection on, each of which names its host. They are parsed, and written by this process, so that the server reads
 // the host that was verified.
-func (p Proxy) serveHTTP(ctx context.Context, c *begun) {
+func (s site) serveHTTP(ctx context.Context, c *begun) {
 	defer func() { _ = c.Close() }()
-	to := &http.Transport{
-		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return p.dial(ctx) },
-		DisableCompression: true, IdleConnTimeout: idle, MaxResponseHeaderBytes: maxHead,
-	}
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	to := s.transport(ctx)
 	defer to.CloseIdleConnections()
 	quiet := log.New(io.Discard, "", 0) // a sandbox must not fill the log
-	pass := &httputil.ReverseProxy{
-		Transport: to, FlushInterval: -1, ErrorLog: quiet, Rewrite: p.rewrite,
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
+	pass := httputil.ReverseProxy{
+		Transport: to, FlushInterval: -1, ErrorLog: quiet, Rewrite: s.rewrite,
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			http.Error(w, "agbox: "+err.Error(), http.StatusBadGateway)
+		},
 	}
-	var handlers sync.WaitGroup // of which the server does not wait for those that took the connection over
+	if s.in != nil {
+		pass.Transport = injector{s.in, s.name, to}
+	}
+	var handlers sync.RWMutex // which the handlers share: the server does not wait for all
 	server := &http.Server{
 		ReadHeaderTimeout: helloPatience, IdleTimeout: idle, MaxHeaderBytes: maxHead, ErrorLog: quiet, DisableGeneralOptionsHandler: true,
-		BaseContext: func(net.Listener) context.Context { return ctx },
+		HTTP2: limits, BaseContext: func(net.Listener) context.Context { return ctx },
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			handlers.Add(1)
-			defer handlers.Done()
-			if len(r.Header) > maxFields {
-				http.Error(w, "too many fields", http.StatusRequestHeaderFieldsTooLarge)
+			if !handlers.TryRLock() {
+				return // the connection has ended
+			}
+			defer handlers.RUnlock()
+			if code, why := s.refusal(r); why != "" {
+				http.Error(w, why, code)
 				return
 			}
-			if r.URL.Opaque != "" { // it is sent on as it is, and may be the URL of another host
-				http.Error(w, "neither a path nor the URL of a host", http.StatusBadRequest)
-				return
+			_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 always is
+			pass := pass
+			pass.ModifyResponse = func(resp *http.Response) error {
+				if resp.ContentLength == 0 {
+					pass.FlushInterval = 0 // what is flushed has no end yet, and gRPC reads errors from a head that is the end, too
+				}
+				return nil
 			}
-			if !p.allows(hostname(r.Host)) {
-				http.Error(w, "the network policy of the sandbox does not let this host through", http.StatusForbidden)
-				return
-			}
-			w.Header()["Content-Type"], w.Header()["Date"] = nil, nil // the server adds none
-			_ = http.NewResponseController(w).EnableFullDuplex()      // the connection is of HTTP/1
-			pass.ServeHTTP(w, r)
+			pass.ServeHTTP(answer{w}, r)
 		}),
 	}
-	_ = server.Serve(&single{conn: c})
-	handlers.Wait()
+	if s.in != nil {
+		server.TLSConfig = s.in.config()
+		_ = server.ServeTLS(&single{conn: c}, "", "")
+	} else {
+		_ = server.Serve(&single{conn: c})
+	}
+	handlers.Lock()
+}
+
+// transport returns connections to the server, which end with ctx.
+func (s site) transport(ctx context.Context) *http.Transport {
+	return &http.Transport{
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			c, err := s.dial(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return leased{c, context.AfterFunc(ctx, func() { c.Close() })}, nil
+		},
+		TLSClientConfig:   &tls.Config{MinVersion: tls.VersionTLS12, ServerName: s.name, RootCAs: s.Roots},
+		ForceAttemptHTTP2: true, HTTP2: limits, TLSHandshakeTimeout: helloPatience, ExpectContinueTimeout: time.Second,
+		DisableCompression: true, IdleConnTimeout: idle, MaxResponseHeaderBytes: maxHead, MaxConnsPerHost: maxConns, MaxIdleConnsPerHost: maxConns,
+	}
+}
+
+// refusal returns why a request is not passed on, and the status that says so; "" if it is.
+func (s site) refusal(r *http.Request) (int, string) {
+	host, port := hostname(r.Host)
+	own := strconv.Itoa(int(s.To.Port()))
+	switch {
+	case len(r.Header) > maxFields:
+		return http.StatusRequestHeaderFieldsTooLarge, "too many fields"
+	case r.URL.Opaque != "": // it is sent on as it is, and may be the URL of another host
+		return http.StatusBadRequest, "neither a path nor the URL of a host"
+	case s.in == nil && !s.allows(host):
+		return http.StatusForbidden, "the network policy of the sandbox does not let this host through"
+	case s.in != nil && (r.Method == http.MethodConnect || r.Method == http.MethodTrace): // the answer to TRACE has the request's headers
+		return http.StatusMethodNotAllowed, "agbox: " + r.Method + " is not passed on to " + s.name
+	case s.in != nil && (canonical(host) != s.name || port != "" && port != own):
+		return http.StatusMisdirectedRequest, "agbox: this connection is for " + s.name + " at port " + own + " only"
+	}
+	return 0, ""
 }
 
 // rewrite makes a request what the client sent, but for headers of the connection. The URL's host tells the transport which connections to use again:
 // all lead to one address.
-func (p Proxy) rewrite(r *httputil.ProxyRequest) {
-	r.Out.URL.Scheme, r.Out.URL.Host, r.Out.URL.RawQuery, r.Out.Host = "http", p.To.String(), r.In.URL.RawQuery, r.In.Host
+func (s site) rewrite(r *httputil.ProxyRequest) {
+	r.Out.URL.Scheme, r.Out.URL.Host, r.Out.URL.RawQuery, r.Out.Host = "http", s.To.String(), r.In.URL.RawQuery, r.In.Host
+	if s.in != nil {
+		r.Out.URL.Scheme = "https"
+	}
 	for _, h := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
 		if values := r.In.Header[h]; values != nil {
 			r.Out.Header[h] = values
@@ -77,15 +140,42 @@ func (p Proxy) rewrite(r *httputil.ProxyRequest) {
 			r.Out.Header.Del(h)
 		}
 	}
+	r.Out.Trailer = nil // some servers take trailers for headers, such as a host
 }
 
-// hostname returns the name in a Host header; "" if it has none, or more than a name and a port.
-func hostname(host string) string {
-	name, port, _ := strings.Cut(host, ":")
+// hostname returns the name and the port in a Host header; "" if it has none, or more than these.
+func hostname(host string) (name, port string) {
+	name, port, _ = strings.Cut(host, ":")
 	if strings.Trim(port, "0123456789") != "" {
-		return ""
+		return "", ""
 	}
-	return name
+	return name, port
+}
+
+// answer is an answer to which the server adds no headers.
+type answer struct{ http.ResponseWriter }
+
+func (a answer) WriteHeader(code int) {
+	for _, name := range []string{"Content-Type", "Date"} {
+		if h := a.Header(); len(h[name]) == 0 {
+			h[name] = nil
+		}
+	}
+	a.ResponseWriter.WriteHeader(code)
+}
+
+// Unwrap lets the other methods be found.
+func (a answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// leased is a connection that a context closes, too.
+type leased struct {
+	*net.TCPConn
+	end func() bool
+}
+
+func (l leased) Close() error {
+	l.end()
+	return l.TCPConn.Close()
 }
 
 // begun is a connection of which some bytes are read.

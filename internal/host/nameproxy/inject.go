@@ -1,0 +1,62 @@
+package nameproxy
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/textproto"
+	"strings"
+)
+
+// Injection is what is added to the requests for a name. Its functions may be called concurrently.
+type Injection struct {
+	// Certificate returns a certificate for the name that the client trusts.
+	Certificate func() (*tls.Certificate, error)
+	// Headers returns the headers of a request, which replace the client's own. Errors are sentences for the client, without the values: the request is
+	// not sent, and they are the answer.
+	Headers func() (http.Header, error)
+}
+
+// config is that of the client's side of TLS.
+func (in *Injection) config() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12, SessionTicketsDisabled: true, // another connection could not read the tickets
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return in.Certificate() },
+	}
+}
+
+// injector adds headers to the requests for a name, after all that a client can do to a request's headers.
+type injector struct {
+	*Injection
+	name string
+	to   http.RoundTripper
+}
+
+func (i injector) RoundTrip(r *http.Request) (*http.Response, error) {
+	headers, err := i.Headers()
+	if err != nil {
+		return nil, err
+	}
+	added := map[string]bool{}
+	for name := range headers {
+		added[folded(name)] = true
+	}
+	maps.DeleteFunc(r.Header, func(name string, _ []string) bool { return added[folded(name)] })
+	maps.Copy(r.Header, headers)
+	resp, err := i.to.RoundTrip(r)
+	if invalid, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return nil, fmt.Errorf("the certificate of %s is not valid: %w", i.name, invalid.Err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the request is not passed on to %s: %w", i.name, err)
+	}
+	resp.Header.Del("Alt-Svc") // leads clients to HTTP/3, to which nothing is added
+	return resp, nil
+}
+
+// folded returns a header's name in the form that the names of one header share: some servers read "_" as "-".
+func folded(name string) string {
+	return textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "_", "-"))
+}
