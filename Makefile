@@ -100,7 +100,7 @@ test-packages: test-tools engine image build ## Install packages with apt, dnf, 
 
 .PHONY: test-agents
 test-agents: test-tools engine image build dev-image ## Run Claude Code, Gemini CLI and opencode from npm in sandboxes, with a scripted model (root).
-	agents=$$(hack/agents.sh) && go test -race -count=1 -timeout 20m -tags docker -run TestRealAgents ./internal/testing/e2e -agents $$agents
+	agents=$$(hack/agents.sh) && go test -race -count=1 -timeout 20m -tags docker -run 'TestReal(Agents|Clients)' ./internal/testing/e2e -agents $$agents
 
 .PHONY: test-e2b
 test-e2b: test-tools engine image build dev-image interpreter-image ## Run releases of E2B's SDK from npm, and the examples, against a daemon that is killed in the middle of its calls (root).

@@ -162,7 +162,7 @@ func New(cfg Config) *Controller {
 	c.quotas = quota.New(quota.Options{
 		Store: cfg.Store, Files: cfg.Execs, Quota: func() int64 { return c.inForce().SandboxQuota }, Logger: cfg.Logger,
 	})
-	c.secrets = secret.New(secret.Options{Store: cfg.Store, Files: cfg.Execs, Refuses: cfg.RefusesSecret, Watch: cfg.WatchSecrets, Logger: cfg.Logger})
+	c.secrets = secret.New(secret.Options{Store: cfg.Store, Files: cfg.Execs, Authority: c.certificate, Refuses: cfg.RefusesSecret, Watch: cfg.WatchSecrets, Logger: cfg.Logger})
 	c.clock = clock.New(cfg.Clock, func() time.Duration { return c.inForce().ClockGrace }, c.clockOnRecord())
 	c.started = c.clock.Now()
 	c.agents = c.newAgents()

@@ -42,6 +42,7 @@ type Store interface {
 	DeletedBefore(ctx context.Context, m clockjump.Moment, age time.Duration, limit int) ([]string, error)
 	NewestEvents(ctx context.Context, id string, limit int) ([]*agboxv1.SandboxEvent, error)
 	PurgeSandbox(ctx context.Context, id string) error
+	GatewaySecret(ctx context.Context) ([]byte, error)
 	Clock(ctx context.Context) (*storev1.ClockRecord, error)
 	SetClock(ctx context.Context, rec *storev1.ClockRecord) error
 }
@@ -66,6 +67,7 @@ type Execs interface {
 	sandbox.HostFiles
 	quota.Files
 	secret.Files
+	InjectedSecret(sandboxID, name string) string
 	Dirs() ([]execjournal.SandboxDir, error)
 	RemoveDir(path string) error
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/agbox/agbox/controller/template"
 	"github.com/agbox/agbox/controller/volume"
 	"github.com/agbox/agbox/internal/execid"
+	"github.com/agbox/agbox/internal/host/authority"
 	"github.com/agbox/agbox/internal/host/buildfiles"
 	"github.com/agbox/agbox/internal/host/naming"
 	"github.com/agbox/agbox/store"
@@ -244,7 +245,7 @@ func (c *Controller) primary(ctx context.Context, sandboxID string) (string, err
 // newNetworks connects the keeper of packet filter rules with the other packages.
 func (c *Controller) newNetworks() *network.Keeper {
 	o := c.cfg.Network
-	o.Others = c.otherSubnets
+	o.Others, o.Authority, o.InjectedSecret = c.otherSubnets, c.authority, c.cfg.Execs.InjectedSecret
 	o.Changed, o.Logger, o.Denials, o.Newest, o.Report = c.askResync, c.log, c.cfg.Metrics.NetworkDenied, c.cfg.Store.NewestEvents, c.cfg.Store.Report
 	o.Live = func() (all []store.Sandbox) {
 		for _, id := range c.cfg.Store.LiveIDs() {
@@ -262,6 +263,24 @@ func (c *Controller) newNetworks() *network.Keeper {
 		return ids
 	}
 	return network.New(o)
+}
+
+// authority returns the authority that signs for hosts to whose requests of a sandbox headers are added. It is derived, and stored nowhere.
+func (c *Controller) authority(sandboxID string) (*authority.Authority, error) {
+	secret, err := c.cfg.Store.GatewaySecret(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	return authority.Derive(secret, sandboxID)
+}
+
+// certificate returns the certificate of a sandbox's authority, as PEM.
+func (c *Controller) certificate(sandboxID string) ([]byte, error) {
+	a, err := c.authority(sandboxID)
+	if err != nil {
+		return nil, err
+	}
+	return a.Certificate(), nil
 }
 
 // NetworkProblem returns in one sentence why no network policy can be enforced on this host; empty: they can.

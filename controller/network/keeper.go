@@ -16,6 +16,8 @@ import (
 	"github.com/containerd/errdefs"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/inject"
+	"github.com/agbox/agbox/internal/host/authority"
 	"github.com/agbox/agbox/internal/host/dnsfilter"
 	"github.com/agbox/agbox/internal/host/firewall"
 	"github.com/agbox/agbox/internal/host/naming"
@@ -61,6 +63,10 @@ type Options struct {
 	// Foreign returns why the engine's bridges are not of this network namespace, as the rest of a sentence about the engine; empty: they may
 	// be. An error: it is unknown. Nil: they are.
 	Foreign func(ctx context.Context) (string, error)
+	// Authority returns the authority that signs for hosts to whose requests of a sandbox headers are added, and InjectedSecret the path of the value of a
+	// secret for them.
+	Authority      func(sandboxID string) (*authority.Authority, error)
+	InjectedSecret func(sandboxID, name string) string
 	// Others returns the subnets of other sandboxes than one, of any daemon.
 	Others func(ctx context.Context, sandboxID string) ([]netip.Prefix, error)
 	// Host reads what Targets needs of this host; nil: nothing.
@@ -138,7 +144,7 @@ func Mode(sb store.Sandbox) string {
 
 // rules returns the rules for a network of a sandbox.
 func (k *Keeper) rules(sb store.Sandbox, networkID string) (netrules.Rules, error) {
-	f := netrules.Facts{Bridge: naming.Bridge(networkID)}
+	f := netrules.Facts{Bridge: naming.Bridge(networkID), Injected: inject.Hosts(sb.Spec)}
 	if k.o.Names != nil {
 		f.Forwarder = k.o.NamesPort
 	}
@@ -172,7 +178,7 @@ func (k *Keeper) Holds(sb store.Sandbox, networkID string) bool {
 	if held, err := k.o.Firewall.Holds(r); err != nil || !held {
 		return false
 	}
-	p, filtered, err := dnsfilter.PolicyOf(sb.ID, r.Bridge, Mode(sb), sb.Spec.GetNetwork())
+	p, filtered, err := k.names(sb, r.Bridge)
 	if err != nil || !filtered {
 		return err == nil
 	}
@@ -203,12 +209,41 @@ func (k *Keeper) Enforce(sb store.Sandbox, networkID string) error {
 	return k.answer(sb, r)
 }
 
+// names returns what the filter of names has to know of a sandbox; see dnsfilter.PolicyOf.
+func (k *Keeper) names(sb store.Sandbox, bridge string) (dnsfilter.Policy, bool, error) {
+	in, err := k.injection(sb)
+	if err != nil {
+		return dnsfilter.Policy{}, false, err
+	}
+	return dnsfilter.PolicyOf(sb.ID, bridge, Mode(sb), sb.Spec.GetNetwork(), in)
+}
+
+// injection returns what the filter of names needs to add headers to the requests of a sandbox; nil: it adds none.
+func (k *Keeper) injection(sb store.Sandbox) (*dnsfilter.Inject, error) {
+	if !inject.Has(sb.Spec) {
+		return nil, nil
+	}
+	a, err := k.o.Authority(sb.ID)
+	if err != nil {
+		return nil, err
+	}
+	in := &dnsfilter.Inject{Authority: string(a.Encode())}
+	for _, s := range sb.Spec.GetSecrets() {
+		for _, r := range s.GetInject() {
+			in.Headers = append(in.Headers, dnsfilter.Injected{
+				Secret: s.GetName(), Host: r.GetHost(), Header: r.GetHeader(), Value: k.o.InjectedSecret(sb.ID, s.GetName()),
+			})
+		}
+	}
+	return in, nil
+}
+
 // namesPatience bounds the wait for a filter that is being started. Without the filter no name resolves.
 const namesPatience = 3 * time.Second
 
 // answer has the DNS of a sandbox answered by its policy, if that names domains. The rules must be set.
 func (k *Keeper) answer(sb store.Sandbox, r netrules.Rules) error {
-	p, filtered, err := dnsfilter.PolicyOf(sb.ID, r.Bridge, Mode(sb), sb.Spec.GetNetwork())
+	p, filtered, err := k.names(sb, r.Bridge)
 	switch {
 	case err != nil, k.o.Names == nil: // then rules of a policy that names domains could not be made
 		return err

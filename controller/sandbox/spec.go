@@ -10,6 +10,7 @@ import (
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
+	"github.com/agbox/agbox/apis/inject"
 	"github.com/agbox/agbox/apis/privilege"
 	"github.com/agbox/agbox/controller/plan"
 	"github.com/agbox/agbox/controller/profile"
@@ -239,7 +240,18 @@ func (p *pass) env() []string {
 	if slices.ContainsFunc(p.sb.Desired.GetToolMounts(), isSocket) {
 		tools["SSH_AUTH_SOCK"] = sshAgent
 	}
+	if inject.Has(p.sb.Spec) {
+		for _, name := range trusting {
+			tools[name] = execjournal.ContainerOut + "/" + execjournal.SecretsDir + "/" + execjournal.AuthoritySecret
+		}
+	}
 	return p.envList(tools, p.sb.Spec.GetEnvs())
+}
+
+// trusting are the variables that name the file of the authorities that a program trusts: of OpenSSL and what follows it (Go, Python, Ruby, curl), requests
+// and pip, Node.js, curl, git, AWS, Cargo, Deno.
+var trusting = []string{
+	"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "AWS_CA_BUNDLE", "CARGO_HTTP_CAINFO", "DENO_CERT",
 }
 
 // envList returns what every container has in its environment, and envs. It is sorted, so the same spec always creates the same container.

@@ -105,7 +105,7 @@ func (r *Reconciler) EngineRefuses(spec *agboxv1.CreateSpec, confinement *storev
 		})
 	}
 	mode := netrules.ModeOf(spec.GetNetwork(), confinement.GetNetworkMode())
-	if confinement != nil && info.AsksFromHost && netrules.RulesNames(mode, spec.GetNetwork()) && len(confinement.GetDnsServers()) == 0 {
+	if confinement != nil && info.AsksFromHost && netrules.RulesNames(mode, spec) && len(confinement.GetDnsServers()) == 0 {
 		errs = append(errs, validate.Error{
 			Field: "network", Message: "network decides on names, but Docker 25 or newer resolves names for the containers of this sandbox from the host, past the policy: " +
 				"create a new sandbox with this policy",

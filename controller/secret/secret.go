@@ -41,6 +41,8 @@ type Files interface {
 type Options struct {
 	Store Store
 	Files Files
+	// Authority returns the certificate of the authority that signs for hosts to whose requests of a sandbox headers are added, as PEM.
+	Authority func(sandboxID string) ([]byte, error)
 	// Refuses returns why a sandbox may not have the file at a path without symbolic links, as the rest of a sentence, or "".
 	Refuses func(path string) string
 	// Watch wakes Run when sources may have changed; nil: it looks at intervals only.
@@ -108,18 +110,22 @@ type secret struct {
 }
 
 func (s secret) String() string {
-	if s.service != "" {
+	if s.service != "" && s.service != execjournal.Injector {
 		return fmt.Sprintf("secret %s of service %s", s.name, s.service)
 	}
 	return "secret " + s.name
 }
 
-// secretsOf returns the secrets that have a target.
+// secretsOf returns the secrets that have a target, and those that are added to requests.
 func secretsOf(spec *agboxv1.CreateSpec) (all []secret) {
 	for _, s := range spec.GetSecrets() {
-		all = append(all, secret{name: s.GetName(), path: s.GetFile(), target: s.GetTarget(), file: s.GetName()})
+		if s.GetTarget() != "" {
+			all = append(all, secret{name: s.GetName(), path: s.GetFile(), target: s.GetTarget(), file: s.GetName()})
+		}
+		if len(s.GetInject()) > 0 {
+			all = append(all, secret{service: execjournal.Injector, name: s.GetName(), path: s.GetFile(), file: s.GetName()})
+		}
 	}
-	all = slices.DeleteFunc(all, func(s secret) bool { return s.target == "" })
 	for _, svc := range slices.Concat(spec.GetRequiredServices(), spec.GetOptionalServices()) {
 		for _, s := range svc.GetSecrets() {
 			if s.GetTarget() != "" {
@@ -170,7 +176,7 @@ func wantedOf(sb store.Sandbox) []secret {
 
 // add makes the Keeper know a sandbox. The caller holds mu.
 func (k *Keeper) add(sb store.Sandbox) {
-	s := &sandbox{wanted: wantedOf(sb), broken: map[secret]string{}, seen: map[secret]hostfiles.FileID{}}
+	s := &sandbox{services: []string{execjournal.Injector}, wanted: wantedOf(sb), broken: map[secret]string{}, seen: map[secret]hostfiles.FileID{}}
 	for _, svc := range slices.Concat(sb.Spec.GetRequiredServices(), sb.Spec.GetOptionalServices()) {
 		s.services = append(s.services, svc.GetName())
 	}
@@ -222,6 +228,9 @@ func (k *Keeper) Deliver(sandboxID string) error {
 	for _, one := range wanted {
 		errs = append(errs, k.deliver(sandboxID, s, one))
 	}
+	if slices.ContainsFunc(wanted, injected) {
+		errs = append(errs, k.deliverAuthority(sandboxID))
+	}
 	if !s.tidy || !slices.Equal(s.kept, wanted) {
 		err := k.keepOnly(sandboxID, s, wanted)
 		s.kept, s.tidy = wanted, err == nil
@@ -238,6 +247,9 @@ func (k *Keeper) keepOnly(sandboxID string, s *sandbox, wanted []secret) error {
 	}
 	for _, one := range wanted {
 		files[one.service] = append(files[one.service], one.file)
+	}
+	if slices.ContainsFunc(wanted, injected) {
+		files[""] = append(files[""], execjournal.AuthoritySecret)
 	}
 	maps.DeleteFunc(s.seen, func(one secret, _ hostfiles.FileID) bool { return !slices.Contains(wanted, one) })
 	k.mu.Lock()
@@ -276,6 +288,21 @@ func (k *Keeper) deliver(sandboxID string, s *sandbox, one secret) error {
 		s.seen[one] = id
 	}
 	return nil
+}
+
+func injected(s secret) bool { return s.service == execjournal.Injector }
+
+// deliverAuthority makes a sandbox trust the authority that signs for hosts to whose requests headers are added.
+func (k *Keeper) deliverAuthority(sandboxID string) error {
+	certificate, err := k.o.Authority(sandboxID)
+	if err != nil {
+		return err
+	}
+	had, err := k.o.Files.Secret(sandboxID, "", execjournal.AuthoritySecret)
+	if err == nil && had.Roots && bytes.Equal(had.Value, certificate) {
+		return nil
+	}
+	return k.o.Files.PutSecret(sandboxID, "", execjournal.AuthoritySecret, execjournal.Secret{Value: certificate, Roots: true})
 }
 
 // note records whether a source can be read.

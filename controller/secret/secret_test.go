@@ -46,7 +46,10 @@ func newWorld(t *testing.T) *world {
 }
 
 func (w *world) restart() {
-	w.Keeper = New(Options{Store: w, Files: w.dir, Refuses: func(string) string { return w.refuse }, Logger: slog.New(slog.NewTextHandler(&w.log, nil))})
+	w.Keeper = New(Options{
+		Store: w, Files: w.dir, Refuses: func(string) string { return w.refuse }, Logger: slog.New(slog.NewTextHandler(&w.log, nil)),
+		Authority: func(id string) ([]byte, error) { return []byte("authority of " + id), nil },
+	})
 }
 
 func (w *world) want(spec *agboxv1.CreateSpec) {
@@ -296,5 +299,58 @@ func TestSecretsOfServicesAreFiles(t *testing.T) {
 	w.deliver()
 	if files() != "" {
 		t.Error(files())
+	}
+}
+
+// The value of a secret that is added to requests is where no container has it, and the sandbox trusts the authority for it.
+func TestASecretForRequestsStaysOutside(t *testing.T) {
+	w := newWorld(t)
+	w.write("value-1")
+	spec := w.spec("")
+	spec.Secrets[0].Inject = []*agboxv1.InjectRule{{Host: "a.example", Header: "X: ${token}"}}
+	path := w.dir.InjectedSecret(box, "token")
+	outside := func(want string) {
+		t.Helper()
+		got, err := os.ReadFile(path)
+		if string(got) != want || (err != nil) != (want == "") {
+			t.Errorf("%q, %v, want %q", got, err, want)
+		}
+	}
+	for _, value := range []string{"value-1", "value-2"} {
+		w.write(value)
+		w.want(spec)
+		w.deliver()
+		outside(value)
+		if s, err := w.dir.Secret(box, "", "token"); !errdefs.IsNotFound(err) {
+			t.Errorf("PID 1 finds %+v, %v", s, err)
+		}
+		if s, err := w.dir.Secret(box, "", execjournal.AuthoritySecret); err != nil || !s.Roots || s.Target != "" || string(s.Value) != "authority of "+box {
+			t.Errorf("PID 1 finds %+v, %v", s, err)
+		}
+		w.restart()
+	}
+	private, err := os.Stat(filepath.Dir(filepath.Dir(path)))
+	if err != nil || private.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v", private, err)
+	}
+
+	if err := os.Remove(w.source); err != nil {
+		t.Fatal(err)
+	}
+	w.restart()
+	w.want(spec)
+	w.deliver()
+	outside("value-2")
+	if problems := w.Problems(box); len(problems) != 1 || !strings.HasPrefix(problems[0], "secret token: ") {
+		t.Error(problems)
+	}
+	w.want(w.spec("")) // without the rule
+	w.deliver()
+	outside("")
+	if s, err := w.dir.Secret(box, "", execjournal.AuthoritySecret); !errdefs.IsNotFound(err) {
+		t.Errorf("the authority is left: %+v, %v", s, err)
+	}
+	if strings.Contains(w.log.String(), "value-") {
+		t.Error(w.log.String())
 	}
 }

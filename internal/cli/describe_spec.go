@@ -192,7 +192,11 @@ func volumeLines(spec *agboxv1.CreateSpec) (lines []string) {
 func secretLines(spec *agboxv1.CreateSpec) (lines []string) {
 	add := func(service string, secrets []*agboxv1.SecretSpec) {
 		for _, s := range secrets {
-			at := cmp.Or(given(" at ", s.GetTarget(), ""), ", not delivered")
+			at := given(" at ", s.GetTarget(), "")
+			if hosts := injectedHosts(s); hosts != "" {
+				at += ", added to requests for " + hosts
+			}
+			at = cmp.Or(at, ", not delivered")
 			lines = append(lines, fmt.Sprintf("%s of %s%s%s", s.GetName(), s.GetFile(), at, ofService(service)))
 		}
 	}
@@ -201,6 +205,14 @@ func secretLines(spec *agboxv1.CreateSpec) (lines []string) {
 		add(s.GetName(), s.GetSecrets())
 	}
 	return lines
+}
+
+func injectedHosts(s *agboxv1.SecretSpec) string {
+	var hosts []string
+	for _, r := range s.GetInject() {
+		hosts = append(hosts, r.GetHost())
+	}
+	return strings.Join(hosts, ", ")
 }
 
 func copyLines(copies []*agboxv1.CopySpec) (lines []string) {

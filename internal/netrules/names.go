@@ -10,23 +10,24 @@ import (
 	"strings"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/inject"
 	"github.com/agbox/agbox/apis/netentry"
 )
 
-// filtersNames reports whether a policy needs the forwarder of DNS, because its entries name domains. Error: they do in a mode in which they
-// would have no effect.
-func filtersNames(mode string, allow, deny []netentry.Entry) (bool, error) {
+// filtersNames reports whether a policy needs the forwarder of DNS, because its entries name domains, or connections to some go through it. Error:
+// entries name domains in a mode in which they would have no effect.
+func filtersNames(mode string, allow, deny, injected []netentry.Entry) (bool, error) {
 	isDomain := func(e netentry.Entry) bool { return e.Domain != "" }
 	allowed, denied := slices.ContainsFunc(allow, isDomain), slices.ContainsFunc(deny, isDomain)
 	if allowed && mode != Internal || denied && mode != Internal && mode != Internet {
 		return false, fmt.Errorf("the policy names domains, which have no effect in the mode %q", mode)
 	}
-	return allowed || denied && mode == Internet, nil
+	return allowed || denied && mode == Internet || len(injected) > 0 && (mode == Internet || mode == Internal), nil
 }
 
-// RulesNames reports whether a policy that validate accepts decides which names are answered: it names domains, or lets no question out.
-func RulesNames(mode string, policy *agboxv1.NetworkSpec) bool {
-	_, filtered, err := NamesOf(mode, policy)
+// RulesNames reports whether the policy of a spec that validate accepts decides which names are answered: it names domains, or lets no question out.
+func RulesNames(mode string, spec *agboxv1.CreateSpec) bool {
+	_, filtered, err := NamesOf(mode, spec.GetNetwork(), inject.Hosts(spec))
 	return mode == None || mode == Internal || filtered && err == nil
 }
 
@@ -57,17 +58,28 @@ func redirect(f Facts) (rules []Rule) {
 	return append(rules, Rule{Protocol: "tcp", Ports: dns, Redirect: f.Forwarder}, Rule{Protocol: "udp", Ports: dns, Redirect: f.Forwarder})
 }
 
-// verified sends connections to the addresses of names to the forwarder, which lets them through if they ask for a name that allow has. It leaves
-// to later hooks what entries decide by address.
-func verified(f Facts, allow, deny []netentry.Entry) (rules []Rule) {
-	for _, r := range slices.Concat(destinations(deny, false, false), destinations(allow, false, false)) {
-		r.Record = false
-		rules = append(rules, r)
+// proxied sends connections to the addresses of names to the forwarder, which passes them on: to the names to whose requests it adds headers, and
+// with verify to all that allow has. It leaves to later hooks what entries decide by address.
+func proxied(f Facts, allow, deny []netentry.Entry, verify bool) []Rule {
+	rules := slices.Concat(unrecorded(destinations(deny, false, false)), toForwarder(NameSets(f.Injected, deny), f.Forwarder))
+	if verify {
+		rules = slices.Concat(rules, unrecorded(destinations(allow, false, false)), []Rule{{Protocol: "tcp", Ports: dnsOverTLS}},
+			toForwarder(NameSets(allow, deny), f.Forwarder))
 	}
-	rules = append(rules, Rule{Protocol: "tcp", Ports: dnsOverTLS})
-	for _, set := range NameSets(allow, deny) {
+	return rules
+}
+
+func unrecorded(rules []Rule) []Rule {
+	for i := range rules {
+		rules[i].Record = false
+	}
+	return rules
+}
+
+func toForwarder(sets []NameSet, port uint16) (rules []Rule) {
+	for _, set := range sets {
 		if set.Protocol != "udp" {
-			rules = append(rules, Rule{Record: true, Names: set.ID, Protocol: "tcp", Ports: set.Ports, Redirect: f.Forwarder})
+			rules = append(rules, Rule{Record: true, Names: set.ID, Protocol: "tcp", Ports: set.Ports, Redirect: port})
 		}
 	}
 	return rules
@@ -165,8 +177,9 @@ type Names struct {
 // domains are the IDs of sets by domain: of the domain itself, and of the names below it.
 type domains struct{ exact, below map[string][]string }
 
-// NamesOf returns the names of a policy that validate accepts. ok is false if names are not filtered: no forwarder is asked then.
-func NamesOf(mode string, policy *agboxv1.NetworkSpec) (n Names, ok bool, err error) {
+// NamesOf returns the names of a policy that validate accepts. Those to whose requests headers are added have sets of their own. ok is false if names are not
+// filtered: no forwarder is asked then.
+func NamesOf(mode string, policy *agboxv1.NetworkSpec, injected []netentry.Entry) (n Names, ok bool, err error) {
 	allow, err := parse(policy.GetAllow())
 	if err != nil {
 		return Names{}, false, err
@@ -175,16 +188,14 @@ func NamesOf(mode string, policy *agboxv1.NetworkSpec) (n Names, ok bool, err er
 	if err != nil {
 		return Names{}, false, err
 	}
-	if filtered, err := filtersNames(mode, allow, deny); err != nil || !filtered {
+	if filtered, err := filtersNames(mode, allow, deny, injected); err != nil || !filtered {
 		return Names{}, false, err
 	}
 	n = Names{all: mode == Internet, allow: newDomains(), deny: newDomains(), sets: map[string]NameSet{}}
-	if mode == Internal {
-		for _, set := range NameSets(allow, deny) {
-			n.sets[set.ID] = set
-			for _, d := range set.Domains {
-				n.allow.add(d, set.ID)
-			}
+	for _, set := range slices.Concat(NameSets(allow, deny), NameSets(injected, deny)) { // allow has names in the mode internal alone
+		n.sets[set.ID] = set
+		for _, d := range set.Domains {
+			n.allow.add(d, set.ID)
 		}
 	}
 	var blocks []netip.Prefix

@@ -39,7 +39,7 @@ func TestNamesOf(t *testing.T) {
 			permitted: "10.0.0.255 fd00::1", private: "10.0.1.0 fd00::2"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			n, filtered, err := netrules.NamesOf(tc.policy.GetMode(), tc.policy)
+			n, filtered, err := netrules.NamesOf(tc.policy.GetMode(), tc.policy, nil)
 			if err != nil || filtered == tc.unfiltered {
 				t.Fatal(filtered, err)
 			}
@@ -75,7 +75,7 @@ func TestNamesOf(t *testing.T) {
 
 func TestPortsOfNames(t *testing.T) {
 	p := spec("internal", "a.example:443 *.example:80-90/tcp b.example c.example:443/udp", "x.example")
-	n, _, err := netrules.NamesOf(p.GetMode(), p)
+	n, _, err := netrules.NamesOf(p.GetMode(), p, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,8 +152,84 @@ func TestRulesNames(t *testing.T) {
 		spec("open", "", ""): false, spec("open", "", "1.1.1.1"): false, spec("internet", "1.1.1.1", ""): false, spec("internet", "", "a.example"): true,
 		spec("internal", "", ""): true, spec("none", "", ""): true,
 	} {
-		if got := netrules.RulesNames(policy.GetMode(), policy); got != want {
+		if got := netrules.RulesNames(policy.GetMode(), &agboxv1.CreateSpec{Network: policy}); got != want {
 			t.Errorf("%v: %t", policy, got)
+		}
+	}
+}
+
+var injected = []netentry.Entry{
+	{Domain: "api.example", Ports: netentry.Ports{First: 443, Last: 443}, Protocol: "tcp"},
+	{Domain: "corp.example", Below: true, Ports: netentry.Ports{First: 8443, Last: 8443}, Protocol: "tcp"},
+}
+
+// Connections to the addresses of names to whose requests headers are added go to the forwarder, whatever else a policy says of them.
+func TestInjectedNamesAreRedirected(t *testing.T) {
+	f := facts
+	f.Injected = injected
+	for _, policy := range []*agboxv1.NetworkSpec{
+		spec("internet", "", "9.9.9.9"), spec("internet", "1.1.1.1 10.0.0.0/24", "9.9.9.9 x.example"), spec("internal", "1.1.1.1 api.example", "9.9.9.9"), verified(spec("internal", "api.example:443 b.example", "9.9.9.9")),
+	} {
+		mode := netrules.ModeOf(policy, "internet")
+		r, err := netrules.Make(mode, policy, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tc := range []struct {
+			packet packet
+			want   uint16
+		}{
+			{at(resolvedTo("93.184.216.34"), "tcp", 443), 10053}, {at(resolvedTo("2606:4700::1"), "tcp", 8443), 10053}, {at(resolvedTo("93.184.216.34"), "udp", 443), 0},
+			{at(resolvedTo("1.1.1.1"), "tcp", 443), 10053}, {at(resolvedTo("10.0.0.9"), "tcp", 443), 10053}, {at(resolvedTo("9.9.9.9"), "tcp", 443), 0},
+			{at(resolvedTo("10.213.0.18"), "tcp", 443), 0}, {at(to("93.184.216.34"), "tcp", 443), 0}, {at(to("8.8.8.8"), "udp", 53), 10053},
+		} {
+			var got uint16
+			for _, rule := range r.Redirect {
+				if matches(rule, tc.packet) {
+					got = rule.Redirect
+					break
+				}
+			}
+			if got != tc.want {
+				t.Errorf("%v: %+v goes to port %d, want %d", policy, tc.packet, got, tc.want)
+			}
+		}
+		p := host("tcp", 10053)
+		if p.redirected = true; !passes(r, p) {
+			t.Errorf("%v: what is redirected is dropped", policy)
+		}
+		if passes(r, host("tcp", 10053)) {
+			t.Errorf("%v: the forwarder's port is open", policy)
+		}
+	}
+	for _, mode := range []string{"open", "none"} {
+		if r, err := netrules.Make(mode, nil, f); err != nil || len(r.Redirect) > 0 {
+			t.Errorf("%s: %+v, %v", mode, r.Redirect, err)
+		}
+	}
+}
+
+func TestInjectedNames(t *testing.T) {
+	for _, policy := range []*agboxv1.NetworkSpec{nil, spec("internet", "", "x.corp.example"), spec("internal", "", "x.corp.example"), spec("internal", "api.example:443/tcp", "x.corp.example")} {
+		mode := netrules.ModeOf(policy, "internet")
+		n, filtered, err := netrules.NamesOf(mode, policy, injected)
+		if err != nil || !filtered {
+			t.Fatal(filtered, err)
+		}
+		for _, name := range []string{"api.example", "a.corp.example"} {
+			if sets, ok := n.Answers(name); !ok || len(sets) == 0 {
+				t.Errorf("%v: %s is answered: %t, in %v", policy, name, ok, sets)
+			}
+		}
+		sets, ok := n.Answers("other.example")
+		if len(sets) > 0 || ok != (mode == "internet") {
+			t.Errorf("%v: another name is answered: %t, in %v", policy, ok, sets)
+		}
+		if _, ok := n.Answers("x.corp.example"); ok != (policy == nil) {
+			t.Errorf("%v: a denied name is answered: %t", policy, ok)
+		}
+		if !n.Reaches("api.example", 443) || n.Reaches("api.example", 8443) || !n.Reaches("a.corp.example", 8443) {
+			t.Errorf("%v: the ports of names are others", policy)
 		}
 	}
 }

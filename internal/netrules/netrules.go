@@ -41,6 +41,8 @@ type Facts struct {
 	Resolvers []netip.Addr
 	// Forwarder is the port of the host on which the forwarder of DNS answers the sandboxes whose policies name domains. 0: there is none.
 	Forwarder uint16
+	// Injected are the destinations to whose requests headers are added, each a domain with a port of TCP. They count in the modes Internet and Internal.
+	Injected []netentry.Entry
 }
 
 // Rules are the rules of one bridge, in lists: the first rule of a list that matches a packet decides, and a packet that none matches
@@ -124,7 +126,7 @@ func Make(mode string, policy *agboxv1.NetworkSpec, f Facts) (Rules, error) {
 	if err != nil {
 		return Rules{}, err
 	}
-	filtered, err := filtersNames(mode, allow, deny)
+	filtered, err := filtersNames(mode, allow, deny, f.Injected)
 	if err != nil {
 		return Rules{}, err
 	}
@@ -162,8 +164,8 @@ func Make(mode string, policy *agboxv1.NetworkSpec, f Facts) (Rules, error) {
 	}
 	if filtered {
 		r.Redirect = redirect(f)
-		if policy.GetVerifyNames() {
-			r.Redirect = append(r.Redirect, verified(f, allow, deny)...)
+		if policy.GetVerifyNames() || len(f.Injected) > 0 {
+			r.Redirect = append(r.Redirect, proxied(f, allow, deny, policy.GetVerifyNames())...)
 		}
 		r.Input = slices.Concat(forwarder(f.Forwarder), r.Input)
 	}

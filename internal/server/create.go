@@ -140,7 +140,7 @@ func (s *specs) checkHost(spec *agboxv1.CreateSpec) (*store.Resolved, validate.E
 		Profile:     cmp.Or(spec.GetSecurity().GetProfile(), rules.Profile, "standard"), MemoryLimitBytes: rules.MemoryLimit,
 		Entrypoint: cmp.Or(spec.GetEntrypoint(), rules.Entrypoint, "auto"), Covers: hidden.covers, Pins: hidden.pins, PrimaryMemoryBytes: proto.Int64(primaryMemory(spec, rules.MemoryLimit)),
 	}
-	if netrules.RulesNames(netrules.ModeOf(spec.GetNetwork(), mode), spec.GetNetwork()) && rules.Resolvers != nil {
+	if netrules.RulesNames(netrules.ModeOf(spec.GetNetwork(), mode), spec) && rules.Resolvers != nil {
 		for _, a := range rules.Resolvers() {
 			c.DnsServers = append(c.DnsServers, a.String())
 		}

@@ -2,11 +2,13 @@ package server
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
+	"github.com/agbox/agbox/apis/inject"
 	"github.com/agbox/agbox/internal/netrules"
 	"github.com/agbox/agbox/store"
 )
@@ -34,6 +36,13 @@ func (s *specs) checkNetwork(spec *agboxv1.CreateSpec, recorded string) validate
 	if problem := s.networkProblem(); problem != "" && netrules.Confines(mode, spec.GetNetwork()) {
 		return refuseNetwork(problem + "; leave the policy out, or write {mode: open} without deny")
 	}
+	if inject.Has(spec) && mode != netrules.Internet && mode != netrules.Internal {
+		why := fmt.Sprintf("secrets: their inject rules need a network policy, and this sandbox has the mode %q: write {mode: internet} or {mode: internal}", mode)
+		if problem := s.networkProblem(); problem != "" {
+			why = "secrets: their inject rules need a network policy, which cannot be enforced: " + problem
+		}
+		return validate.Errors{{Field: "secrets", Message: why}}
+	}
 	if mode == netrules.None && spec.GetNetwork() == nil && len(spec.GetRequiredServices())+len(spec.GetOptionalServices()) > 0 {
 		return validate.Errors{{
 			Field: "network", Message: `network: the daemon's runtime.network_mode, "none", cuts the sandbox off from its services: write {mode: internal}`,
@@ -50,7 +59,7 @@ func refuseNetwork(why string) validate.Errors {
 func (u *update) fitsNetwork(sb store.Sandbox) error {
 	confinement := sb.Desired.GetConfinement()
 	broken := u.checkNetwork(u.next, confinement.GetNetworkMode())
-	if !netrules.RulesNames(networkMode(sb), sb.Spec.GetNetwork()) { // otherwise it has such a policy already, and may change it
+	if !netrules.RulesNames(networkMode(sb), sb.Spec) { // otherwise it has such a policy already, and may change it
 		broken = append(broken, u.engineRefusesNetwork(u.next, confinement)...)
 	}
 	return broken.Err()
@@ -73,7 +82,7 @@ func (s *handles) networkWarnings(sb store.Sandbox) []string {
 	recorded := sb.Desired.GetConfinement().GetNetworkMode()
 	switch {
 	case problem == "":
-		if !netrules.RulesNames(networkMode(sb), sb.Spec.GetNetwork()) { // for most; the engine's word takes longer
+		if !netrules.RulesNames(networkMode(sb), sb.Spec) { // for most; the engine's word takes longer
 			return nil
 		}
 		if refused := s.engineRefusesNetwork(sb.Spec, sb.Desired.GetConfinement()); len(refused) > 0 {

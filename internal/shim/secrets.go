@@ -3,6 +3,7 @@ package shim
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -23,6 +24,7 @@ type secrets map[string]delivery // by name
 // delivery is the last attempt to deliver a secret.
 type delivery struct {
 	file    fileID
+	roots   fileID // the certificates that the image trusted, if the secret is one
 	problem string // empty: it is delivered
 	at      time.Time
 }
@@ -68,10 +70,14 @@ func readDir(fd int) ([]string, error) {
 func (p *initProcess) deliver(name string) {
 	file, _, ok := p.inbox.stat(execjournal.SecretName(name))
 	last, now := p.secrets[name], time.Now()
-	if !ok || last.file == file && (last.problem == "" || now.Before(last.at.Add(rescanEvery))) {
+	var roots fileID
+	if name == execjournal.AuthoritySecret {
+		_, roots = trusted()
+	}
+	if !ok || last.file == file && last.roots == roots && (last.problem == "" || now.Before(last.at.Add(rescanEvery))) {
 		return
 	}
-	next := delivery{file: file, at: now}
+	next := delivery{file: file, roots: roots, at: now}
 	if err := p.deliverFile(name); err != nil {
 		next.problem = err.Error()
 	}
@@ -100,22 +106,58 @@ func (p *initProcess) deliverFile(name string) error {
 		return err
 	}
 	defer unix.Close(dir)
+	if s.Roots {
+		return putRoots(dir, name, s.Value)
+	}
 	if was := targetOf(dir, name); was != s.Target {
 		p.unlink(was, name)
 		if err := replaceLink(dir, atName(name), s.Target); err != nil {
 			return fmt.Errorf("record its target: %w", err)
 		}
 	}
-	if err := putValue(dir, name, s.Value, int(who.UID), int(who.GID)); err != nil {
+	if err := putValue(dir, name, s.Value, 0o400, int(who.UID), int(who.GID)); err != nil {
 		return err
 	}
 	return p.link(s.Target, name)
 }
 
-// putValue writes a value that only one user may read. The mode is never wider, and the content is whole whenever the name exists.
-func putValue(dir int, name string, value []byte, uid, gid int) error {
+// bundles are the files with the certificates that images trust: of Debian, Alpine and Arch, of Fedora, and of SUSE.
+var bundles = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"}
+
+// maxBundle is how much of a bundle is read, in bytes; those of distributions have 250 KiB.
+const maxBundle = 4 << 20
+
+// trusted returns the file with the certificates that the image trusts; "": it has none.
+func trusted() (path string, id fileID) {
+	for _, path := range bundles {
+		var st unix.Stat_t
+		if unix.Stat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
+			return path, fileID{st.Ino, st.Mtim}
+		}
+	}
+	return "", fileID{}
+}
+
+// putRoots writes a certificate after those that the image trusts, for every user.
+func putRoots(dir int, name string, certificate []byte) error {
+	var all []byte
+	if path, _ := trusted(); path != "" {
+		f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // it may be another file by now
+		if err == nil {
+			defer f.Close()
+			all, err = io.ReadAll(io.LimitReader(f, maxBundle))
+		}
+		if err != nil {
+			return fmt.Errorf("read the certificates that the image trusts: %w", err)
+		}
+	}
+	return putValue(dir, name, slices.Concat(all, []byte("\n"), certificate), 0o444, 0, 0)
+}
+
+// putValue writes a value for the users that mode lets read. The mode is never wider, and the content is whole whenever the name exists.
+func putValue(dir int, name string, value []byte, mode uint32, uid, gid int) error {
 	temp := execjournal.TempName(name, "value")
-	fd, err := execjournal.CreateTemp(dir, temp, 0o400)
+	fd, err := execjournal.CreateTemp(dir, temp, mode)
 	if err != nil {
 		return err
 	}

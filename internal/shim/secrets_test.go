@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
@@ -130,5 +132,34 @@ func TestATargetBehindALinkGetsNothing(t *testing.T) {
 	}
 	if want := []string{"dir", "etc", "home", "s"}; !slices.Equal(names, want) {
 		t.Errorf("%q", names)
+	}
+}
+
+// Programs trust what the image trusts, and the authority too.
+func TestTheAuthorityComesAfterTheImagesBundle(t *testing.T) {
+	dir := t.TempDir()
+	was := bundles
+	bundles = []string{filepath.Join(dir, "none"), filepath.Join(dir, "ca-certificates.crt")}
+	t.Cleanup(func() { bundles = was })
+	out, err := execjournal.OpenDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(out)
+	for bundle, want := range map[string]string{"": "\nauthority\n", "of the image": "of the image\nauthority\n"} {
+		if bundle != "" {
+			if err := os.WriteFile(bundles[1], []byte(bundle), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := putRoots(out, execjournal.AuthoritySecret, []byte("authority\n")); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, execjournal.AuthoritySecret)
+		got, err := os.ReadFile(path)
+		if info, statErr := os.Stat(path); err != nil || statErr != nil || string(got) != want || info.Mode() != 0o444 {
+			t.Errorf("%q: %q, %v, %v", bundle, got, info, err)
+		}
+		_ = os.Remove(bundles[1])
 	}
 }

@@ -631,7 +631,10 @@ type SecretSpec struct {
 	File string `protobuf:"bytes,2,opt,name=file,proto3" json:"file,omitempty"`
 	// Absolute path in the container of a symbolic link to the value, or in a service of the value; missing parents are created. Empty: the
 	// value is not delivered.
-	Target        string `protobuf:"bytes,3,opt,name=target,proto3" json:"target,omitempty"`
+	Target string `protobuf:"bytes,3,opt,name=target,proto3" json:"target,omitempty"`
+	// Headers with the value, which are added to requests on their way out of the sandbox: no process in it has the value. Not in a service. At most
+	// 16. The first one of a sandbox, and the removal of the last, need a new sandbox.
+	Inject        []*InjectRule `protobuf:"bytes,4,rep,name=inject,proto3" json:"inject,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -687,6 +690,70 @@ func (x *SecretSpec) GetTarget() string {
 	return ""
 }
 
+func (x *SecretSpec) GetInject() []*InjectRule {
+	if x != nil {
+		return x.Inject
+	}
+	return nil
+}
+
+// InjectRule adds a header to the requests of a sandbox for one host. Only requests over TLS get it, and only to a server whose certificate is
+// valid for the host on the daemon's host. It needs a network policy of the mode "internet" or "internal", and opens the host in the latter.
+type InjectRule struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A domain, or "*.domain" for every name below one, with a port (api.github.com:8443) or for port 443.
+	Host string `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
+	// "Name: value", at most 4096 bytes, where ${secret} is the value of the secret with that name, without a final newline. It replaces headers of
+	// that name. The value must be printable ASCII of at most 16 KiB.
+	Header        string `protobuf:"bytes,2,opt,name=header,proto3" json:"header,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InjectRule) Reset() {
+	*x = InjectRule{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InjectRule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InjectRule) ProtoMessage() {}
+
+func (x *InjectRule) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InjectRule.ProtoReflect.Descriptor instead.
+func (*InjectRule) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *InjectRule) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *InjectRule) GetHeader() string {
+	if x != nil {
+		return x.Header
+	}
+	return ""
+}
+
 // HealthcheckConfig is Docker's. Absent durations and 0 retries mean Docker's defaults: interval 30 s, timeout 30 s,
 // retries 3, start_period 0, start_interval 5 s.
 type HealthcheckConfig struct {
@@ -706,7 +773,7 @@ type HealthcheckConfig struct {
 
 func (x *HealthcheckConfig) Reset() {
 	*x = HealthcheckConfig{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[6]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -718,7 +785,7 @@ func (x *HealthcheckConfig) String() string {
 func (*HealthcheckConfig) ProtoMessage() {}
 
 func (x *HealthcheckConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[6]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -731,7 +798,7 @@ func (x *HealthcheckConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthcheckConfig.ProtoReflect.Descriptor instead.
 func (*HealthcheckConfig) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{6}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *HealthcheckConfig) GetTest() []string {
@@ -807,7 +874,7 @@ type ServiceSpec struct {
 
 func (x *ServiceSpec) Reset() {
 	*x = ServiceSpec{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[7]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -819,7 +886,7 @@ func (x *ServiceSpec) String() string {
 func (*ServiceSpec) ProtoMessage() {}
 
 func (x *ServiceSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[7]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -832,7 +899,7 @@ func (x *ServiceSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceSpec.ProtoReflect.Descriptor instead.
 func (*ServiceSpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{7}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ServiceSpec) GetName() string {
@@ -962,7 +1029,7 @@ type PortSpec struct {
 
 func (x *PortSpec) Reset() {
 	*x = PortSpec{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[8]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -974,7 +1041,7 @@ func (x *PortSpec) String() string {
 func (*PortSpec) ProtoMessage() {}
 
 func (x *PortSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[8]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -987,7 +1054,7 @@ func (x *PortSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortSpec.ProtoReflect.Descriptor instead.
 func (*PortSpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{8}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PortSpec) GetContainerPort() uint32 {
@@ -1091,7 +1158,7 @@ type CreateSpec struct {
 
 func (x *CreateSpec) Reset() {
 	*x = CreateSpec{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[9]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1103,7 +1170,7 @@ func (x *CreateSpec) String() string {
 func (*CreateSpec) ProtoMessage() {}
 
 func (x *CreateSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[9]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1116,7 +1183,7 @@ func (x *CreateSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSpec.ProtoReflect.Descriptor instead.
 func (*CreateSpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{9}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CreateSpec) GetImage() string {
@@ -1367,7 +1434,7 @@ type GatewaySpec struct {
 
 func (x *GatewaySpec) Reset() {
 	*x = GatewaySpec{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[10]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1379,7 +1446,7 @@ func (x *GatewaySpec) String() string {
 func (*GatewaySpec) ProtoMessage() {}
 
 func (x *GatewaySpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[10]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1392,7 +1459,7 @@ func (x *GatewaySpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewaySpec.ProtoReflect.Descriptor instead.
 func (*GatewaySpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{10}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GatewaySpec) GetOwner() string {
@@ -1446,7 +1513,7 @@ type SecuritySpec struct {
 
 func (x *SecuritySpec) Reset() {
 	*x = SecuritySpec{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[11]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1458,7 +1525,7 @@ func (x *SecuritySpec) String() string {
 func (*SecuritySpec) ProtoMessage() {}
 
 func (x *SecuritySpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[11]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1471,7 +1538,7 @@ func (x *SecuritySpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecuritySpec.ProtoReflect.Descriptor instead.
 func (*SecuritySpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{11}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SecuritySpec) GetProfile() string {
@@ -1534,7 +1601,7 @@ type NetworkSpec struct {
 
 func (x *NetworkSpec) Reset() {
 	*x = NetworkSpec{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[12]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1546,7 +1613,7 @@ func (x *NetworkSpec) String() string {
 func (*NetworkSpec) ProtoMessage() {}
 
 func (x *NetworkSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[12]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1559,7 +1626,7 @@ func (x *NetworkSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkSpec.ProtoReflect.Descriptor instead.
 func (*NetworkSpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{12}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *NetworkSpec) GetMode() string {
@@ -1661,7 +1728,7 @@ type SandboxHandle struct {
 
 func (x *SandboxHandle) Reset() {
 	*x = SandboxHandle{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[13]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1673,7 +1740,7 @@ func (x *SandboxHandle) String() string {
 func (*SandboxHandle) ProtoMessage() {}
 
 func (x *SandboxHandle) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[13]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1686,7 +1753,7 @@ func (x *SandboxHandle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxHandle.ProtoReflect.Descriptor instead.
 func (*SandboxHandle) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{13}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SandboxHandle) GetSandboxId() string {
@@ -1923,7 +1990,7 @@ type GetServiceLogRequest struct {
 
 func (x *GetServiceLogRequest) Reset() {
 	*x = GetServiceLogRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[14]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1935,7 +2002,7 @@ func (x *GetServiceLogRequest) String() string {
 func (*GetServiceLogRequest) ProtoMessage() {}
 
 func (x *GetServiceLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[14]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1948,7 +2015,7 @@ func (x *GetServiceLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServiceLogRequest.ProtoReflect.Descriptor instead.
 func (*GetServiceLogRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetServiceLogRequest) GetSandboxId() string {
@@ -1978,7 +2045,7 @@ type GetServiceLogResponse struct {
 
 func (x *GetServiceLogResponse) Reset() {
 	*x = GetServiceLogResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[15]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1990,7 +2057,7 @@ func (x *GetServiceLogResponse) String() string {
 func (*GetServiceLogResponse) ProtoMessage() {}
 
 func (x *GetServiceLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[15]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2003,7 +2070,7 @@ func (x *GetServiceLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServiceLogResponse.ProtoReflect.Descriptor instead.
 func (*GetServiceLogResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetServiceLogResponse) GetLogPath() string {
@@ -2037,7 +2104,7 @@ type ServiceStatus struct {
 
 func (x *ServiceStatus) Reset() {
 	*x = ServiceStatus{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[16]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2049,7 +2116,7 @@ func (x *ServiceStatus) String() string {
 func (*ServiceStatus) ProtoMessage() {}
 
 func (x *ServiceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[16]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2062,7 +2129,7 @@ func (x *ServiceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceStatus.ProtoReflect.Descriptor instead.
 func (*ServiceStatus) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ServiceStatus) GetName() string {
@@ -2121,7 +2188,7 @@ type PublishedPort struct {
 
 func (x *PublishedPort) Reset() {
 	*x = PublishedPort{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[17]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2133,7 +2200,7 @@ func (x *PublishedPort) String() string {
 func (*PublishedPort) ProtoMessage() {}
 
 func (x *PublishedPort) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[17]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2146,7 +2213,7 @@ func (x *PublishedPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishedPort.ProtoReflect.Descriptor instead.
 func (*PublishedPort) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PublishedPort) GetServiceName() string {
@@ -2195,7 +2262,7 @@ type SandboxPhaseDetails struct {
 
 func (x *SandboxPhaseDetails) Reset() {
 	*x = SandboxPhaseDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[18]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2207,7 +2274,7 @@ func (x *SandboxPhaseDetails) String() string {
 func (*SandboxPhaseDetails) ProtoMessage() {}
 
 func (x *SandboxPhaseDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[18]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2220,7 +2287,7 @@ func (x *SandboxPhaseDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxPhaseDetails.ProtoReflect.Descriptor instead.
 func (*SandboxPhaseDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{18}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SandboxPhaseDetails) GetPhase() string {
@@ -2288,7 +2355,7 @@ type ExecEventDetails struct {
 
 func (x *ExecEventDetails) Reset() {
 	*x = ExecEventDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[19]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2300,7 +2367,7 @@ func (x *ExecEventDetails) String() string {
 func (*ExecEventDetails) ProtoMessage() {}
 
 func (x *ExecEventDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[19]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2313,7 +2380,7 @@ func (x *ExecEventDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecEventDetails.ProtoReflect.Descriptor instead.
 func (*ExecEventDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{19}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ExecEventDetails) GetExecId() string {
@@ -2369,7 +2436,7 @@ type ServiceEventDetails struct {
 
 func (x *ServiceEventDetails) Reset() {
 	*x = ServiceEventDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[20]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2381,7 +2448,7 @@ func (x *ServiceEventDetails) String() string {
 func (*ServiceEventDetails) ProtoMessage() {}
 
 func (x *ServiceEventDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[20]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2394,7 +2461,7 @@ func (x *ServiceEventDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceEventDetails.ProtoReflect.Descriptor instead.
 func (*ServiceEventDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{20}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ServiceEventDetails) GetServiceName() string {
@@ -2434,7 +2501,7 @@ type ImagePullDetails struct {
 
 func (x *ImagePullDetails) Reset() {
 	*x = ImagePullDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[21]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2446,7 +2513,7 @@ func (x *ImagePullDetails) String() string {
 func (*ImagePullDetails) ProtoMessage() {}
 
 func (x *ImagePullDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[21]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2459,7 +2526,7 @@ func (x *ImagePullDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImagePullDetails.ProtoReflect.Descriptor instead.
 func (*ImagePullDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{21}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ImagePullDetails) GetImage() string {
@@ -2507,7 +2574,7 @@ type SpecChangeDetails struct {
 
 func (x *SpecChangeDetails) Reset() {
 	*x = SpecChangeDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[22]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2519,7 +2586,7 @@ func (x *SpecChangeDetails) String() string {
 func (*SpecChangeDetails) ProtoMessage() {}
 
 func (x *SpecChangeDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[22]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2532,7 +2599,7 @@ func (x *SpecChangeDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SpecChangeDetails.ProtoReflect.Descriptor instead.
 func (*SpecChangeDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{22}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SpecChangeDetails) GetFields() []string {
@@ -2552,7 +2619,7 @@ type TimeoutDetails struct {
 
 func (x *TimeoutDetails) Reset() {
 	*x = TimeoutDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[23]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2564,7 +2631,7 @@ func (x *TimeoutDetails) String() string {
 func (*TimeoutDetails) ProtoMessage() {}
 
 func (x *TimeoutDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[23]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2577,7 +2644,7 @@ func (x *TimeoutDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimeoutDetails.ProtoReflect.Descriptor instead.
 func (*TimeoutDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{23}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *TimeoutDetails) GetDeadlineAt() *timestamppb.Timestamp {
@@ -2609,7 +2676,7 @@ type RehydratedDetails struct {
 
 func (x *RehydratedDetails) Reset() {
 	*x = RehydratedDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[24]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2621,7 +2688,7 @@ func (x *RehydratedDetails) String() string {
 func (*RehydratedDetails) ProtoMessage() {}
 
 func (x *RehydratedDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[24]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2634,7 +2701,7 @@ func (x *RehydratedDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RehydratedDetails.ProtoReflect.Descriptor instead.
 func (*RehydratedDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{24}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RehydratedDetails) GetDefaulted() []string {
@@ -2698,7 +2765,7 @@ type NetworkDeniedDetails struct {
 
 func (x *NetworkDeniedDetails) Reset() {
 	*x = NetworkDeniedDetails{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2710,7 +2777,7 @@ func (x *NetworkDeniedDetails) String() string {
 func (*NetworkDeniedDetails) ProtoMessage() {}
 
 func (x *NetworkDeniedDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[25]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2723,7 +2790,7 @@ func (x *NetworkDeniedDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkDeniedDetails.ProtoReflect.Descriptor instead.
 func (*NetworkDeniedDetails) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{25}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *NetworkDeniedDetails) GetDenials() []*NetworkDenial {
@@ -2752,7 +2819,7 @@ type NetworkDenial struct {
 
 func (x *NetworkDenial) Reset() {
 	*x = NetworkDenial{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2764,7 +2831,7 @@ func (x *NetworkDenial) String() string {
 func (*NetworkDenial) ProtoMessage() {}
 
 func (x *NetworkDenial) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[26]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2777,7 +2844,7 @@ func (x *NetworkDenial) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkDenial.ProtoReflect.Descriptor instead.
 func (*NetworkDenial) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{26}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *NetworkDenial) GetDestination() string {
@@ -2826,7 +2893,7 @@ type SandboxEvent struct {
 
 func (x *SandboxEvent) Reset() {
 	*x = SandboxEvent{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2838,7 +2905,7 @@ func (x *SandboxEvent) String() string {
 func (*SandboxEvent) ProtoMessage() {}
 
 func (x *SandboxEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[27]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2851,7 +2918,7 @@ func (x *SandboxEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxEvent.ProtoReflect.Descriptor instead.
 func (*SandboxEvent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{27}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SandboxEvent) GetEventId() string {
@@ -3088,7 +3155,7 @@ type ExecStatus struct {
 
 func (x *ExecStatus) Reset() {
 	*x = ExecStatus{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3100,7 +3167,7 @@ func (x *ExecStatus) String() string {
 func (*ExecStatus) ProtoMessage() {}
 
 func (x *ExecStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[28]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3113,7 +3180,7 @@ func (x *ExecStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecStatus.ProtoReflect.Descriptor instead.
 func (*ExecStatus) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{28}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ExecStatus) GetExecId() string {
@@ -3298,7 +3365,7 @@ type StdinSpec struct {
 
 func (x *StdinSpec) Reset() {
 	*x = StdinSpec{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3310,7 +3377,7 @@ func (x *StdinSpec) String() string {
 func (*StdinSpec) ProtoMessage() {}
 
 func (x *StdinSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[29]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3323,7 +3390,7 @@ func (x *StdinSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StdinSpec.ProtoReflect.Descriptor instead.
 func (*StdinSpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{29}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *StdinSpec) GetWhenGone() string {
@@ -3352,7 +3419,7 @@ type TerminalSpec struct {
 
 func (x *TerminalSpec) Reset() {
 	*x = TerminalSpec{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3364,7 +3431,7 @@ func (x *TerminalSpec) String() string {
 func (*TerminalSpec) ProtoMessage() {}
 
 func (x *TerminalSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[30]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3377,7 +3444,7 @@ func (x *TerminalSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TerminalSpec.ProtoReflect.Descriptor instead.
 func (*TerminalSpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{30}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TerminalSpec) GetColumns() uint32 {
@@ -3414,7 +3481,7 @@ type CreateSandboxRequest struct {
 
 func (x *CreateSandboxRequest) Reset() {
 	*x = CreateSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3426,7 +3493,7 @@ func (x *CreateSandboxRequest) String() string {
 func (*CreateSandboxRequest) ProtoMessage() {}
 
 func (x *CreateSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[31]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3439,7 +3506,7 @@ func (x *CreateSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSandboxRequest.ProtoReflect.Descriptor instead.
 func (*CreateSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{31}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CreateSandboxRequest) GetCreateSpec() *CreateSpec {
@@ -3493,7 +3560,7 @@ type CreateSandboxResponse struct {
 
 func (x *CreateSandboxResponse) Reset() {
 	*x = CreateSandboxResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3505,7 +3572,7 @@ func (x *CreateSandboxResponse) String() string {
 func (*CreateSandboxResponse) ProtoMessage() {}
 
 func (x *CreateSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[32]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3518,7 +3585,7 @@ func (x *CreateSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSandboxResponse.ProtoReflect.Descriptor instead.
 func (*CreateSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{32}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *CreateSandboxResponse) GetSandbox() *SandboxHandle {
@@ -3537,7 +3604,7 @@ type GetSandboxRequest struct {
 
 func (x *GetSandboxRequest) Reset() {
 	*x = GetSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3549,7 +3616,7 @@ func (x *GetSandboxRequest) String() string {
 func (*GetSandboxRequest) ProtoMessage() {}
 
 func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[33]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3562,7 +3629,7 @@ func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxRequest.ProtoReflect.Descriptor instead.
 func (*GetSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{33}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GetSandboxRequest) GetSandboxId() string {
@@ -3581,7 +3648,7 @@ type GetSandboxResponse struct {
 
 func (x *GetSandboxResponse) Reset() {
 	*x = GetSandboxResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3593,7 +3660,7 @@ func (x *GetSandboxResponse) String() string {
 func (*GetSandboxResponse) ProtoMessage() {}
 
 func (x *GetSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[34]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3606,7 +3673,7 @@ func (x *GetSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxResponse.ProtoReflect.Descriptor instead.
 func (*GetSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{34}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GetSandboxResponse) GetSandbox() *SandboxHandle {
@@ -3629,7 +3696,7 @@ type ListSandboxesRequest struct {
 
 func (x *ListSandboxesRequest) Reset() {
 	*x = ListSandboxesRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[35]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3641,7 +3708,7 @@ func (x *ListSandboxesRequest) String() string {
 func (*ListSandboxesRequest) ProtoMessage() {}
 
 func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[35]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3654,7 +3721,7 @@ func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*ListSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{35}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListSandboxesRequest) GetIncludeDeleted() bool {
@@ -3687,7 +3754,7 @@ type ListSandboxesResponse struct {
 
 func (x *ListSandboxesResponse) Reset() {
 	*x = ListSandboxesResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[36]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3699,7 +3766,7 @@ func (x *ListSandboxesResponse) String() string {
 func (*ListSandboxesResponse) ProtoMessage() {}
 
 func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[36]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3712,7 +3779,7 @@ func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*ListSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{36}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListSandboxesResponse) GetSandboxes() []*SandboxHandle {
@@ -3737,7 +3804,7 @@ type UpdateSandboxRequest struct {
 
 func (x *UpdateSandboxRequest) Reset() {
 	*x = UpdateSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[37]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3749,7 +3816,7 @@ func (x *UpdateSandboxRequest) String() string {
 func (*UpdateSandboxRequest) ProtoMessage() {}
 
 func (x *UpdateSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[37]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3762,7 +3829,7 @@ func (x *UpdateSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSandboxRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{37}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *UpdateSandboxRequest) GetSandboxId() string {
@@ -3805,7 +3872,7 @@ type UpdateSandboxResponse struct {
 
 func (x *UpdateSandboxResponse) Reset() {
 	*x = UpdateSandboxResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[38]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3817,7 +3884,7 @@ func (x *UpdateSandboxResponse) String() string {
 func (*UpdateSandboxResponse) ProtoMessage() {}
 
 func (x *UpdateSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[38]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3830,7 +3897,7 @@ func (x *UpdateSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSandboxResponse.ProtoReflect.Descriptor instead.
 func (*UpdateSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{38}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *UpdateSandboxResponse) GetSandbox() *SandboxHandle {
@@ -3859,7 +3926,7 @@ type ResumeSandboxRequest struct {
 
 func (x *ResumeSandboxRequest) Reset() {
 	*x = ResumeSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3871,7 +3938,7 @@ func (x *ResumeSandboxRequest) String() string {
 func (*ResumeSandboxRequest) ProtoMessage() {}
 
 func (x *ResumeSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[39]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3884,7 +3951,7 @@ func (x *ResumeSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeSandboxRequest.ProtoReflect.Descriptor instead.
 func (*ResumeSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{39}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ResumeSandboxRequest) GetSandboxId() string {
@@ -3910,7 +3977,7 @@ type StopSandboxRequest struct {
 
 func (x *StopSandboxRequest) Reset() {
 	*x = StopSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3922,7 +3989,7 @@ func (x *StopSandboxRequest) String() string {
 func (*StopSandboxRequest) ProtoMessage() {}
 
 func (x *StopSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[40]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3935,7 +4002,7 @@ func (x *StopSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopSandboxRequest.ProtoReflect.Descriptor instead.
 func (*StopSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{40}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *StopSandboxRequest) GetSandboxId() string {
@@ -3954,7 +4021,7 @@ type PauseSandboxRequest struct {
 
 func (x *PauseSandboxRequest) Reset() {
 	*x = PauseSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3966,7 +4033,7 @@ func (x *PauseSandboxRequest) String() string {
 func (*PauseSandboxRequest) ProtoMessage() {}
 
 func (x *PauseSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[41]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3979,7 +4046,7 @@ func (x *PauseSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseSandboxRequest.ProtoReflect.Descriptor instead.
 func (*PauseSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{41}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PauseSandboxRequest) GetSandboxId() string {
@@ -4007,7 +4074,7 @@ type SetSandboxTimeoutRequest struct {
 
 func (x *SetSandboxTimeoutRequest) Reset() {
 	*x = SetSandboxTimeoutRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4019,7 +4086,7 @@ func (x *SetSandboxTimeoutRequest) String() string {
 func (*SetSandboxTimeoutRequest) ProtoMessage() {}
 
 func (x *SetSandboxTimeoutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[42]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4032,7 +4099,7 @@ func (x *SetSandboxTimeoutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSandboxTimeoutRequest.ProtoReflect.Descriptor instead.
 func (*SetSandboxTimeoutRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{42}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SetSandboxTimeoutRequest) GetSandboxId() string {
@@ -4104,7 +4171,7 @@ type SetSandboxTimeoutResponse struct {
 
 func (x *SetSandboxTimeoutResponse) Reset() {
 	*x = SetSandboxTimeoutResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4116,7 +4183,7 @@ func (x *SetSandboxTimeoutResponse) String() string {
 func (*SetSandboxTimeoutResponse) ProtoMessage() {}
 
 func (x *SetSandboxTimeoutResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[43]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4129,7 +4196,7 @@ func (x *SetSandboxTimeoutResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSandboxTimeoutResponse.ProtoReflect.Descriptor instead.
 func (*SetSandboxTimeoutResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{43}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SetSandboxTimeoutResponse) GetDeadlineAt() *timestamppb.Timestamp {
@@ -4161,7 +4228,7 @@ type DeleteSandboxRequest struct {
 
 func (x *DeleteSandboxRequest) Reset() {
 	*x = DeleteSandboxRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[44]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4173,7 +4240,7 @@ func (x *DeleteSandboxRequest) String() string {
 func (*DeleteSandboxRequest) ProtoMessage() {}
 
 func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[44]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4186,7 +4253,7 @@ func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{44}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *DeleteSandboxRequest) GetSandboxId() string {
@@ -4219,7 +4286,7 @@ type GetNetworkActivityRequest struct {
 
 func (x *GetNetworkActivityRequest) Reset() {
 	*x = GetNetworkActivityRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[45]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4231,7 +4298,7 @@ func (x *GetNetworkActivityRequest) String() string {
 func (*GetNetworkActivityRequest) ProtoMessage() {}
 
 func (x *GetNetworkActivityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[45]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4244,7 +4311,7 @@ func (x *GetNetworkActivityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNetworkActivityRequest.ProtoReflect.Descriptor instead.
 func (*GetNetworkActivityRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{45}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *GetNetworkActivityRequest) GetSandboxId() string {
@@ -4267,7 +4334,7 @@ type GetNetworkActivityResponse struct {
 
 func (x *GetNetworkActivityResponse) Reset() {
 	*x = GetNetworkActivityResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4279,7 +4346,7 @@ func (x *GetNetworkActivityResponse) String() string {
 func (*GetNetworkActivityResponse) ProtoMessage() {}
 
 func (x *GetNetworkActivityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[46]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4292,7 +4359,7 @@ func (x *GetNetworkActivityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNetworkActivityResponse.ProtoReflect.Descriptor instead.
 func (*GetNetworkActivityResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{46}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *GetNetworkActivityResponse) GetDestinations() []*NetworkDestination {
@@ -4332,7 +4399,7 @@ type NetworkDestination struct {
 
 func (x *NetworkDestination) Reset() {
 	*x = NetworkDestination{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4344,7 +4411,7 @@ func (x *NetworkDestination) String() string {
 func (*NetworkDestination) ProtoMessage() {}
 
 func (x *NetworkDestination) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[47]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4357,7 +4424,7 @@ func (x *NetworkDestination) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkDestination.ProtoReflect.Descriptor instead.
 func (*NetworkDestination) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{47}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *NetworkDestination) GetDenied() bool {
@@ -4426,7 +4493,7 @@ type GetStatsRequest struct {
 
 func (x *GetStatsRequest) Reset() {
 	*x = GetStatsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4438,7 +4505,7 @@ func (x *GetStatsRequest) String() string {
 func (*GetStatsRequest) ProtoMessage() {}
 
 func (x *GetStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[48]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4451,7 +4518,7 @@ func (x *GetStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsRequest.ProtoReflect.Descriptor instead.
 func (*GetStatsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{48}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GetStatsRequest) GetSandboxIds() []string {
@@ -4473,7 +4540,7 @@ type GetStatsResponse struct {
 
 func (x *GetStatsResponse) Reset() {
 	*x = GetStatsResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4485,7 +4552,7 @@ func (x *GetStatsResponse) String() string {
 func (*GetStatsResponse) ProtoMessage() {}
 
 func (x *GetStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[49]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4498,7 +4565,7 @@ func (x *GetStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsResponse.ProtoReflect.Descriptor instead.
 func (*GetStatsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{49}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GetStatsResponse) GetSandboxes() []*SandboxStats {
@@ -4531,7 +4598,7 @@ type SandboxStats struct {
 
 func (x *SandboxStats) Reset() {
 	*x = SandboxStats{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4543,7 +4610,7 @@ func (x *SandboxStats) String() string {
 func (*SandboxStats) ProtoMessage() {}
 
 func (x *SandboxStats) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[50]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4556,7 +4623,7 @@ func (x *SandboxStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxStats.ProtoReflect.Descriptor instead.
 func (*SandboxStats) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{50}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *SandboxStats) GetSandboxId() string {
@@ -4611,7 +4678,7 @@ type ContainerStats struct {
 
 func (x *ContainerStats) Reset() {
 	*x = ContainerStats{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4623,7 +4690,7 @@ func (x *ContainerStats) String() string {
 func (*ContainerStats) ProtoMessage() {}
 
 func (x *ContainerStats) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[51]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4636,7 +4703,7 @@ func (x *ContainerStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerStats.ProtoReflect.Descriptor instead.
 func (*ContainerStats) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{51}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ContainerStats) GetServiceName() string {
@@ -4705,7 +4772,7 @@ type ListVolumesRequest struct {
 
 func (x *ListVolumesRequest) Reset() {
 	*x = ListVolumesRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4717,7 +4784,7 @@ func (x *ListVolumesRequest) String() string {
 func (*ListVolumesRequest) ProtoMessage() {}
 
 func (x *ListVolumesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[52]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4730,7 +4797,7 @@ func (x *ListVolumesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVolumesRequest.ProtoReflect.Descriptor instead.
 func (*ListVolumesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{52}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ListVolumesRequest) GetSandboxName() string {
@@ -4749,7 +4816,7 @@ type ListVolumesResponse struct {
 
 func (x *ListVolumesResponse) Reset() {
 	*x = ListVolumesResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4761,7 +4828,7 @@ func (x *ListVolumesResponse) String() string {
 func (*ListVolumesResponse) ProtoMessage() {}
 
 func (x *ListVolumesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[53]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4774,7 +4841,7 @@ func (x *ListVolumesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVolumesResponse.ProtoReflect.Descriptor instead.
 func (*ListVolumesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{53}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ListVolumesResponse) GetVolumes() []*Volume {
@@ -4802,7 +4869,7 @@ type Volume struct {
 
 func (x *Volume) Reset() {
 	*x = Volume{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4814,7 +4881,7 @@ func (x *Volume) String() string {
 func (*Volume) ProtoMessage() {}
 
 func (x *Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[54]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4827,7 +4894,7 @@ func (x *Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volume.ProtoReflect.Descriptor instead.
 func (*Volume) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{54}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Volume) GetName() string {
@@ -4876,7 +4943,7 @@ type RemoveVolumeRequest struct {
 
 func (x *RemoveVolumeRequest) Reset() {
 	*x = RemoveVolumeRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[55]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4888,7 +4955,7 @@ func (x *RemoveVolumeRequest) String() string {
 func (*RemoveVolumeRequest) ProtoMessage() {}
 
 func (x *RemoveVolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[55]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4901,7 +4968,7 @@ func (x *RemoveVolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveVolumeRequest.ProtoReflect.Descriptor instead.
 func (*RemoveVolumeRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{55}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *RemoveVolumeRequest) GetSandboxName() string {
@@ -4926,7 +4993,7 @@ type RemoveVolumeResponse struct {
 
 func (x *RemoveVolumeResponse) Reset() {
 	*x = RemoveVolumeResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[56]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4938,7 +5005,7 @@ func (x *RemoveVolumeResponse) String() string {
 func (*RemoveVolumeResponse) ProtoMessage() {}
 
 func (x *RemoveVolumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[56]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4951,7 +5018,7 @@ func (x *RemoveVolumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveVolumeResponse.ProtoReflect.Descriptor instead.
 func (*RemoveVolumeResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{56}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{57}
 }
 
 type CreateSnapshotRequest struct {
@@ -4965,7 +5032,7 @@ type CreateSnapshotRequest struct {
 
 func (x *CreateSnapshotRequest) Reset() {
 	*x = CreateSnapshotRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[57]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4977,7 +5044,7 @@ func (x *CreateSnapshotRequest) String() string {
 func (*CreateSnapshotRequest) ProtoMessage() {}
 
 func (x *CreateSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[57]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4990,7 +5057,7 @@ func (x *CreateSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*CreateSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{57}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *CreateSnapshotRequest) GetSandboxId() string {
@@ -5016,7 +5083,7 @@ type CreateSnapshotResponse struct {
 
 func (x *CreateSnapshotResponse) Reset() {
 	*x = CreateSnapshotResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[58]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5028,7 +5095,7 @@ func (x *CreateSnapshotResponse) String() string {
 func (*CreateSnapshotResponse) ProtoMessage() {}
 
 func (x *CreateSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[58]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5041,7 +5108,7 @@ func (x *CreateSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*CreateSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{58}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *CreateSnapshotResponse) GetSnapshot() *Snapshot {
@@ -5063,7 +5130,7 @@ type ListSnapshotsRequest struct {
 
 func (x *ListSnapshotsRequest) Reset() {
 	*x = ListSnapshotsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[59]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5075,7 +5142,7 @@ func (x *ListSnapshotsRequest) String() string {
 func (*ListSnapshotsRequest) ProtoMessage() {}
 
 func (x *ListSnapshotsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[59]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5088,7 +5155,7 @@ func (x *ListSnapshotsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSnapshotsRequest.ProtoReflect.Descriptor instead.
 func (*ListSnapshotsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{59}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ListSnapshotsRequest) GetSandboxId() string {
@@ -5114,7 +5181,7 @@ type ListSnapshotsResponse struct {
 
 func (x *ListSnapshotsResponse) Reset() {
 	*x = ListSnapshotsResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[60]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5126,7 +5193,7 @@ func (x *ListSnapshotsResponse) String() string {
 func (*ListSnapshotsResponse) ProtoMessage() {}
 
 func (x *ListSnapshotsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[60]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5139,7 +5206,7 @@ func (x *ListSnapshotsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSnapshotsResponse.ProtoReflect.Descriptor instead.
 func (*ListSnapshotsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{60}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ListSnapshotsResponse) GetSnapshots() []*Snapshot {
@@ -5168,7 +5235,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[61]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5180,7 +5247,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[61]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5193,7 +5260,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{61}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Snapshot) GetSnapshotId() string {
@@ -5247,7 +5314,7 @@ type RemoveSnapshotRequest struct {
 
 func (x *RemoveSnapshotRequest) Reset() {
 	*x = RemoveSnapshotRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[62]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5259,7 +5326,7 @@ func (x *RemoveSnapshotRequest) String() string {
 func (*RemoveSnapshotRequest) ProtoMessage() {}
 
 func (x *RemoveSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[62]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5272,7 +5339,7 @@ func (x *RemoveSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*RemoveSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{62}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *RemoveSnapshotRequest) GetSnapshotId() string {
@@ -5290,7 +5357,7 @@ type RemoveSnapshotResponse struct {
 
 func (x *RemoveSnapshotResponse) Reset() {
 	*x = RemoveSnapshotResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[63]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5302,7 +5369,7 @@ func (x *RemoveSnapshotResponse) String() string {
 func (*RemoveSnapshotResponse) ProtoMessage() {}
 
 func (x *RemoveSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[63]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5315,7 +5382,7 @@ func (x *RemoveSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*RemoveSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{63}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{64}
 }
 
 type DeleteSandboxesRequest struct {
@@ -5328,7 +5395,7 @@ type DeleteSandboxesRequest struct {
 
 func (x *DeleteSandboxesRequest) Reset() {
 	*x = DeleteSandboxesRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[64]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5340,7 +5407,7 @@ func (x *DeleteSandboxesRequest) String() string {
 func (*DeleteSandboxesRequest) ProtoMessage() {}
 
 func (x *DeleteSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[64]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5353,7 +5420,7 @@ func (x *DeleteSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{64}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *DeleteSandboxesRequest) GetLabelSelector() map[string]string {
@@ -5373,7 +5440,7 @@ type DeleteSandboxesResponse struct {
 
 func (x *DeleteSandboxesResponse) Reset() {
 	*x = DeleteSandboxesResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[65]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5385,7 +5452,7 @@ func (x *DeleteSandboxesResponse) String() string {
 func (*DeleteSandboxesResponse) ProtoMessage() {}
 
 func (x *DeleteSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[65]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5398,7 +5465,7 @@ func (x *DeleteSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{65}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *DeleteSandboxesResponse) GetDeletedSandboxIds() []string {
@@ -5424,7 +5491,7 @@ type AcceptedResponse struct {
 
 func (x *AcceptedResponse) Reset() {
 	*x = AcceptedResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[66]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5436,7 +5503,7 @@ func (x *AcceptedResponse) String() string {
 func (*AcceptedResponse) ProtoMessage() {}
 
 func (x *AcceptedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[66]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5449,7 +5516,7 @@ func (x *AcceptedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptedResponse.ProtoReflect.Descriptor instead.
 func (*AcceptedResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{66}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *AcceptedResponse) GetAccepted() bool {
@@ -5472,7 +5539,7 @@ type SubscribeSandboxEventsRequest struct {
 
 func (x *SubscribeSandboxEventsRequest) Reset() {
 	*x = SubscribeSandboxEventsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[67]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5484,7 +5551,7 @@ func (x *SubscribeSandboxEventsRequest) String() string {
 func (*SubscribeSandboxEventsRequest) ProtoMessage() {}
 
 func (x *SubscribeSandboxEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[67]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5497,7 +5564,7 @@ func (x *SubscribeSandboxEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscribeSandboxEventsRequest.ProtoReflect.Descriptor instead.
 func (*SubscribeSandboxEventsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{67}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *SubscribeSandboxEventsRequest) GetSandboxId() string {
@@ -5549,7 +5616,7 @@ type CreateExecRequest struct {
 
 func (x *CreateExecRequest) Reset() {
 	*x = CreateExecRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[68]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5561,7 +5628,7 @@ func (x *CreateExecRequest) String() string {
 func (*CreateExecRequest) ProtoMessage() {}
 
 func (x *CreateExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[68]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5574,7 +5641,7 @@ func (x *CreateExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateExecRequest.ProtoReflect.Descriptor instead.
 func (*CreateExecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{68}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *CreateExecRequest) GetSandboxId() string {
@@ -5659,7 +5726,7 @@ type CreateExecResponse struct {
 
 func (x *CreateExecResponse) Reset() {
 	*x = CreateExecResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[69]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5671,7 +5738,7 @@ func (x *CreateExecResponse) String() string {
 func (*CreateExecResponse) ProtoMessage() {}
 
 func (x *CreateExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[69]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5684,7 +5751,7 @@ func (x *CreateExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateExecResponse.ProtoReflect.Descriptor instead.
 func (*CreateExecResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{69}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *CreateExecResponse) GetExecId() string {
@@ -5717,7 +5784,7 @@ type CancelExecRequest struct {
 
 func (x *CancelExecRequest) Reset() {
 	*x = CancelExecRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[70]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5729,7 +5796,7 @@ func (x *CancelExecRequest) String() string {
 func (*CancelExecRequest) ProtoMessage() {}
 
 func (x *CancelExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[70]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5742,7 +5809,7 @@ func (x *CancelExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelExecRequest.ProtoReflect.Descriptor instead.
 func (*CancelExecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{70}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *CancelExecRequest) GetExecId() string {
@@ -5761,7 +5828,7 @@ type GetExecRequest struct {
 
 func (x *GetExecRequest) Reset() {
 	*x = GetExecRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[71]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5773,7 +5840,7 @@ func (x *GetExecRequest) String() string {
 func (*GetExecRequest) ProtoMessage() {}
 
 func (x *GetExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[71]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5786,7 +5853,7 @@ func (x *GetExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetExecRequest.ProtoReflect.Descriptor instead.
 func (*GetExecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{71}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *GetExecRequest) GetExecId() string {
@@ -5805,7 +5872,7 @@ type GetExecResponse struct {
 
 func (x *GetExecResponse) Reset() {
 	*x = GetExecResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[72]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5817,7 +5884,7 @@ func (x *GetExecResponse) String() string {
 func (*GetExecResponse) ProtoMessage() {}
 
 func (x *GetExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[72]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5830,7 +5897,7 @@ func (x *GetExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetExecResponse.ProtoReflect.Descriptor instead.
 func (*GetExecResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{72}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *GetExecResponse) GetExec() *ExecStatus {
@@ -5850,7 +5917,7 @@ type ListActiveExecsRequest struct {
 
 func (x *ListActiveExecsRequest) Reset() {
 	*x = ListActiveExecsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[73]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5862,7 +5929,7 @@ func (x *ListActiveExecsRequest) String() string {
 func (*ListActiveExecsRequest) ProtoMessage() {}
 
 func (x *ListActiveExecsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[73]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5875,7 +5942,7 @@ func (x *ListActiveExecsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActiveExecsRequest.ProtoReflect.Descriptor instead.
 func (*ListActiveExecsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{73}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *ListActiveExecsRequest) GetSandboxId() string {
@@ -5894,7 +5961,7 @@ type ListActiveExecsResponse struct {
 
 func (x *ListActiveExecsResponse) Reset() {
 	*x = ListActiveExecsResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[74]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5906,7 +5973,7 @@ func (x *ListActiveExecsResponse) String() string {
 func (*ListActiveExecsResponse) ProtoMessage() {}
 
 func (x *ListActiveExecsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[74]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5919,7 +5986,7 @@ func (x *ListActiveExecsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActiveExecsResponse.ProtoReflect.Descriptor instead.
 func (*ListActiveExecsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{74}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *ListActiveExecsResponse) GetExecs() []*ExecStatus {
@@ -5943,7 +6010,7 @@ type ListExecsRequest struct {
 
 func (x *ListExecsRequest) Reset() {
 	*x = ListExecsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[75]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5955,7 +6022,7 @@ func (x *ListExecsRequest) String() string {
 func (*ListExecsRequest) ProtoMessage() {}
 
 func (x *ListExecsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[75]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5968,7 +6035,7 @@ func (x *ListExecsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecsRequest.ProtoReflect.Descriptor instead.
 func (*ListExecsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{75}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *ListExecsRequest) GetSandboxId() string {
@@ -6004,7 +6071,7 @@ type ListExecsResponse struct {
 
 func (x *ListExecsResponse) Reset() {
 	*x = ListExecsResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[76]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6016,7 +6083,7 @@ func (x *ListExecsResponse) String() string {
 func (*ListExecsResponse) ProtoMessage() {}
 
 func (x *ListExecsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[76]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6029,7 +6096,7 @@ func (x *ListExecsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecsResponse.ProtoReflect.Descriptor instead.
 func (*ListExecsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{76}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *ListExecsResponse) GetExecs() []*ExecStatus {
@@ -6056,7 +6123,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[77]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6068,7 +6135,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[77]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6081,7 +6148,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{77}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *BackupRequest) GetWithLogs() bool {
@@ -6100,7 +6167,7 @@ type BackupChunk struct {
 
 func (x *BackupChunk) Reset() {
 	*x = BackupChunk{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[78]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6112,7 +6179,7 @@ func (x *BackupChunk) String() string {
 func (*BackupChunk) ProtoMessage() {}
 
 func (x *BackupChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[78]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6125,7 +6192,7 @@ func (x *BackupChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupChunk.ProtoReflect.Descriptor instead.
 func (*BackupChunk) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{78}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *BackupChunk) GetData() []byte {
@@ -6146,7 +6213,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[79]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6158,7 +6225,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[79]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6171,7 +6238,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{79}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *ExplainRequest) GetSandboxId() string {
@@ -6225,7 +6292,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[80]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6237,7 +6304,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[80]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6250,7 +6317,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{80}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *ExplainResponse) GetDesired() string {
@@ -6378,7 +6445,7 @@ type ExplainDeadline struct {
 
 func (x *ExplainDeadline) Reset() {
 	*x = ExplainDeadline{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[81]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6390,7 +6457,7 @@ func (x *ExplainDeadline) String() string {
 func (*ExplainDeadline) ProtoMessage() {}
 
 func (x *ExplainDeadline) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[81]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6403,7 +6470,7 @@ func (x *ExplainDeadline) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainDeadline.ProtoReflect.Descriptor instead.
 func (*ExplainDeadline) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{81}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *ExplainDeadline) GetKind() string {
@@ -6435,7 +6502,7 @@ type DoctorRequest struct {
 
 func (x *DoctorRequest) Reset() {
 	*x = DoctorRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[82]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6447,7 +6514,7 @@ func (x *DoctorRequest) String() string {
 func (*DoctorRequest) ProtoMessage() {}
 
 func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[82]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6460,7 +6527,7 @@ func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorRequest.ProtoReflect.Descriptor instead.
 func (*DoctorRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{82}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{83}
 }
 
 type DoctorResponse struct {
@@ -6473,7 +6540,7 @@ type DoctorResponse struct {
 
 func (x *DoctorResponse) Reset() {
 	*x = DoctorResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[83]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6485,7 +6552,7 @@ func (x *DoctorResponse) String() string {
 func (*DoctorResponse) ProtoMessage() {}
 
 func (x *DoctorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[83]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6498,7 +6565,7 @@ func (x *DoctorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorResponse.ProtoReflect.Descriptor instead.
 func (*DoctorResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{83}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *DoctorResponse) GetChecks() []*DoctorCheck {
@@ -6522,7 +6589,7 @@ type DoctorCheck struct {
 
 func (x *DoctorCheck) Reset() {
 	*x = DoctorCheck{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[84]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6534,7 +6601,7 @@ func (x *DoctorCheck) String() string {
 func (*DoctorCheck) ProtoMessage() {}
 
 func (x *DoctorCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[84]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6547,7 +6614,7 @@ func (x *DoctorCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorCheck.ProtoReflect.Descriptor instead.
 func (*DoctorCheck) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{84}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *DoctorCheck) GetName() string {
@@ -6580,7 +6647,7 @@ type ListAttackTargetsRequest struct {
 
 func (x *ListAttackTargetsRequest) Reset() {
 	*x = ListAttackTargetsRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[85]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6592,7 +6659,7 @@ func (x *ListAttackTargetsRequest) String() string {
 func (*ListAttackTargetsRequest) ProtoMessage() {}
 
 func (x *ListAttackTargetsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[85]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6605,7 +6672,7 @@ func (x *ListAttackTargetsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAttackTargetsRequest.ProtoReflect.Descriptor instead.
 func (*ListAttackTargetsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{85}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *ListAttackTargetsRequest) GetSandboxId() string {
@@ -6626,7 +6693,7 @@ type ListAttackTargetsResponse struct {
 
 func (x *ListAttackTargetsResponse) Reset() {
 	*x = ListAttackTargetsResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[86]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6638,7 +6705,7 @@ func (x *ListAttackTargetsResponse) String() string {
 func (*ListAttackTargetsResponse) ProtoMessage() {}
 
 func (x *ListAttackTargetsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[86]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6651,7 +6718,7 @@ func (x *ListAttackTargetsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAttackTargetsResponse.ProtoReflect.Descriptor instead.
 func (*ListAttackTargetsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{86}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *ListAttackTargetsResponse) GetTargets() []string {
@@ -6674,7 +6741,7 @@ type CollectGarbageRequest struct {
 
 func (x *CollectGarbageRequest) Reset() {
 	*x = CollectGarbageRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[87]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6686,7 +6753,7 @@ func (x *CollectGarbageRequest) String() string {
 func (*CollectGarbageRequest) ProtoMessage() {}
 
 func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[87]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6699,7 +6766,7 @@ func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageRequest.ProtoReflect.Descriptor instead.
 func (*CollectGarbageRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{87}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *CollectGarbageRequest) GetDryRun() bool {
@@ -6725,7 +6792,7 @@ type CollectGarbageResponse struct {
 
 func (x *CollectGarbageResponse) Reset() {
 	*x = CollectGarbageResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[88]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6737,7 +6804,7 @@ func (x *CollectGarbageResponse) String() string {
 func (*CollectGarbageResponse) ProtoMessage() {}
 
 func (x *CollectGarbageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[88]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6750,7 +6817,7 @@ func (x *CollectGarbageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageResponse.ProtoReflect.Descriptor instead.
 func (*CollectGarbageResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{88}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *CollectGarbageResponse) GetItems() []*GarbageItem {
@@ -6782,7 +6849,7 @@ type GarbageItem struct {
 
 func (x *GarbageItem) Reset() {
 	*x = GarbageItem{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[89]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6794,7 +6861,7 @@ func (x *GarbageItem) String() string {
 func (*GarbageItem) ProtoMessage() {}
 
 func (x *GarbageItem) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[89]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6807,7 +6874,7 @@ func (x *GarbageItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GarbageItem.ProtoReflect.Descriptor instead.
 func (*GarbageItem) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{89}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *GarbageItem) GetKind() string {
@@ -6874,7 +6941,7 @@ type ConfirmEngineRequest struct {
 
 func (x *ConfirmEngineRequest) Reset() {
 	*x = ConfirmEngineRequest{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[90]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6886,7 +6953,7 @@ func (x *ConfirmEngineRequest) String() string {
 func (*ConfirmEngineRequest) ProtoMessage() {}
 
 func (x *ConfirmEngineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[90]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6899,7 +6966,7 @@ func (x *ConfirmEngineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmEngineRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmEngineRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{90}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{91}
 }
 
 type ConfirmEngineResponse struct {
@@ -6918,7 +6985,7 @@ type ConfirmEngineResponse struct {
 
 func (x *ConfirmEngineResponse) Reset() {
 	*x = ConfirmEngineResponse{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[91]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6930,7 +6997,7 @@ func (x *ConfirmEngineResponse) String() string {
 func (*ConfirmEngineResponse) ProtoMessage() {}
 
 func (x *ConfirmEngineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[91]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6943,7 +7010,7 @@ func (x *ConfirmEngineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmEngineResponse.ProtoReflect.Descriptor instead.
 func (*ConfirmEngineResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{91}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *ConfirmEngineResponse) GetEngineId() string {
@@ -6994,12 +7061,17 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
 	"VolumeSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06target\x18\x02 \x01(\tR\x06target\"L\n" +
+	"\x06target\x18\x02 \x01(\tR\x06target\"z\n" +
 	"\n" +
 	"SecretSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04file\x18\x02 \x01(\tR\x04file\x12\x16\n" +
-	"\x06target\x18\x03 \x01(\tR\x06target\"\xad\x02\n" +
+	"\x06target\x18\x03 \x01(\tR\x06target\x12,\n" +
+	"\x06inject\x18\x04 \x03(\v2\x14.agbox.v1.InjectRuleR\x06inject\"8\n" +
+	"\n" +
+	"InjectRule\x12\x12\n" +
+	"\x04host\x18\x01 \x01(\tR\x04host\x12\x16\n" +
+	"\x06header\x18\x02 \x01(\tR\x06header\"\xad\x02\n" +
 	"\x11HealthcheckConfig\x12\x12\n" +
 	"\x04test\x18\x01 \x03(\tR\x04test\x125\n" +
 	"\binterval\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\binterval\x123\n" +
@@ -7656,7 +7728,7 @@ func file_agbox_v1_sandbox_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 102)
+var file_agbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 103)
 var file_agbox_v1_sandbox_proto_goTypes = []any{
 	(SandboxState)(0),                     // 0: agbox.v1.SandboxState
 	(ExecState)(0),                        // 1: agbox.v1.ExecState
@@ -7667,286 +7739,288 @@ var file_agbox_v1_sandbox_proto_goTypes = []any{
 	(*CopySpec)(nil),                      // 6: agbox.v1.CopySpec
 	(*VolumeSpec)(nil),                    // 7: agbox.v1.VolumeSpec
 	(*SecretSpec)(nil),                    // 8: agbox.v1.SecretSpec
-	(*HealthcheckConfig)(nil),             // 9: agbox.v1.HealthcheckConfig
-	(*ServiceSpec)(nil),                   // 10: agbox.v1.ServiceSpec
-	(*PortSpec)(nil),                      // 11: agbox.v1.PortSpec
-	(*CreateSpec)(nil),                    // 12: agbox.v1.CreateSpec
-	(*GatewaySpec)(nil),                   // 13: agbox.v1.GatewaySpec
-	(*SecuritySpec)(nil),                  // 14: agbox.v1.SecuritySpec
-	(*NetworkSpec)(nil),                   // 15: agbox.v1.NetworkSpec
-	(*SandboxHandle)(nil),                 // 16: agbox.v1.SandboxHandle
-	(*GetServiceLogRequest)(nil),          // 17: agbox.v1.GetServiceLogRequest
-	(*GetServiceLogResponse)(nil),         // 18: agbox.v1.GetServiceLogResponse
-	(*ServiceStatus)(nil),                 // 19: agbox.v1.ServiceStatus
-	(*PublishedPort)(nil),                 // 20: agbox.v1.PublishedPort
-	(*SandboxPhaseDetails)(nil),           // 21: agbox.v1.SandboxPhaseDetails
-	(*ExecEventDetails)(nil),              // 22: agbox.v1.ExecEventDetails
-	(*ServiceEventDetails)(nil),           // 23: agbox.v1.ServiceEventDetails
-	(*ImagePullDetails)(nil),              // 24: agbox.v1.ImagePullDetails
-	(*SpecChangeDetails)(nil),             // 25: agbox.v1.SpecChangeDetails
-	(*TimeoutDetails)(nil),                // 26: agbox.v1.TimeoutDetails
-	(*RehydratedDetails)(nil),             // 27: agbox.v1.RehydratedDetails
-	(*NetworkDeniedDetails)(nil),          // 28: agbox.v1.NetworkDeniedDetails
-	(*NetworkDenial)(nil),                 // 29: agbox.v1.NetworkDenial
-	(*SandboxEvent)(nil),                  // 30: agbox.v1.SandboxEvent
-	(*ExecStatus)(nil),                    // 31: agbox.v1.ExecStatus
-	(*StdinSpec)(nil),                     // 32: agbox.v1.StdinSpec
-	(*TerminalSpec)(nil),                  // 33: agbox.v1.TerminalSpec
-	(*CreateSandboxRequest)(nil),          // 34: agbox.v1.CreateSandboxRequest
-	(*CreateSandboxResponse)(nil),         // 35: agbox.v1.CreateSandboxResponse
-	(*GetSandboxRequest)(nil),             // 36: agbox.v1.GetSandboxRequest
-	(*GetSandboxResponse)(nil),            // 37: agbox.v1.GetSandboxResponse
-	(*ListSandboxesRequest)(nil),          // 38: agbox.v1.ListSandboxesRequest
-	(*ListSandboxesResponse)(nil),         // 39: agbox.v1.ListSandboxesResponse
-	(*UpdateSandboxRequest)(nil),          // 40: agbox.v1.UpdateSandboxRequest
-	(*UpdateSandboxResponse)(nil),         // 41: agbox.v1.UpdateSandboxResponse
-	(*ResumeSandboxRequest)(nil),          // 42: agbox.v1.ResumeSandboxRequest
-	(*StopSandboxRequest)(nil),            // 43: agbox.v1.StopSandboxRequest
-	(*PauseSandboxRequest)(nil),           // 44: agbox.v1.PauseSandboxRequest
-	(*SetSandboxTimeoutRequest)(nil),      // 45: agbox.v1.SetSandboxTimeoutRequest
-	(*SetSandboxTimeoutResponse)(nil),     // 46: agbox.v1.SetSandboxTimeoutResponse
-	(*DeleteSandboxRequest)(nil),          // 47: agbox.v1.DeleteSandboxRequest
-	(*GetNetworkActivityRequest)(nil),     // 48: agbox.v1.GetNetworkActivityRequest
-	(*GetNetworkActivityResponse)(nil),    // 49: agbox.v1.GetNetworkActivityResponse
-	(*NetworkDestination)(nil),            // 50: agbox.v1.NetworkDestination
-	(*GetStatsRequest)(nil),               // 51: agbox.v1.GetStatsRequest
-	(*GetStatsResponse)(nil),              // 52: agbox.v1.GetStatsResponse
-	(*SandboxStats)(nil),                  // 53: agbox.v1.SandboxStats
-	(*ContainerStats)(nil),                // 54: agbox.v1.ContainerStats
-	(*ListVolumesRequest)(nil),            // 55: agbox.v1.ListVolumesRequest
-	(*ListVolumesResponse)(nil),           // 56: agbox.v1.ListVolumesResponse
-	(*Volume)(nil),                        // 57: agbox.v1.Volume
-	(*RemoveVolumeRequest)(nil),           // 58: agbox.v1.RemoveVolumeRequest
-	(*RemoveVolumeResponse)(nil),          // 59: agbox.v1.RemoveVolumeResponse
-	(*CreateSnapshotRequest)(nil),         // 60: agbox.v1.CreateSnapshotRequest
-	(*CreateSnapshotResponse)(nil),        // 61: agbox.v1.CreateSnapshotResponse
-	(*ListSnapshotsRequest)(nil),          // 62: agbox.v1.ListSnapshotsRequest
-	(*ListSnapshotsResponse)(nil),         // 63: agbox.v1.ListSnapshotsResponse
-	(*Snapshot)(nil),                      // 64: agbox.v1.Snapshot
-	(*RemoveSnapshotRequest)(nil),         // 65: agbox.v1.RemoveSnapshotRequest
-	(*RemoveSnapshotResponse)(nil),        // 66: agbox.v1.RemoveSnapshotResponse
-	(*DeleteSandboxesRequest)(nil),        // 67: agbox.v1.DeleteSandboxesRequest
-	(*DeleteSandboxesResponse)(nil),       // 68: agbox.v1.DeleteSandboxesResponse
-	(*AcceptedResponse)(nil),              // 69: agbox.v1.AcceptedResponse
-	(*SubscribeSandboxEventsRequest)(nil), // 70: agbox.v1.SubscribeSandboxEventsRequest
-	(*CreateExecRequest)(nil),             // 71: agbox.v1.CreateExecRequest
-	(*CreateExecResponse)(nil),            // 72: agbox.v1.CreateExecResponse
-	(*CancelExecRequest)(nil),             // 73: agbox.v1.CancelExecRequest
-	(*GetExecRequest)(nil),                // 74: agbox.v1.GetExecRequest
-	(*GetExecResponse)(nil),               // 75: agbox.v1.GetExecResponse
-	(*ListActiveExecsRequest)(nil),        // 76: agbox.v1.ListActiveExecsRequest
-	(*ListActiveExecsResponse)(nil),       // 77: agbox.v1.ListActiveExecsResponse
-	(*ListExecsRequest)(nil),              // 78: agbox.v1.ListExecsRequest
-	(*ListExecsResponse)(nil),             // 79: agbox.v1.ListExecsResponse
-	(*BackupRequest)(nil),                 // 80: agbox.v1.BackupRequest
-	(*BackupChunk)(nil),                   // 81: agbox.v1.BackupChunk
-	(*ExplainRequest)(nil),                // 82: agbox.v1.ExplainRequest
-	(*ExplainResponse)(nil),               // 83: agbox.v1.ExplainResponse
-	(*ExplainDeadline)(nil),               // 84: agbox.v1.ExplainDeadline
-	(*DoctorRequest)(nil),                 // 85: agbox.v1.DoctorRequest
-	(*DoctorResponse)(nil),                // 86: agbox.v1.DoctorResponse
-	(*DoctorCheck)(nil),                   // 87: agbox.v1.DoctorCheck
-	(*ListAttackTargetsRequest)(nil),      // 88: agbox.v1.ListAttackTargetsRequest
-	(*ListAttackTargetsResponse)(nil),     // 89: agbox.v1.ListAttackTargetsResponse
-	(*CollectGarbageRequest)(nil),         // 90: agbox.v1.CollectGarbageRequest
-	(*CollectGarbageResponse)(nil),        // 91: agbox.v1.CollectGarbageResponse
-	(*GarbageItem)(nil),                   // 92: agbox.v1.GarbageItem
-	(*ConfirmEngineRequest)(nil),          // 93: agbox.v1.ConfirmEngineRequest
-	(*ConfirmEngineResponse)(nil),         // 94: agbox.v1.ConfirmEngineResponse
-	nil,                                   // 95: agbox.v1.PingResponse.GatewaysEntry
-	nil,                                   // 96: agbox.v1.ServiceSpec.EnvsEntry
-	nil,                                   // 97: agbox.v1.CreateSpec.LabelsEntry
-	nil,                                   // 98: agbox.v1.CreateSpec.EnvsEntry
-	nil,                                   // 99: agbox.v1.GatewaySpec.MetadataEntry
-	nil,                                   // 100: agbox.v1.SandboxHandle.LabelsEntry
-	nil,                                   // 101: agbox.v1.ExecStatus.EnvOverridesEntry
-	nil,                                   // 102: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 103: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 104: agbox.v1.CreateExecRequest.EnvOverridesEntry
-	(*durationpb.Duration)(nil),           // 105: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),         // 106: google.protobuf.Timestamp
-	(*DrainRequest)(nil),                  // 107: agbox.v1.DrainRequest
-	(*UndrainRequest)(nil),                // 108: agbox.v1.UndrainRequest
-	(*GetDrainStatusRequest)(nil),         // 109: agbox.v1.GetDrainStatusRequest
-	(*DrainResponse)(nil),                 // 110: agbox.v1.DrainResponse
-	(*UndrainResponse)(nil),               // 111: agbox.v1.UndrainResponse
-	(*GetDrainStatusResponse)(nil),        // 112: agbox.v1.GetDrainStatusResponse
+	(*InjectRule)(nil),                    // 9: agbox.v1.InjectRule
+	(*HealthcheckConfig)(nil),             // 10: agbox.v1.HealthcheckConfig
+	(*ServiceSpec)(nil),                   // 11: agbox.v1.ServiceSpec
+	(*PortSpec)(nil),                      // 12: agbox.v1.PortSpec
+	(*CreateSpec)(nil),                    // 13: agbox.v1.CreateSpec
+	(*GatewaySpec)(nil),                   // 14: agbox.v1.GatewaySpec
+	(*SecuritySpec)(nil),                  // 15: agbox.v1.SecuritySpec
+	(*NetworkSpec)(nil),                   // 16: agbox.v1.NetworkSpec
+	(*SandboxHandle)(nil),                 // 17: agbox.v1.SandboxHandle
+	(*GetServiceLogRequest)(nil),          // 18: agbox.v1.GetServiceLogRequest
+	(*GetServiceLogResponse)(nil),         // 19: agbox.v1.GetServiceLogResponse
+	(*ServiceStatus)(nil),                 // 20: agbox.v1.ServiceStatus
+	(*PublishedPort)(nil),                 // 21: agbox.v1.PublishedPort
+	(*SandboxPhaseDetails)(nil),           // 22: agbox.v1.SandboxPhaseDetails
+	(*ExecEventDetails)(nil),              // 23: agbox.v1.ExecEventDetails
+	(*ServiceEventDetails)(nil),           // 24: agbox.v1.ServiceEventDetails
+	(*ImagePullDetails)(nil),              // 25: agbox.v1.ImagePullDetails
+	(*SpecChangeDetails)(nil),             // 26: agbox.v1.SpecChangeDetails
+	(*TimeoutDetails)(nil),                // 27: agbox.v1.TimeoutDetails
+	(*RehydratedDetails)(nil),             // 28: agbox.v1.RehydratedDetails
+	(*NetworkDeniedDetails)(nil),          // 29: agbox.v1.NetworkDeniedDetails
+	(*NetworkDenial)(nil),                 // 30: agbox.v1.NetworkDenial
+	(*SandboxEvent)(nil),                  // 31: agbox.v1.SandboxEvent
+	(*ExecStatus)(nil),                    // 32: agbox.v1.ExecStatus
+	(*StdinSpec)(nil),                     // 33: agbox.v1.StdinSpec
+	(*TerminalSpec)(nil),                  // 34: agbox.v1.TerminalSpec
+	(*CreateSandboxRequest)(nil),          // 35: agbox.v1.CreateSandboxRequest
+	(*CreateSandboxResponse)(nil),         // 36: agbox.v1.CreateSandboxResponse
+	(*GetSandboxRequest)(nil),             // 37: agbox.v1.GetSandboxRequest
+	(*GetSandboxResponse)(nil),            // 38: agbox.v1.GetSandboxResponse
+	(*ListSandboxesRequest)(nil),          // 39: agbox.v1.ListSandboxesRequest
+	(*ListSandboxesResponse)(nil),         // 40: agbox.v1.ListSandboxesResponse
+	(*UpdateSandboxRequest)(nil),          // 41: agbox.v1.UpdateSandboxRequest
+	(*UpdateSandboxResponse)(nil),         // 42: agbox.v1.UpdateSandboxResponse
+	(*ResumeSandboxRequest)(nil),          // 43: agbox.v1.ResumeSandboxRequest
+	(*StopSandboxRequest)(nil),            // 44: agbox.v1.StopSandboxRequest
+	(*PauseSandboxRequest)(nil),           // 45: agbox.v1.PauseSandboxRequest
+	(*SetSandboxTimeoutRequest)(nil),      // 46: agbox.v1.SetSandboxTimeoutRequest
+	(*SetSandboxTimeoutResponse)(nil),     // 47: agbox.v1.SetSandboxTimeoutResponse
+	(*DeleteSandboxRequest)(nil),          // 48: agbox.v1.DeleteSandboxRequest
+	(*GetNetworkActivityRequest)(nil),     // 49: agbox.v1.GetNetworkActivityRequest
+	(*GetNetworkActivityResponse)(nil),    // 50: agbox.v1.GetNetworkActivityResponse
+	(*NetworkDestination)(nil),            // 51: agbox.v1.NetworkDestination
+	(*GetStatsRequest)(nil),               // 52: agbox.v1.GetStatsRequest
+	(*GetStatsResponse)(nil),              // 53: agbox.v1.GetStatsResponse
+	(*SandboxStats)(nil),                  // 54: agbox.v1.SandboxStats
+	(*ContainerStats)(nil),                // 55: agbox.v1.ContainerStats
+	(*ListVolumesRequest)(nil),            // 56: agbox.v1.ListVolumesRequest
+	(*ListVolumesResponse)(nil),           // 57: agbox.v1.ListVolumesResponse
+	(*Volume)(nil),                        // 58: agbox.v1.Volume
+	(*RemoveVolumeRequest)(nil),           // 59: agbox.v1.RemoveVolumeRequest
+	(*RemoveVolumeResponse)(nil),          // 60: agbox.v1.RemoveVolumeResponse
+	(*CreateSnapshotRequest)(nil),         // 61: agbox.v1.CreateSnapshotRequest
+	(*CreateSnapshotResponse)(nil),        // 62: agbox.v1.CreateSnapshotResponse
+	(*ListSnapshotsRequest)(nil),          // 63: agbox.v1.ListSnapshotsRequest
+	(*ListSnapshotsResponse)(nil),         // 64: agbox.v1.ListSnapshotsResponse
+	(*Snapshot)(nil),                      // 65: agbox.v1.Snapshot
+	(*RemoveSnapshotRequest)(nil),         // 66: agbox.v1.RemoveSnapshotRequest
+	(*RemoveSnapshotResponse)(nil),        // 67: agbox.v1.RemoveSnapshotResponse
+	(*DeleteSandboxesRequest)(nil),        // 68: agbox.v1.DeleteSandboxesRequest
+	(*DeleteSandboxesResponse)(nil),       // 69: agbox.v1.DeleteSandboxesResponse
+	(*AcceptedResponse)(nil),              // 70: agbox.v1.AcceptedResponse
+	(*SubscribeSandboxEventsRequest)(nil), // 71: agbox.v1.SubscribeSandboxEventsRequest
+	(*CreateExecRequest)(nil),             // 72: agbox.v1.CreateExecRequest
+	(*CreateExecResponse)(nil),            // 73: agbox.v1.CreateExecResponse
+	(*CancelExecRequest)(nil),             // 74: agbox.v1.CancelExecRequest
+	(*GetExecRequest)(nil),                // 75: agbox.v1.GetExecRequest
+	(*GetExecResponse)(nil),               // 76: agbox.v1.GetExecResponse
+	(*ListActiveExecsRequest)(nil),        // 77: agbox.v1.ListActiveExecsRequest
+	(*ListActiveExecsResponse)(nil),       // 78: agbox.v1.ListActiveExecsResponse
+	(*ListExecsRequest)(nil),              // 79: agbox.v1.ListExecsRequest
+	(*ListExecsResponse)(nil),             // 80: agbox.v1.ListExecsResponse
+	(*BackupRequest)(nil),                 // 81: agbox.v1.BackupRequest
+	(*BackupChunk)(nil),                   // 82: agbox.v1.BackupChunk
+	(*ExplainRequest)(nil),                // 83: agbox.v1.ExplainRequest
+	(*ExplainResponse)(nil),               // 84: agbox.v1.ExplainResponse
+	(*ExplainDeadline)(nil),               // 85: agbox.v1.ExplainDeadline
+	(*DoctorRequest)(nil),                 // 86: agbox.v1.DoctorRequest
+	(*DoctorResponse)(nil),                // 87: agbox.v1.DoctorResponse
+	(*DoctorCheck)(nil),                   // 88: agbox.v1.DoctorCheck
+	(*ListAttackTargetsRequest)(nil),      // 89: agbox.v1.ListAttackTargetsRequest
+	(*ListAttackTargetsResponse)(nil),     // 90: agbox.v1.ListAttackTargetsResponse
+	(*CollectGarbageRequest)(nil),         // 91: agbox.v1.CollectGarbageRequest
+	(*CollectGarbageResponse)(nil),        // 92: agbox.v1.CollectGarbageResponse
+	(*GarbageItem)(nil),                   // 93: agbox.v1.GarbageItem
+	(*ConfirmEngineRequest)(nil),          // 94: agbox.v1.ConfirmEngineRequest
+	(*ConfirmEngineResponse)(nil),         // 95: agbox.v1.ConfirmEngineResponse
+	nil,                                   // 96: agbox.v1.PingResponse.GatewaysEntry
+	nil,                                   // 97: agbox.v1.ServiceSpec.EnvsEntry
+	nil,                                   // 98: agbox.v1.CreateSpec.LabelsEntry
+	nil,                                   // 99: agbox.v1.CreateSpec.EnvsEntry
+	nil,                                   // 100: agbox.v1.GatewaySpec.MetadataEntry
+	nil,                                   // 101: agbox.v1.SandboxHandle.LabelsEntry
+	nil,                                   // 102: agbox.v1.ExecStatus.EnvOverridesEntry
+	nil,                                   // 103: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 104: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 105: agbox.v1.CreateExecRequest.EnvOverridesEntry
+	(*durationpb.Duration)(nil),           // 106: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),         // 107: google.protobuf.Timestamp
+	(*DrainRequest)(nil),                  // 108: agbox.v1.DrainRequest
+	(*UndrainRequest)(nil),                // 109: agbox.v1.UndrainRequest
+	(*GetDrainStatusRequest)(nil),         // 110: agbox.v1.GetDrainStatusRequest
+	(*DrainResponse)(nil),                 // 111: agbox.v1.DrainResponse
+	(*UndrainResponse)(nil),               // 112: agbox.v1.UndrainResponse
+	(*GetDrainStatusResponse)(nil),        // 113: agbox.v1.GetDrainStatusResponse
 }
 var file_agbox_v1_sandbox_proto_depIdxs = []int32{
-	95,  // 0: agbox.v1.PingResponse.gateways:type_name -> agbox.v1.PingResponse.GatewaysEntry
-	105, // 1: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
-	105, // 2: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
-	105, // 3: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
-	105, // 4: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
-	96,  // 5: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
-	9,   // 6: agbox.v1.ServiceSpec.healthcheck:type_name -> agbox.v1.HealthcheckConfig
-	11,  // 7: agbox.v1.ServiceSpec.ports:type_name -> agbox.v1.PortSpec
-	7,   // 8: agbox.v1.ServiceSpec.volumes:type_name -> agbox.v1.VolumeSpec
-	8,   // 9: agbox.v1.ServiceSpec.secrets:type_name -> agbox.v1.SecretSpec
-	5,   // 10: agbox.v1.CreateSpec.mounts:type_name -> agbox.v1.MountSpec
-	6,   // 11: agbox.v1.CreateSpec.copies:type_name -> agbox.v1.CopySpec
-	10,  // 12: agbox.v1.CreateSpec.required_services:type_name -> agbox.v1.ServiceSpec
-	10,  // 13: agbox.v1.CreateSpec.optional_services:type_name -> agbox.v1.ServiceSpec
-	97,  // 14: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
-	98,  // 15: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
-	105, // 16: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
-	11,  // 17: agbox.v1.CreateSpec.ports:type_name -> agbox.v1.PortSpec
-	14,  // 18: agbox.v1.CreateSpec.security:type_name -> agbox.v1.SecuritySpec
-	105, // 19: agbox.v1.CreateSpec.timeout:type_name -> google.protobuf.Duration
-	15,  // 20: agbox.v1.CreateSpec.network:type_name -> agbox.v1.NetworkSpec
-	7,   // 21: agbox.v1.CreateSpec.volumes:type_name -> agbox.v1.VolumeSpec
-	8,   // 22: agbox.v1.CreateSpec.secrets:type_name -> agbox.v1.SecretSpec
-	13,  // 23: agbox.v1.CreateSpec.gateway:type_name -> agbox.v1.GatewaySpec
-	99,  // 24: agbox.v1.GatewaySpec.metadata:type_name -> agbox.v1.GatewaySpec.MetadataEntry
-	0,   // 25: agbox.v1.SandboxHandle.state:type_name -> agbox.v1.SandboxState
-	10,  // 26: agbox.v1.SandboxHandle.required_services:type_name -> agbox.v1.ServiceSpec
-	10,  // 27: agbox.v1.SandboxHandle.optional_services:type_name -> agbox.v1.ServiceSpec
-	100, // 28: agbox.v1.SandboxHandle.labels:type_name -> agbox.v1.SandboxHandle.LabelsEntry
-	106, // 29: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
-	106, // 30: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
-	12,  // 31: agbox.v1.SandboxHandle.spec:type_name -> agbox.v1.CreateSpec
-	19,  // 32: agbox.v1.SandboxHandle.services:type_name -> agbox.v1.ServiceStatus
-	20,  // 33: agbox.v1.SandboxHandle.ports:type_name -> agbox.v1.PublishedPort
-	106, // 34: agbox.v1.SandboxHandle.deadline_at:type_name -> google.protobuf.Timestamp
-	105, // 35: agbox.v1.SandboxHandle.timeout:type_name -> google.protobuf.Duration
-	106, // 36: agbox.v1.SandboxHandle.demoted_at:type_name -> google.protobuf.Timestamp
-	27,  // 37: agbox.v1.SandboxHandle.rehydrated:type_name -> agbox.v1.RehydratedDetails
-	1,   // 38: agbox.v1.ExecEventDetails.exec_state:type_name -> agbox.v1.ExecState
-	106, // 39: agbox.v1.TimeoutDetails.deadline_at:type_name -> google.protobuf.Timestamp
-	106, // 40: agbox.v1.RehydratedDetails.rehydrated_at:type_name -> google.protobuf.Timestamp
-	106, // 41: agbox.v1.RehydratedDetails.state_changed_at:type_name -> google.protobuf.Timestamp
-	106, // 42: agbox.v1.RehydratedDetails.idle_since:type_name -> google.protobuf.Timestamp
-	29,  // 43: agbox.v1.NetworkDeniedDetails.denials:type_name -> agbox.v1.NetworkDenial
-	2,   // 44: agbox.v1.SandboxEvent.event_type:type_name -> agbox.v1.EventType
-	106, // 45: agbox.v1.SandboxEvent.occurred_at:type_name -> google.protobuf.Timestamp
-	0,   // 46: agbox.v1.SandboxEvent.sandbox_state:type_name -> agbox.v1.SandboxState
-	21,  // 47: agbox.v1.SandboxEvent.sandbox_phase:type_name -> agbox.v1.SandboxPhaseDetails
-	22,  // 48: agbox.v1.SandboxEvent.exec:type_name -> agbox.v1.ExecEventDetails
-	23,  // 49: agbox.v1.SandboxEvent.service:type_name -> agbox.v1.ServiceEventDetails
-	24,  // 50: agbox.v1.SandboxEvent.image_pull:type_name -> agbox.v1.ImagePullDetails
-	25,  // 51: agbox.v1.SandboxEvent.spec_change:type_name -> agbox.v1.SpecChangeDetails
-	26,  // 52: agbox.v1.SandboxEvent.timeout_set:type_name -> agbox.v1.TimeoutDetails
-	27,  // 53: agbox.v1.SandboxEvent.rehydrated:type_name -> agbox.v1.RehydratedDetails
-	28,  // 54: agbox.v1.SandboxEvent.network_denied:type_name -> agbox.v1.NetworkDeniedDetails
-	1,   // 55: agbox.v1.ExecStatus.state:type_name -> agbox.v1.ExecState
-	101, // 56: agbox.v1.ExecStatus.env_overrides:type_name -> agbox.v1.ExecStatus.EnvOverridesEntry
-	106, // 57: agbox.v1.ExecStatus.created_at:type_name -> google.protobuf.Timestamp
-	106, // 58: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
-	106, // 59: agbox.v1.ExecStatus.ended_at:type_name -> google.protobuf.Timestamp
-	105, // 60: agbox.v1.ExecStatus.timeout:type_name -> google.protobuf.Duration
-	32,  // 61: agbox.v1.ExecStatus.stdin:type_name -> agbox.v1.StdinSpec
-	106, // 62: agbox.v1.ExecStatus.stdin_deadline_at:type_name -> google.protobuf.Timestamp
-	105, // 63: agbox.v1.StdinSpec.grace:type_name -> google.protobuf.Duration
-	12,  // 64: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
-	16,  // 65: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	16,  // 66: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	102, // 67: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	16,  // 68: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
-	12,  // 69: agbox.v1.UpdateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
-	16,  // 70: agbox.v1.UpdateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	105, // 71: agbox.v1.SetSandboxTimeoutRequest.timeout:type_name -> google.protobuf.Duration
-	106, // 72: agbox.v1.SetSandboxTimeoutRequest.deadline_at:type_name -> google.protobuf.Timestamp
-	106, // 73: agbox.v1.SetSandboxTimeoutResponse.deadline_at:type_name -> google.protobuf.Timestamp
-	50,  // 74: agbox.v1.GetNetworkActivityResponse.destinations:type_name -> agbox.v1.NetworkDestination
-	106, // 75: agbox.v1.NetworkDestination.last_at:type_name -> google.protobuf.Timestamp
-	53,  // 76: agbox.v1.GetStatsResponse.sandboxes:type_name -> agbox.v1.SandboxStats
-	106, // 77: agbox.v1.GetStatsResponse.read_at:type_name -> google.protobuf.Timestamp
-	0,   // 78: agbox.v1.SandboxStats.state:type_name -> agbox.v1.SandboxState
-	54,  // 79: agbox.v1.SandboxStats.containers:type_name -> agbox.v1.ContainerStats
-	105, // 80: agbox.v1.ContainerStats.cpu_time:type_name -> google.protobuf.Duration
-	57,  // 81: agbox.v1.ListVolumesResponse.volumes:type_name -> agbox.v1.Volume
-	106, // 82: agbox.v1.Volume.created_at:type_name -> google.protobuf.Timestamp
-	64,  // 83: agbox.v1.CreateSnapshotResponse.snapshot:type_name -> agbox.v1.Snapshot
-	64,  // 84: agbox.v1.ListSnapshotsResponse.snapshots:type_name -> agbox.v1.Snapshot
-	106, // 85: agbox.v1.Snapshot.created_at:type_name -> google.protobuf.Timestamp
-	103, // 86: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	104, // 87: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
-	105, // 88: agbox.v1.CreateExecRequest.timeout:type_name -> google.protobuf.Duration
-	32,  // 89: agbox.v1.CreateExecRequest.stdin:type_name -> agbox.v1.StdinSpec
-	33,  // 90: agbox.v1.CreateExecRequest.terminal:type_name -> agbox.v1.TerminalSpec
-	31,  // 91: agbox.v1.GetExecResponse.exec:type_name -> agbox.v1.ExecStatus
-	31,  // 92: agbox.v1.ListActiveExecsResponse.execs:type_name -> agbox.v1.ExecStatus
-	31,  // 93: agbox.v1.ListExecsResponse.execs:type_name -> agbox.v1.ExecStatus
-	0,   // 94: agbox.v1.ExplainResponse.state:type_name -> agbox.v1.SandboxState
-	106, // 95: agbox.v1.ExplainResponse.retry_at:type_name -> google.protobuf.Timestamp
-	84,  // 96: agbox.v1.ExplainResponse.deadlines:type_name -> agbox.v1.ExplainDeadline
-	106, // 97: agbox.v1.ExplainResponse.engine_problem_since:type_name -> google.protobuf.Timestamp
-	106, // 98: agbox.v1.ExplainDeadline.at:type_name -> google.protobuf.Timestamp
-	87,  // 99: agbox.v1.DoctorResponse.checks:type_name -> agbox.v1.DoctorCheck
-	92,  // 100: agbox.v1.CollectGarbageResponse.items:type_name -> agbox.v1.GarbageItem
-	3,   // 101: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
-	34,  // 102: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
-	36,  // 103: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
-	38,  // 104: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
-	42,  // 105: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
-	43,  // 106: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
-	44,  // 107: agbox.v1.SandboxService.PauseSandbox:input_type -> agbox.v1.PauseSandboxRequest
-	45,  // 108: agbox.v1.SandboxService.SetSandboxTimeout:input_type -> agbox.v1.SetSandboxTimeoutRequest
-	40,  // 109: agbox.v1.SandboxService.UpdateSandbox:input_type -> agbox.v1.UpdateSandboxRequest
-	47,  // 110: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
-	67,  // 111: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
-	70,  // 112: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
-	71,  // 113: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
-	73,  // 114: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
-	74,  // 115: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
-	76,  // 116: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
-	78,  // 117: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
-	17,  // 118: agbox.v1.SandboxService.GetServiceLog:input_type -> agbox.v1.GetServiceLogRequest
-	55,  // 119: agbox.v1.SandboxService.ListVolumes:input_type -> agbox.v1.ListVolumesRequest
-	51,  // 120: agbox.v1.SandboxService.GetStats:input_type -> agbox.v1.GetStatsRequest
-	48,  // 121: agbox.v1.SandboxService.GetNetworkActivity:input_type -> agbox.v1.GetNetworkActivityRequest
-	58,  // 122: agbox.v1.SandboxService.RemoveVolume:input_type -> agbox.v1.RemoveVolumeRequest
-	60,  // 123: agbox.v1.SandboxService.CreateSnapshot:input_type -> agbox.v1.CreateSnapshotRequest
-	62,  // 124: agbox.v1.SandboxService.ListSnapshots:input_type -> agbox.v1.ListSnapshotsRequest
-	65,  // 125: agbox.v1.SandboxService.RemoveSnapshot:input_type -> agbox.v1.RemoveSnapshotRequest
-	93,  // 126: agbox.v1.AdminService.ConfirmEngine:input_type -> agbox.v1.ConfirmEngineRequest
-	80,  // 127: agbox.v1.AdminService.Backup:input_type -> agbox.v1.BackupRequest
-	82,  // 128: agbox.v1.AdminService.Explain:input_type -> agbox.v1.ExplainRequest
-	90,  // 129: agbox.v1.AdminService.CollectGarbage:input_type -> agbox.v1.CollectGarbageRequest
-	107, // 130: agbox.v1.AdminService.Drain:input_type -> agbox.v1.DrainRequest
-	108, // 131: agbox.v1.AdminService.Undrain:input_type -> agbox.v1.UndrainRequest
-	109, // 132: agbox.v1.AdminService.GetDrainStatus:input_type -> agbox.v1.GetDrainStatusRequest
-	85,  // 133: agbox.v1.AdminService.Doctor:input_type -> agbox.v1.DoctorRequest
-	88,  // 134: agbox.v1.AdminService.ListAttackTargets:input_type -> agbox.v1.ListAttackTargetsRequest
-	4,   // 135: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
-	35,  // 136: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
-	37,  // 137: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
-	39,  // 138: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
-	69,  // 139: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
-	69,  // 140: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
-	69,  // 141: agbox.v1.SandboxService.PauseSandbox:output_type -> agbox.v1.AcceptedResponse
-	46,  // 142: agbox.v1.SandboxService.SetSandboxTimeout:output_type -> agbox.v1.SetSandboxTimeoutResponse
-	41,  // 143: agbox.v1.SandboxService.UpdateSandbox:output_type -> agbox.v1.UpdateSandboxResponse
-	69,  // 144: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
-	68,  // 145: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
-	30,  // 146: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
-	72,  // 147: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
-	69,  // 148: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
-	75,  // 149: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
-	77,  // 150: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
-	79,  // 151: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
-	18,  // 152: agbox.v1.SandboxService.GetServiceLog:output_type -> agbox.v1.GetServiceLogResponse
-	56,  // 153: agbox.v1.SandboxService.ListVolumes:output_type -> agbox.v1.ListVolumesResponse
-	52,  // 154: agbox.v1.SandboxService.GetStats:output_type -> agbox.v1.GetStatsResponse
-	49,  // 155: agbox.v1.SandboxService.GetNetworkActivity:output_type -> agbox.v1.GetNetworkActivityResponse
-	59,  // 156: agbox.v1.SandboxService.RemoveVolume:output_type -> agbox.v1.RemoveVolumeResponse
-	61,  // 157: agbox.v1.SandboxService.CreateSnapshot:output_type -> agbox.v1.CreateSnapshotResponse
-	63,  // 158: agbox.v1.SandboxService.ListSnapshots:output_type -> agbox.v1.ListSnapshotsResponse
-	66,  // 159: agbox.v1.SandboxService.RemoveSnapshot:output_type -> agbox.v1.RemoveSnapshotResponse
-	94,  // 160: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
-	81,  // 161: agbox.v1.AdminService.Backup:output_type -> agbox.v1.BackupChunk
-	83,  // 162: agbox.v1.AdminService.Explain:output_type -> agbox.v1.ExplainResponse
-	91,  // 163: agbox.v1.AdminService.CollectGarbage:output_type -> agbox.v1.CollectGarbageResponse
-	110, // 164: agbox.v1.AdminService.Drain:output_type -> agbox.v1.DrainResponse
-	111, // 165: agbox.v1.AdminService.Undrain:output_type -> agbox.v1.UndrainResponse
-	112, // 166: agbox.v1.AdminService.GetDrainStatus:output_type -> agbox.v1.GetDrainStatusResponse
-	86,  // 167: agbox.v1.AdminService.Doctor:output_type -> agbox.v1.DoctorResponse
-	89,  // 168: agbox.v1.AdminService.ListAttackTargets:output_type -> agbox.v1.ListAttackTargetsResponse
-	135, // [135:169] is the sub-list for method output_type
-	101, // [101:135] is the sub-list for method input_type
-	101, // [101:101] is the sub-list for extension type_name
-	101, // [101:101] is the sub-list for extension extendee
-	0,   // [0:101] is the sub-list for field type_name
+	96,  // 0: agbox.v1.PingResponse.gateways:type_name -> agbox.v1.PingResponse.GatewaysEntry
+	9,   // 1: agbox.v1.SecretSpec.inject:type_name -> agbox.v1.InjectRule
+	106, // 2: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
+	106, // 3: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
+	106, // 4: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
+	106, // 5: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
+	97,  // 6: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
+	10,  // 7: agbox.v1.ServiceSpec.healthcheck:type_name -> agbox.v1.HealthcheckConfig
+	12,  // 8: agbox.v1.ServiceSpec.ports:type_name -> agbox.v1.PortSpec
+	7,   // 9: agbox.v1.ServiceSpec.volumes:type_name -> agbox.v1.VolumeSpec
+	8,   // 10: agbox.v1.ServiceSpec.secrets:type_name -> agbox.v1.SecretSpec
+	5,   // 11: agbox.v1.CreateSpec.mounts:type_name -> agbox.v1.MountSpec
+	6,   // 12: agbox.v1.CreateSpec.copies:type_name -> agbox.v1.CopySpec
+	11,  // 13: agbox.v1.CreateSpec.required_services:type_name -> agbox.v1.ServiceSpec
+	11,  // 14: agbox.v1.CreateSpec.optional_services:type_name -> agbox.v1.ServiceSpec
+	98,  // 15: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
+	99,  // 16: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
+	106, // 17: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
+	12,  // 18: agbox.v1.CreateSpec.ports:type_name -> agbox.v1.PortSpec
+	15,  // 19: agbox.v1.CreateSpec.security:type_name -> agbox.v1.SecuritySpec
+	106, // 20: agbox.v1.CreateSpec.timeout:type_name -> google.protobuf.Duration
+	16,  // 21: agbox.v1.CreateSpec.network:type_name -> agbox.v1.NetworkSpec
+	7,   // 22: agbox.v1.CreateSpec.volumes:type_name -> agbox.v1.VolumeSpec
+	8,   // 23: agbox.v1.CreateSpec.secrets:type_name -> agbox.v1.SecretSpec
+	14,  // 24: agbox.v1.CreateSpec.gateway:type_name -> agbox.v1.GatewaySpec
+	100, // 25: agbox.v1.GatewaySpec.metadata:type_name -> agbox.v1.GatewaySpec.MetadataEntry
+	0,   // 26: agbox.v1.SandboxHandle.state:type_name -> agbox.v1.SandboxState
+	11,  // 27: agbox.v1.SandboxHandle.required_services:type_name -> agbox.v1.ServiceSpec
+	11,  // 28: agbox.v1.SandboxHandle.optional_services:type_name -> agbox.v1.ServiceSpec
+	101, // 29: agbox.v1.SandboxHandle.labels:type_name -> agbox.v1.SandboxHandle.LabelsEntry
+	107, // 30: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
+	107, // 31: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
+	13,  // 32: agbox.v1.SandboxHandle.spec:type_name -> agbox.v1.CreateSpec
+	20,  // 33: agbox.v1.SandboxHandle.services:type_name -> agbox.v1.ServiceStatus
+	21,  // 34: agbox.v1.SandboxHandle.ports:type_name -> agbox.v1.PublishedPort
+	107, // 35: agbox.v1.SandboxHandle.deadline_at:type_name -> google.protobuf.Timestamp
+	106, // 36: agbox.v1.SandboxHandle.timeout:type_name -> google.protobuf.Duration
+	107, // 37: agbox.v1.SandboxHandle.demoted_at:type_name -> google.protobuf.Timestamp
+	28,  // 38: agbox.v1.SandboxHandle.rehydrated:type_name -> agbox.v1.RehydratedDetails
+	1,   // 39: agbox.v1.ExecEventDetails.exec_state:type_name -> agbox.v1.ExecState
+	107, // 40: agbox.v1.TimeoutDetails.deadline_at:type_name -> google.protobuf.Timestamp
+	107, // 41: agbox.v1.RehydratedDetails.rehydrated_at:type_name -> google.protobuf.Timestamp
+	107, // 42: agbox.v1.RehydratedDetails.state_changed_at:type_name -> google.protobuf.Timestamp
+	107, // 43: agbox.v1.RehydratedDetails.idle_since:type_name -> google.protobuf.Timestamp
+	30,  // 44: agbox.v1.NetworkDeniedDetails.denials:type_name -> agbox.v1.NetworkDenial
+	2,   // 45: agbox.v1.SandboxEvent.event_type:type_name -> agbox.v1.EventType
+	107, // 46: agbox.v1.SandboxEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	0,   // 47: agbox.v1.SandboxEvent.sandbox_state:type_name -> agbox.v1.SandboxState
+	22,  // 48: agbox.v1.SandboxEvent.sandbox_phase:type_name -> agbox.v1.SandboxPhaseDetails
+	23,  // 49: agbox.v1.SandboxEvent.exec:type_name -> agbox.v1.ExecEventDetails
+	24,  // 50: agbox.v1.SandboxEvent.service:type_name -> agbox.v1.ServiceEventDetails
+	25,  // 51: agbox.v1.SandboxEvent.image_pull:type_name -> agbox.v1.ImagePullDetails
+	26,  // 52: agbox.v1.SandboxEvent.spec_change:type_name -> agbox.v1.SpecChangeDetails
+	27,  // 53: agbox.v1.SandboxEvent.timeout_set:type_name -> agbox.v1.TimeoutDetails
+	28,  // 54: agbox.v1.SandboxEvent.rehydrated:type_name -> agbox.v1.RehydratedDetails
+	29,  // 55: agbox.v1.SandboxEvent.network_denied:type_name -> agbox.v1.NetworkDeniedDetails
+	1,   // 56: agbox.v1.ExecStatus.state:type_name -> agbox.v1.ExecState
+	102, // 57: agbox.v1.ExecStatus.env_overrides:type_name -> agbox.v1.ExecStatus.EnvOverridesEntry
+	107, // 58: agbox.v1.ExecStatus.created_at:type_name -> google.protobuf.Timestamp
+	107, // 59: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
+	107, // 60: agbox.v1.ExecStatus.ended_at:type_name -> google.protobuf.Timestamp
+	106, // 61: agbox.v1.ExecStatus.timeout:type_name -> google.protobuf.Duration
+	33,  // 62: agbox.v1.ExecStatus.stdin:type_name -> agbox.v1.StdinSpec
+	107, // 63: agbox.v1.ExecStatus.stdin_deadline_at:type_name -> google.protobuf.Timestamp
+	106, // 64: agbox.v1.StdinSpec.grace:type_name -> google.protobuf.Duration
+	13,  // 65: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
+	17,  // 66: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	17,  // 67: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	103, // 68: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	17,  // 69: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
+	13,  // 70: agbox.v1.UpdateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
+	17,  // 71: agbox.v1.UpdateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	106, // 72: agbox.v1.SetSandboxTimeoutRequest.timeout:type_name -> google.protobuf.Duration
+	107, // 73: agbox.v1.SetSandboxTimeoutRequest.deadline_at:type_name -> google.protobuf.Timestamp
+	107, // 74: agbox.v1.SetSandboxTimeoutResponse.deadline_at:type_name -> google.protobuf.Timestamp
+	51,  // 75: agbox.v1.GetNetworkActivityResponse.destinations:type_name -> agbox.v1.NetworkDestination
+	107, // 76: agbox.v1.NetworkDestination.last_at:type_name -> google.protobuf.Timestamp
+	54,  // 77: agbox.v1.GetStatsResponse.sandboxes:type_name -> agbox.v1.SandboxStats
+	107, // 78: agbox.v1.GetStatsResponse.read_at:type_name -> google.protobuf.Timestamp
+	0,   // 79: agbox.v1.SandboxStats.state:type_name -> agbox.v1.SandboxState
+	55,  // 80: agbox.v1.SandboxStats.containers:type_name -> agbox.v1.ContainerStats
+	106, // 81: agbox.v1.ContainerStats.cpu_time:type_name -> google.protobuf.Duration
+	58,  // 82: agbox.v1.ListVolumesResponse.volumes:type_name -> agbox.v1.Volume
+	107, // 83: agbox.v1.Volume.created_at:type_name -> google.protobuf.Timestamp
+	65,  // 84: agbox.v1.CreateSnapshotResponse.snapshot:type_name -> agbox.v1.Snapshot
+	65,  // 85: agbox.v1.ListSnapshotsResponse.snapshots:type_name -> agbox.v1.Snapshot
+	107, // 86: agbox.v1.Snapshot.created_at:type_name -> google.protobuf.Timestamp
+	104, // 87: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	105, // 88: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
+	106, // 89: agbox.v1.CreateExecRequest.timeout:type_name -> google.protobuf.Duration
+	33,  // 90: agbox.v1.CreateExecRequest.stdin:type_name -> agbox.v1.StdinSpec
+	34,  // 91: agbox.v1.CreateExecRequest.terminal:type_name -> agbox.v1.TerminalSpec
+	32,  // 92: agbox.v1.GetExecResponse.exec:type_name -> agbox.v1.ExecStatus
+	32,  // 93: agbox.v1.ListActiveExecsResponse.execs:type_name -> agbox.v1.ExecStatus
+	32,  // 94: agbox.v1.ListExecsResponse.execs:type_name -> agbox.v1.ExecStatus
+	0,   // 95: agbox.v1.ExplainResponse.state:type_name -> agbox.v1.SandboxState
+	107, // 96: agbox.v1.ExplainResponse.retry_at:type_name -> google.protobuf.Timestamp
+	85,  // 97: agbox.v1.ExplainResponse.deadlines:type_name -> agbox.v1.ExplainDeadline
+	107, // 98: agbox.v1.ExplainResponse.engine_problem_since:type_name -> google.protobuf.Timestamp
+	107, // 99: agbox.v1.ExplainDeadline.at:type_name -> google.protobuf.Timestamp
+	88,  // 100: agbox.v1.DoctorResponse.checks:type_name -> agbox.v1.DoctorCheck
+	93,  // 101: agbox.v1.CollectGarbageResponse.items:type_name -> agbox.v1.GarbageItem
+	3,   // 102: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
+	35,  // 103: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
+	37,  // 104: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
+	39,  // 105: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
+	43,  // 106: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
+	44,  // 107: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
+	45,  // 108: agbox.v1.SandboxService.PauseSandbox:input_type -> agbox.v1.PauseSandboxRequest
+	46,  // 109: agbox.v1.SandboxService.SetSandboxTimeout:input_type -> agbox.v1.SetSandboxTimeoutRequest
+	41,  // 110: agbox.v1.SandboxService.UpdateSandbox:input_type -> agbox.v1.UpdateSandboxRequest
+	48,  // 111: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
+	68,  // 112: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
+	71,  // 113: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
+	72,  // 114: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
+	74,  // 115: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
+	75,  // 116: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
+	77,  // 117: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
+	79,  // 118: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
+	18,  // 119: agbox.v1.SandboxService.GetServiceLog:input_type -> agbox.v1.GetServiceLogRequest
+	56,  // 120: agbox.v1.SandboxService.ListVolumes:input_type -> agbox.v1.ListVolumesRequest
+	52,  // 121: agbox.v1.SandboxService.GetStats:input_type -> agbox.v1.GetStatsRequest
+	49,  // 122: agbox.v1.SandboxService.GetNetworkActivity:input_type -> agbox.v1.GetNetworkActivityRequest
+	59,  // 123: agbox.v1.SandboxService.RemoveVolume:input_type -> agbox.v1.RemoveVolumeRequest
+	61,  // 124: agbox.v1.SandboxService.CreateSnapshot:input_type -> agbox.v1.CreateSnapshotRequest
+	63,  // 125: agbox.v1.SandboxService.ListSnapshots:input_type -> agbox.v1.ListSnapshotsRequest
+	66,  // 126: agbox.v1.SandboxService.RemoveSnapshot:input_type -> agbox.v1.RemoveSnapshotRequest
+	94,  // 127: agbox.v1.AdminService.ConfirmEngine:input_type -> agbox.v1.ConfirmEngineRequest
+	81,  // 128: agbox.v1.AdminService.Backup:input_type -> agbox.v1.BackupRequest
+	83,  // 129: agbox.v1.AdminService.Explain:input_type -> agbox.v1.ExplainRequest
+	91,  // 130: agbox.v1.AdminService.CollectGarbage:input_type -> agbox.v1.CollectGarbageRequest
+	108, // 131: agbox.v1.AdminService.Drain:input_type -> agbox.v1.DrainRequest
+	109, // 132: agbox.v1.AdminService.Undrain:input_type -> agbox.v1.UndrainRequest
+	110, // 133: agbox.v1.AdminService.GetDrainStatus:input_type -> agbox.v1.GetDrainStatusRequest
+	86,  // 134: agbox.v1.AdminService.Doctor:input_type -> agbox.v1.DoctorRequest
+	89,  // 135: agbox.v1.AdminService.ListAttackTargets:input_type -> agbox.v1.ListAttackTargetsRequest
+	4,   // 136: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
+	36,  // 137: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
+	38,  // 138: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
+	40,  // 139: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
+	70,  // 140: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
+	70,  // 141: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
+	70,  // 142: agbox.v1.SandboxService.PauseSandbox:output_type -> agbox.v1.AcceptedResponse
+	47,  // 143: agbox.v1.SandboxService.SetSandboxTimeout:output_type -> agbox.v1.SetSandboxTimeoutResponse
+	42,  // 144: agbox.v1.SandboxService.UpdateSandbox:output_type -> agbox.v1.UpdateSandboxResponse
+	70,  // 145: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
+	69,  // 146: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
+	31,  // 147: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
+	73,  // 148: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
+	70,  // 149: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
+	76,  // 150: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
+	78,  // 151: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
+	80,  // 152: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
+	19,  // 153: agbox.v1.SandboxService.GetServiceLog:output_type -> agbox.v1.GetServiceLogResponse
+	57,  // 154: agbox.v1.SandboxService.ListVolumes:output_type -> agbox.v1.ListVolumesResponse
+	53,  // 155: agbox.v1.SandboxService.GetStats:output_type -> agbox.v1.GetStatsResponse
+	50,  // 156: agbox.v1.SandboxService.GetNetworkActivity:output_type -> agbox.v1.GetNetworkActivityResponse
+	60,  // 157: agbox.v1.SandboxService.RemoveVolume:output_type -> agbox.v1.RemoveVolumeResponse
+	62,  // 158: agbox.v1.SandboxService.CreateSnapshot:output_type -> agbox.v1.CreateSnapshotResponse
+	64,  // 159: agbox.v1.SandboxService.ListSnapshots:output_type -> agbox.v1.ListSnapshotsResponse
+	67,  // 160: agbox.v1.SandboxService.RemoveSnapshot:output_type -> agbox.v1.RemoveSnapshotResponse
+	95,  // 161: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
+	82,  // 162: agbox.v1.AdminService.Backup:output_type -> agbox.v1.BackupChunk
+	84,  // 163: agbox.v1.AdminService.Explain:output_type -> agbox.v1.ExplainResponse
+	92,  // 164: agbox.v1.AdminService.CollectGarbage:output_type -> agbox.v1.CollectGarbageResponse
+	111, // 165: agbox.v1.AdminService.Drain:output_type -> agbox.v1.DrainResponse
+	112, // 166: agbox.v1.AdminService.Undrain:output_type -> agbox.v1.UndrainResponse
+	113, // 167: agbox.v1.AdminService.GetDrainStatus:output_type -> agbox.v1.GetDrainStatusResponse
+	87,  // 168: agbox.v1.AdminService.Doctor:output_type -> agbox.v1.DoctorResponse
+	90,  // 169: agbox.v1.AdminService.ListAttackTargets:output_type -> agbox.v1.ListAttackTargetsResponse
+	136, // [136:170] is the sub-list for method output_type
+	102, // [102:136] is the sub-list for method input_type
+	102, // [102:102] is the sub-list for extension type_name
+	102, // [102:102] is the sub-list for extension extendee
+	0,   // [0:102] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_sandbox_proto_init() }
@@ -7955,8 +8029,8 @@ func file_agbox_v1_sandbox_proto_init() {
 		return
 	}
 	file_agbox_v1_drain_proto_init()
-	file_agbox_v1_sandbox_proto_msgTypes[11].OneofWrappers = []any{}
-	file_agbox_v1_sandbox_proto_msgTypes[27].OneofWrappers = []any{
+	file_agbox_v1_sandbox_proto_msgTypes[12].OneofWrappers = []any{}
+	file_agbox_v1_sandbox_proto_msgTypes[28].OneofWrappers = []any{
 		(*SandboxEvent_SandboxPhase)(nil),
 		(*SandboxEvent_Exec)(nil),
 		(*SandboxEvent_Service)(nil),
@@ -7966,18 +8040,18 @@ func file_agbox_v1_sandbox_proto_init() {
 		(*SandboxEvent_Rehydrated)(nil),
 		(*SandboxEvent_NetworkDenied)(nil),
 	}
-	file_agbox_v1_sandbox_proto_msgTypes[42].OneofWrappers = []any{
+	file_agbox_v1_sandbox_proto_msgTypes[43].OneofWrappers = []any{
 		(*SetSandboxTimeoutRequest_Timeout)(nil),
 		(*SetSandboxTimeoutRequest_DeadlineAt)(nil),
 	}
-	file_agbox_v1_sandbox_proto_msgTypes[73].OneofWrappers = []any{}
+	file_agbox_v1_sandbox_proto_msgTypes[74].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_sandbox_proto_rawDesc), len(file_agbox_v1_sandbox_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   102,
+			NumMessages:   103,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -56,7 +56,8 @@ GarbageItem: 1 kind string, 2 id string, 3 name string, 4 sandbox_id string, 5 r
 GetServiceLogRequest: 1 sandbox_id string, 2 service_name string
 GetServiceLogResponse: 1 log_path string, 2 problem string
 VolumeSpec: 1 name string, 2 target string
-SecretSpec: 1 name string, 2 file string, 3 target string
+SecretSpec: 1 name string, 2 file string, 3 target string, 4 inject repeated InjectRule
+InjectRule: 1 host string, 2 header string
 GetStatsRequest: 1 sandbox_ids repeated string
 GetStatsResponse: 1 sandboxes repeated SandboxStats, 2 read_at Timestamp
 SandboxStats: 1 sandbox_id string, 2 name string, 3 state SandboxState, 4 containers repeated ContainerStats

@@ -2,6 +2,7 @@ package authority_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -18,9 +19,9 @@ import (
 	"github.com/agbox/agbox/internal/host/authority"
 )
 
-func mustNew(t *testing.T) *authority.Authority {
+func mustDerive(t *testing.T, sandboxID string) *authority.Authority {
 	t.Helper()
-	a, err := authority.New("agbox sandbox web", time.Now())
+	a, err := authority.Derive([]byte("the daemon's secret"), sandboxID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +56,7 @@ func mustTrust(t *testing.T, a *authority.Authority, c *tls.Certificate, name st
 var names = []string{"api.github.com", "a_b.example", "localhost", strings.Repeat(strings.Repeat("x", 60)+".", 4) + "example"}
 
 func TestClientsOfTheSandboxTrustItsCertificates(t *testing.T) {
-	a := mustNew(t)
+	a := mustDerive(t, "web")
 	for _, name := range names {
 		c := mustFor(t, a, name)
 		for _, skew := range []time.Duration{-23 * time.Hour, 0, 24 * time.Hour} {
@@ -71,7 +72,7 @@ func TestClientsOfTheSandboxTrustItsCertificates(t *testing.T) {
 }
 
 func TestAuthoritiesSurviveTheirEncoding(t *testing.T) {
-	a := mustNew(t)
+	a := mustDerive(t, "web")
 	b, err := authority.Decode(a.Encode())
 	if err != nil {
 		t.Fatal(err)
@@ -91,8 +92,8 @@ func TestAuthoritiesSurviveTheirEncoding(t *testing.T) {
 }
 
 func TestWhatIsNoAuthorityIsNotDecoded(t *testing.T) {
-	a := mustNew(t)
-	_, key := pem.Decode(mustNew(t).Encode())
+	a := mustDerive(t, "web")
+	_, key := pem.Decode(mustDerive(t, "other").Encode())
 	leaf := mustFor(t, a, "a.example")
 	private, err := x509.MarshalPKCS8PrivateKey(leaf.PrivateKey)
 	if err != nil {
@@ -111,7 +112,7 @@ func TestWhatIsNoAuthorityIsNotDecoded(t *testing.T) {
 
 func TestCertificatesAreKeptUntilTheyAreNearTheirEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := mustNew(t)
+		a := mustDerive(t, "web")
 		first := mustFor(t, a, "a.example")
 		if mustFor(t, a, "a.example") != first {
 			t.Error("a certificate is made again")
@@ -132,7 +133,7 @@ func TestCertificatesAreKeptUntilTheyAreNearTheirEnd(t *testing.T) {
 }
 
 func TestManyConnectionsAskAtOnce(t *testing.T) {
-	a := mustNew(t)
+	a := mustDerive(t, "web")
 	var all sync.WaitGroup
 	for i := range 20 {
 		all.Go(func() {
@@ -149,7 +150,7 @@ func TestOpenSSLVerifiesStrictly(t *testing.T) {
 	if err != nil {
 		t.Skip("openssl is not installed")
 	}
-	a, dir := mustNew(t), t.TempDir()
+	a, dir := mustDerive(t, strings.Repeat("x", 100)), t.TempDir()
 	write := func(name string, b []byte) string {
 		t.Helper()
 		path := filepath.Join(dir, name)
@@ -165,5 +166,30 @@ func TestOpenSSLVerifiesStrictly(t *testing.T) {
 		if out, err := verify.CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
+	}
+}
+
+// What is derived is the same for ever: programs keep the certificate that they have read.
+func TestDerive(t *testing.T) {
+	derive := func(secret, id string) *authority.Authority {
+		t.Helper()
+		a, err := authority.Derive([]byte(strings.Repeat(secret, 32)), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	a := derive("a", "one")
+	if !bytes.Equal(a.Encode(), derive("a", "one").Encode()) {
+		t.Error("the same authority is another one")
+	}
+	for _, other := range []*authority.Authority{derive("b", "one"), derive("a", "two")} {
+		if bytes.Equal(a.Encode(), other.Encode()) || bytes.Equal(a.Certificate(), other.Certificate()) {
+			t.Error("two authorities are one")
+		}
+	}
+	const want = "6426dbbfe21930f95b9789f76485bcd8feaaad91ea8ab5fd37da58ca2d9a6736"
+	if got := fmt.Sprintf("%x", sha256.Sum256(a.Encode())); got != want {
+		t.Errorf("another release derives another one: %s", got)
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/inject"
+	"github.com/agbox/agbox/apis/netentry"
 	"github.com/agbox/agbox/internal/host/disk"
 	"github.com/agbox/agbox/internal/netrules"
 	"github.com/agbox/agbox/internal/wait"
@@ -44,14 +46,64 @@ type Policy struct {
 	Allow     []string `json:"allow,omitempty"`
 	Deny      []string `json:"deny,omitempty"`
 	// VerifyNames: connections to addresses of names come to the filter's port.
-	VerifyNames bool `json:"verify_names,omitempty"`
+	VerifyNames bool    `json:"verify_names,omitempty"`
+	Inject      *Inject `json:"inject,omitempty"`
 }
 
-// PolicyOf returns what the filter has to know of a sandbox whose network policy validate accepts, in a mode that is not empty. filtered is
-// false if the policy names no domains: then the filter must not have it.
-func PolicyOf(sandboxID, bridge, mode string, spec *agboxv1.NetworkSpec) (p Policy, filtered bool, err error) {
-	_, filtered, err = netrules.NamesOf(mode, spec)
-	return Policy{SandboxID: sandboxID, Bridge: bridge, Mode: mode, Allow: spec.GetAllow(), Deny: spec.GetDeny(), VerifyNames: spec.GetVerifyNames()}, filtered, err
+// Inject is what the filter needs to add headers to requests.
+type Inject struct {
+	// Authority is the authority that the sandbox trusts, with its key: Encode of authority.Authority.
+	Authority string     `json:"authority"`
+	Headers   []Injected `json:"headers"`
+}
+
+// Injected is a header with a secret. Host and Header are as in an InjectRule of the secret with that name, and Value is the path of a file with its value.
+type Injected struct {
+	Secret string `json:"secret"`
+	Host   string `json:"host"`
+	Header string `json:"header"`
+	Value  string `json:"value"`
+}
+
+// PolicyOf returns what the filter has to know of a sandbox whose network policy validate accepts, in a mode that is not empty. in is nil without
+// headers to add. filtered is false if names are not filtered: then the filter must not have the policy.
+func PolicyOf(sandboxID, bridge, mode string, spec *agboxv1.NetworkSpec, in *Inject) (p Policy, filtered bool, err error) {
+	p = Policy{SandboxID: sandboxID, Bridge: bridge, Mode: mode, Allow: spec.GetAllow(), Deny: spec.GetDeny(), VerifyNames: spec.GetVerifyNames(), Inject: in}
+	injected, err := p.headers()
+	if err == nil {
+		_, filtered, err = p.names(injected)
+	}
+	return p, filtered, err
+}
+
+// header is a parsed Injected.
+type header struct {
+	rule inject.Rule
+	file string // with the value of the secret
+	name string // of the secret
+}
+
+func (p Policy) headers() (list []header, err error) {
+	if p.Inject == nil {
+		return nil, nil
+	}
+	for _, one := range p.Inject.Headers {
+		r, err := inject.Parse(one.Secret, &agboxv1.InjectRule{Host: one.Host, Header: one.Header})
+		if err != nil {
+			return nil, fmt.Errorf("a header for %q: %w", one.Host, err)
+		}
+		list = append(list, header{rule: r, file: one.Value, name: one.Secret})
+	}
+	narrowestLast(list)
+	return list, nil
+}
+
+func (p Policy) names(injected []header) (netrules.Names, bool, error) {
+	var hosts []netentry.Entry
+	for _, h := range injected {
+		hosts = append(hosts, h.rule.Host)
+	}
+	return netrules.NamesOf(p.Mode, &agboxv1.NetworkSpec{Mode: p.Mode, Allow: p.Allow, Deny: p.Deny, VerifyNames: p.VerifyNames}, hosts)
 }
 
 // Write leaves a policy for the filter, which answers by it within milliseconds. Each call also makes the filter admit again all addresses

@@ -11,6 +11,7 @@ package dnsfilter
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,7 +27,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/host/disk"
 	"github.com/agbox/agbox/internal/host/firewall"
 	"github.com/agbox/agbox/internal/host/inotify"
@@ -47,6 +47,8 @@ type Config struct {
 	Upstreams func() []netip.AddrPort
 	// Admit opens addresses: Admit of a firewall.
 	Admit func(bridge string, list []firewall.Admission) error
+	// Roots verify the servers to whose requests headers are added; nil: those of this host.
+	Roots *x509.CertPool
 	// Report receives refused questions, from one goroutine. nil: they are not reported.
 	Report func([]Refusal)
 	Log    *slog.Logger
@@ -62,6 +64,8 @@ type Limits struct {
 	// SandboxConns bounds the TCP connections of a sandbox that ask for names; Passed and SandboxPassed those that are passed on to servers, of
 	// all sandboxes and of each. By default Passed leaves half of the process's descriptors to questions.
 	SandboxConns, Passed, SandboxPassed int
+	// Injected and SandboxInjected bound the connections to whose requests headers are added, of all sandboxes and of each: one takes up to 8 MiB.
+	Injected, SandboxInjected int
 	// SandboxAddresses bounds the addresses of names that are open for a sandbox, those of a port counted apart; AnswerAddresses those of
 	// one answer: the others are left out.
 	SandboxAddresses, AnswerAddresses int
@@ -79,6 +83,7 @@ func (l Limits) withDefaults() Limits {
 	return Limits{
 		InFlight: cmp.Or(l.InFlight, 1024), SandboxInFlight: cmp.Or(l.SandboxInFlight, 64),
 		SandboxRate: cmp.Or(l.SandboxRate, 500), SandboxConns: cmp.Or(l.SandboxConns, 32), Passed: cmp.Or(l.Passed, mostPassed()), SandboxPassed: cmp.Or(l.SandboxPassed, 1024),
+		Injected: cmp.Or(l.Injected, 512), SandboxInjected: cmp.Or(l.SandboxInjected, 128),
 		SandboxAddresses: cmp.Or(l.SandboxAddresses, 1<<16), AnswerAddresses: cmp.Or(l.AnswerAddresses, 1000),
 		Deadline: cmp.Or(l.Deadline, 3500*time.Millisecond), Try: cmp.Or(l.Try, time.Second),
 		Floor: cmp.Or(l.Floor, 10*time.Minute), Ceiling: cmp.Or(l.Ceiling, time.Hour),
@@ -105,6 +110,7 @@ type filter struct {
 	refusals  refusals
 	inFlight  chan struct{}
 	passed    chan struct{}
+	injected  chan struct{}
 	sandboxes map[string]*sandbox // by bridge
 }
 
@@ -119,7 +125,10 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	defer lock.Close()
-	f := &filter{Config: c, inFlight: make(chan struct{}, c.Limits.InFlight), passed: make(chan struct{}, c.Limits.Passed), sandboxes: map[string]*sandbox{}}
+	f := &filter{
+		Config: c, inFlight: make(chan struct{}, c.Limits.InFlight), passed: make(chan struct{}, c.Limits.Passed), injected: make(chan struct{}, c.Limits.Injected),
+		sandboxes: map[string]*sandbox{},
+	}
 	f.upstreams = upstreams{list: c.Upstreams, try: c.Limits.Try}
 	f.refusals.names = c.Limits.ReportNames
 	if err := f.forgetServed(); err != nil {
@@ -330,15 +339,24 @@ func (f *filter) load(s *sandbox) error {
 	if p.Bridge != s.bridge {
 		return fmt.Errorf("the policy is of the bridge %q", p.Bridge)
 	}
-	names, filtered, err := netrules.NamesOf(p.Mode, &agboxv1.NetworkSpec{Mode: p.Mode, Allow: p.Allow, Deny: p.Deny, VerifyNames: p.VerifyNames})
-	if err != nil {
+	r := &rules{sandboxID: p.SandboxID, verify: p.VerifyNames || p.Mode == netrules.Internal}
+	if r.headers, err = p.headers(); err != nil {
+		return err
+	}
+	var filtered bool
+	if r.names, filtered, err = p.names(r.headers); err != nil {
 		return err
 	}
 	if !filtered {
 		return errors.New("the policy names no domains")
 	}
+	if p.Inject != nil {
+		if r.authority, err = s.authorityOf(p.Inject.Authority); err != nil {
+			return err
+		}
+	}
 	s.sum = sum(body)
-	s.replace(&rules{sandboxID: p.SandboxID, names: names, verify: p.VerifyNames})
+	s.replace(r)
 	return nil
 }
 

@@ -43,7 +43,7 @@ func FuzzAnswer(f *testing.F) {
 		}
 		f.Add(b)
 	}
-	names, _, err := netrules.NamesOf("internal", &agboxv1.NetworkSpec{Allow: []string{"a.example"}})
+	names, _, err := netrules.NamesOf("internal", &agboxv1.NetworkSpec{Allow: []string{"a.example"}}, nil)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func TestTimesOnlyGrow(t *testing.T) {
 	}}}
 	s := newSandbox(f, "br-1")
 	replace := func(allow ...string) {
-		names, _, err := netrules.NamesOf("internal", &agboxv1.NetworkSpec{Allow: allow})
+		names, _, err := netrules.NamesOf("internal", &agboxv1.NetworkSpec{Allow: allow}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,7 +1,6 @@
 package dnsfilter
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -17,7 +16,6 @@ import (
 	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
 
-	"github.com/agbox/agbox/internal/host/nameproxy"
 	"github.com/agbox/agbox/internal/wait"
 )
 
@@ -173,26 +171,6 @@ func sentTo(c *net.TCPConn) (to netip.AddrPort, err error) {
 		}
 	})
 	return to, errors.Join(err, getErr)
-}
-
-// passOn passes a connection to the address of a name on, as long as it asks for names that the policy lets through at that port. What this
-// process sends comes from the host, and no rule stops it: no name opens the host, whatever addresses the policy has.
-func (s *sandbox) passOn(ctx context.Context, c *net.TCPConn, to netip.AddrPort) {
-	nameproxy.Proxy{
-		To: to,
-		Allows: func(name string) bool {
-			r := s.rules.Load()
-			return r != nil && r.verify && r.names.Reaches(name, to.Port()) && !s.f.host.has(to.Addr()) && r.names.Permits(to.Addr(), false)
-		},
-		Refused: func(name string) {
-			if len(name) > maxName {
-				name = ""
-			}
-			if r := s.rules.Load(); r != nil {
-				s.refuse(r, cmp.Or(name, to.String()), ReasonAsked)
-			}
-		},
-	}.Serve(ctx, c)
 }
 
 // maxName is the length of the longest name of DNS.

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/agbox/agbox/internal/host/authority"
 	"github.com/agbox/agbox/internal/host/disk"
 	"github.com/agbox/agbox/internal/host/firewall"
 	"github.com/agbox/agbox/internal/netrules"
@@ -20,7 +21,10 @@ import (
 type rules struct {
 	sandboxID string
 	names     netrules.Names
-	verify    bool // connections to addresses of names come here
+	// verify: connections that come here have to ask for names that the policy has. Otherwise they may be of any kind.
+	verify    bool
+	headers   []header
+	authority *authority.Authority // nil without headers
 }
 
 // sandbox answers the questions of one sandbox.
@@ -29,8 +33,8 @@ type sandbox struct {
 	bridge string
 	rules  atomic.Pointer[rules] // nil: there is no valid policy
 	rate   *rate.Limiter
-	// inFlight, conns and passed are slots: of questions, of connections of DNS, of others.
-	inFlight, conns, passed chan struct{}
+	// inFlight, conns, passed and injected are slots: of questions, of connections of DNS, of others, and of those to whose requests headers are added.
+	inFlight, conns, passed, injected chan struct{}
 
 	// Of the goroutine of Run alone: the version of the file, its hash, the hash that was acknowledged, the bridge that is listened on and
 	// the end of that.
@@ -61,7 +65,7 @@ func newSandbox(f *filter, bridge string) *sandbox {
 	return &sandbox{
 		f: f, bridge: bridge, rate: rate.NewLimiter(rate.Limit(l.SandboxRate), l.SandboxRate), known: map[resolved]time.Time{},
 		inFlight: make(chan struct{}, l.SandboxInFlight), conns: make(chan struct{}, l.SandboxConns),
-		passed: make(chan struct{}, l.SandboxPassed),
+		passed: make(chan struct{}, l.SandboxPassed), injected: make(chan struct{}, l.SandboxInjected),
 	}
 }
 

@@ -2,6 +2,7 @@ package dnsfilter_test
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -20,6 +21,7 @@ import (
 	"github.com/miekg/dns"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/inject"
 	"github.com/agbox/agbox/internal/host/dnsfilter"
 	"github.com/agbox/agbox/internal/host/firewall"
 	"github.com/agbox/agbox/internal/netrules"
@@ -32,6 +34,7 @@ type child struct {
 	Identity  string
 	Upstreams []netip.AddrPort
 	Refusals  string
+	Roots     string // PEM
 	Limits    dnsfilter.Limits
 }
 
@@ -48,8 +51,10 @@ func TestMain(m *testing.M) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM([]byte(c.Roots))
 	err := dnsfilter.Run(ctx, dnsfilter.Config{
-		Dir: c.Dir, Identity: c.Identity, Port: port, Upstreams: func() []netip.AddrPort { return c.Upstreams }, Admit: firewall.New(0).Admit, Limits: c.Limits,
+		Roots: roots, Dir: c.Dir, Identity: c.Identity, Port: port, Upstreams: func() []netip.AddrPort { return c.Upstreams }, Admit: firewall.New(0).Admit, Limits: c.Limits,
 		Report: dnsfilter.ReportTo(c.Refusals, func(err error) { panic(err) }),
 		Log:    slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
@@ -73,7 +78,8 @@ type site struct {
 	names                       *nameserver
 	child                       child
 	process                     *exec.Cmd
-	verify                      bool // names, in policies that are enforced
+	verify                      bool              // names, in policies that are enforced
+	inject                      *dnsfilter.Inject // in them
 }
 
 func newSite(t *testing.T) *site {
@@ -180,14 +186,28 @@ func (s *site) enforceOn(t *testing.T, bridge, mode, allow, deny string) dnsfilt
 	return p
 }
 
+func (s *site) injected() []dnsfilter.Injected {
+	if s.inject == nil {
+		return nil
+	}
+	return s.inject.Headers
+}
+
 func (s *site) rules(t *testing.T, bridge, mode, allow, deny string) dnsfilter.Policy {
 	t.Helper()
 	spec := &agboxv1.NetworkSpec{Mode: mode, Allow: strings.Fields(allow), Deny: strings.Fields(deny), VerifyNames: s.verify}
-	p, filtered, err := dnsfilter.PolicyOf("of-"+bridge, bridge, mode, spec)
+	p, filtered, err := dnsfilter.PolicyOf("of-"+bridge, bridge, mode, spec, s.inject)
 	if err != nil || !filtered {
 		t.Fatal(filtered, err)
 	}
 	f := netrules.Facts{Bridge: bridge, Pool: []netip.Prefix{netip.MustParsePrefix("10.213.0.0/16"), netip.MustParsePrefix("fd13::/48")}, Forwarder: port}
+	for _, h := range s.injected() {
+		rule, err := inject.Parse(h.Secret, &agboxv1.InjectRule{Host: h.Host, Header: h.Header})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Injected = append(f.Injected, rule.Host)
+	}
 	r, err := netrules.Make(mode, spec, f)
 	if err != nil {
 		t.Fatal(err)

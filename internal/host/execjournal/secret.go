@@ -13,12 +13,21 @@ import (
 )
 
 // Secret is a value for the user of commands: PID 1 copies it into the directory of secrets, for that user alone, and makes Target a
-// symbolic link to the copy.
+// symbolic link to the copy. An empty Target has none.
 type Secret struct {
 	Version int    `json:"version"`
 	Target  string `json:"target"`
 	Value   []byte `json:"value"`
+	// Roots: the value is a certificate. PID 1 puts those that the image trusts before it, and every user may read it.
+	Roots bool `json:"roots,omitempty"`
 }
+
+// Names that no secret and no service of a spec has: of the Secret with the authority that signs for hosts to whose requests headers are added, and of the
+// service whose files are the values for them. No container has these.
+const (
+	AuthoritySecret = "_authority"
+	Injector        = "_injector"
+)
 
 const (
 	secretSuffix = ".secret"
@@ -65,6 +74,11 @@ func (d *Dir) ServiceSecrets(sandboxID, service string) (string, error) {
 		return "", err
 	}
 	return dir, ensureDir(dir, 0o755, self())
+}
+
+// InjectedSecret returns the path of the value of a secret that is added to requests.
+func (d *Dir) InjectedSecret(sandboxID, name string) string {
+	return filepath.Join(d.serviceSecrets(sandboxID, Injector), name)
 }
 
 func (d *Dir) serviceSecrets(sandboxID, service string) string {

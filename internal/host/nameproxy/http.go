@@ -22,7 +22,7 @@ const (
 	idle      = 2 * time.Minute
 	// maxConns bounds the connections to the server for those of one client: a client of HTTP/2 has many requests at once, for each of which a server
 	// of HTTP/1 needs one.
-	maxConns = 32
+	maxConns = 8
 )
 
 // limits are those of HTTP/2, on either side, in requests and bytes. A body that is not read fills the buffer of its stream, and 16 of them that of the

@@ -62,7 +62,7 @@ func mustWrite(t *testing.T, path string, b []byte) {
 }
 
 func mustAuthority(name string) *authority.Authority {
-	a, err := authority.New(name, time.Now())
+	a, err := authority.Derive([]byte("secret"), name)
 	if err != nil {
 		panic(err)
 	}

@@ -75,6 +75,7 @@ func testMain(m *testing.M) int {
 		"../../../cmd/agbox-shim": {"CGO_ENABLED=0", "-trimpath"},
 		"./testdata/dial":         {"CGO_ENABLED=0", "-trimpath"},
 		"./testdata/echo":         {"CGO_ENABLED=0", "-trimpath"},
+		"./testdata/fetch":        {"CGO_ENABLED=0", "-trimpath"},
 		"./testdata/hostile":      {"CGO_ENABLED=0", "-trimpath"},
 		"./testdata/hostilepid1":  {"CGO_ENABLED=0", "-trimpath"},
 		"./testdata/testagent":    {"CGO_ENABLED=0", "-trimpath"},

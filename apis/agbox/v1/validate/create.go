@@ -38,6 +38,7 @@ func Create(spec *agboxv1.CreateSpec) (errs Errors) {
 	checkWord(&errs, "on_timeout", spec.GetOnTimeout(), "stop", "pause", "delete")
 	checkHostPorts(&errs, spec)
 	checkNetwork(&errs, spec)
+	checkInjected(&errs, spec)
 	checkReadOnly(&errs, spec)
 	return errs
 }

@@ -33,6 +33,9 @@ func (t *targets) secrets(errs *Errors, prefix string, secrets []*agboxv1.Secret
 		errs.addIf(seen[name], at+".name", "is a duplicate secret name")
 		seen[name] = true
 		checkPath(errs, at+".file", s.GetFile())
+		if valid {
+			checkInject(errs, at, prefix, s)
+		}
 		one := target{owner: at, path: s.GetTarget(), field: at + ".target", copied: true, file: true}
 		if one.path == "" || !checkPath(errs, one.field, one.path) {
 			return

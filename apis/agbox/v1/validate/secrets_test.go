@@ -55,3 +55,72 @@ func TestSecrets(t *testing.T) {
 		}
 	}
 }
+
+func TestInject(t *testing.T) {
+	const header = "Authorization: Bearer ${k}"
+	secret := func(name string, rules ...*agboxv1.InjectRule) *agboxv1.SecretSpec {
+		return &agboxv1.SecretSpec{Name: name, File: "/etc/a", Inject: rules}
+	}
+	rule := func(host, header string) *agboxv1.InjectRule { return &agboxv1.InjectRule{Host: host, Header: header} }
+	in := func(mode string, secrets ...*agboxv1.SecretSpec) *agboxv1.CreateSpec {
+		return &agboxv1.CreateSpec{Network: &agboxv1.NetworkSpec{Mode: mode}, Secrets: secrets}
+	}
+	service := func() *agboxv1.CreateSpec {
+		db := healthy("db")
+		db.Secrets = []*agboxv1.SecretSpec{secret("k", rule("a.example", header))}
+		db.Secrets[0].Target = "/run/secrets/k"
+		return &agboxv1.CreateSpec{RequiredServices: []*agboxv1.ServiceSpec{db}}
+	}
+	denied := in("internet", secret("k", rule("a.example:8443", header)))
+	denied.Network.Deny = []string{"a.example"}
+	many := secret("k")
+	for range 17 {
+		many.Inject = append(many.Inject, rule("a.example", header))
+	}
+	for want, spec := range map[string]*agboxv1.CreateSpec{
+		"": {Secrets: []*agboxv1.SecretSpec{secret("k", rule("a.example", header), rule("a.example:8443", header), rule("a.example", "X: ${k}")), secret("l", rule("*.a.example", "Authorization: ${l}"))}},
+		`secrets[k].inject[0].host "10.0.0.1" is no domain`:                                                         in("internet", secret("k", rule("10.0.0.1", header))),
+		`secrets[k].inject[0].header does not contain ${k}`:                                                         in("internet", secret("k", rule("a.example", "Authorization: Bearer the-value-itself"))),
+		`secrets[k].inject has 17 entries; the limit is 16`:                                                         in("internet", many),
+		`secrets[k].inject[0] needs a network policy of the mode "internet" or "internal", not "open"`:              in("open", secret("k", rule("a.example", header))),
+		`secrets[k].inject[0] needs a network policy of the mode "internet" or "internal", not "none"`:              in("none", secret("k", rule("a.example", header))),
+		`secrets[k].inject[0].host "a.example:8443" is denied by network.deny`:                                      denied,
+		`secrets[l].inject[0] sets the header Authorization of "A.example:443", as secrets[k].inject[0] does`:       in("internal", secret("k", rule("a.example", header)), secret("l", rule("A.example:443", "authorization: ${l}"))),
+		`required_services[db].secrets[k].inject has no effect in a service: give the secret to the sandbox itself`: service(),
+	} {
+		spec.Image = "x"
+		got := validate.Create(spec).Error()
+		if want == "" && got != "" || !strings.HasPrefix(got, want) {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+		if strings.Contains(got, "the-value-itself") {
+			t.Errorf("the error repeats a header: %s", got)
+		}
+	}
+}
+
+// What makes programs trust the authority is in a container from its creation.
+func TestInjectComesWithTheContainer(t *testing.T) {
+	of := func(secrets ...*agboxv1.SecretSpec) *agboxv1.CreateSpec {
+		return &agboxv1.CreateSpec{Image: "x", Secrets: secrets}
+	}
+	plain := &agboxv1.SecretSpec{Name: "k", File: "/k", Target: "/k"}
+	rule := func(host string) *agboxv1.SecretSpec {
+		return &agboxv1.SecretSpec{Name: "k", File: "/k", Inject: []*agboxv1.InjectRule{{Host: host, Header: "X: ${k}"}}}
+	}
+	for _, tc := range []struct {
+		name          string
+		before, after *agboxv1.CreateSpec
+		ok            bool
+	}{
+		{"another rule", of(rule("a.example")), of(rule("b.example")), true},
+		{"the first rule", of(plain), of(rule("a.example")), false},
+		{"the first secret", of(), of(rule("a.example")), false},
+		{"no rule any more", of(rule("a.example")), of(plain), false},
+		{"no secret any more", of(rule("a.example")), of(), false},
+	} {
+		if _, _, errs := validate.Update(tc.before, tc.after); (len(errs) == 0) != tc.ok || len(errs) > 1 {
+			t.Errorf("%s: %v", tc.name, errs)
+		}
+	}
+}

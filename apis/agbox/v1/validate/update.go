@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/inject"
 )
 
 // Update compares the spec that a sandbox has with the one that it should have; both are normalized first, and after
@@ -23,6 +24,9 @@ func Update(before, after *agboxv1.CreateSpec) (changed []string, limits bool, e
 		case c.field == nil || !InPlace(c.field):
 			errs.add(c.Path, `cannot be changed in place: delete and recreate ("agbox apply --replace")`)
 		}
+	}
+	if len(before.GetSecrets()) > 0 && inject.Has(before) != inject.Has(after) { // its containers have the environment for it, or have not
+		errs.add("secrets", `the first inject rule, or no more, cannot be changed in place: delete and recreate ("agbox apply --replace")`)
 	}
 	slices.Sort(changed)
 	slices.SortFunc(errs, func(a, b Error) int { return cmp.Compare(a.Field, b.Field) })

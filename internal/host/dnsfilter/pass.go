@@ -1,0 +1,134 @@
+package dnsfilter
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+
+	"github.com/agbox/agbox/internal/host/authority"
+	"github.com/agbox/agbox/internal/host/nameproxy"
+)
+
+// passOn passes a connection to the address of a name on, and adds headers to its requests. A policy that has the names that are let through lets it ask
+// for these alone, at their ports. What this process sends comes from the host, and no rule stops it: no name opens the host, whatever addresses the policy
+// has.
+func (s *sandbox) passOn(ctx context.Context, c *net.TCPConn, to netip.AddrPort) {
+	permits := func(r *rules) bool { return r != nil && !s.f.host.has(to.Addr()) && r.names.Permits(to.Addr(), false) }
+	r := s.rules.Load()
+	if r == nil || !r.verify && !permits(r) { // Allows asks the others, and answers
+		c.Close()
+		return
+	}
+	held := false
+	defer func() {
+		if held {
+			leave(s.injected, s.f.injected)
+		}
+	}()
+	nameproxy.Proxy{
+		To: to, Opaque: !r.verify, Roots: s.f.Roots,
+		Allows: func(name string) bool {
+			r := s.rules.Load()
+			return permits(r) && r.names.Reaches(name, to.Port())
+		},
+		Refused: func(name string) {
+			if len(name) > maxName {
+				name = ""
+			}
+			if r := s.rules.Load(); r != nil {
+				s.refuse(r, cmp.Or(name, to.String()), ReasonAsked)
+			}
+		},
+		Inject: func(name string) *nameproxy.Injection {
+			in := s.injection(name, to.Port())
+			if in == nil {
+				return nil
+			}
+			if held = enter(s.injected, s.f.injected); !held {
+				in.Headers = func() (http.Header, error) { return nil, errBusy }
+			}
+			return in
+		},
+	}.Serve(ctx, c)
+}
+
+var errBusy = errors.New("too many connections have headers added to their requests at once")
+
+// injection returns what is added to the requests for a name at a port, by the policy at the time of each; nil: nothing.
+func (s *sandbox) injection(name string, port uint16) *nameproxy.Injection {
+	r := s.rules.Load()
+	if r == nil || len(r.headersFor(name, port)) == 0 {
+		return nil
+	}
+	return &nameproxy.Injection{
+		Certificate: func() (*tls.Certificate, error) { return r.authority.For(name) },
+		Headers: func() (http.Header, error) {
+			r := s.rules.Load()
+			if r == nil || r.names.Denied(name) {
+				return nil, errNoPolicy
+			}
+			all := http.Header{}
+			for _, h := range r.headersFor(name, port) {
+				value, err := h.value()
+				if err != nil {
+					return nil, fmt.Errorf("the secret %s is not added: %w", h.name, err)
+				}
+				all[h.rule.Name] = []string{value} // the narrowest host is the last
+			}
+			return all, nil
+		},
+	}
+}
+
+func (r *rules) headersFor(name string, port uint16) (list []header) {
+	for _, h := range r.headers {
+		if h.rule.Covers(name, port) {
+			list = append(list, h)
+		}
+	}
+	return list
+}
+
+// narrowestLast sorts headers so that of those with one name the one for the narrowest host is the last.
+func narrowestLast(list []header) {
+	slices.SortStableFunc(list, func(a, b header) int {
+		if a.rule.Host.Below != b.rule.Host.Below {
+			if a.rule.Host.Below {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(len(a.rule.Host.Domain), len(b.rule.Host.Domain))
+	})
+}
+
+// value reads the secret at each request: a new value counts at once.
+func (h header) value() (string, error) {
+	body, err := os.ReadFile(h.file)
+	if path, ok := errors.AsType[*os.PathError](err); ok {
+		err = path.Err // the path is the host's
+	}
+	if err != nil {
+		return "", fmt.Errorf("it cannot be read: %w", err)
+	}
+	return h.rule.Value(body)
+}
+
+// authorityOf decodes the authority of a policy. One that the last policy had keeps the certificates that it has made.
+func (s *sandbox) authorityOf(text string) (*authority.Authority, error) {
+	if r := s.rules.Load(); r != nil && r.authority != nil && string(r.authority.Encode()) == text {
+		return r.authority, nil
+	}
+	a, err := authority.Decode([]byte(text))
+	if err != nil {
+		return nil, fmt.Errorf("decode the authority: %w", err)
+	}
+	return a, nil
+}

@@ -1,0 +1,267 @@
+//go:build docker
+
+package e2e
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"log"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/internal/host/naming"
+	"github.com/agbox/agbox/internal/testing/certs"
+	"github.com/agbox/agbox/internal/testing/netns"
+)
+
+// secureSite is a server of HTTPS in a network namespace of its own, and the addresses of names that lead to it.
+type secureSite struct {
+	testing.TB
+	addr      string
+	authority *certs.Authority
+	names     string // the address of a server of DNS
+
+	mu   sync.Mutex
+	seen []string // "host authorization" of each request
+}
+
+func newSecureSite(t *testing.T, trusted, untrusted []string) *secureSite {
+	t.Helper()
+	s := &secureSite{TB: t, authority: certs.New(t)}
+	block := fmt.Sprintf("198.18.%d", rand.IntN(256)) // of no sandbox, and of no network but this host's
+	s.addr = block + ".2"
+	world := netns.New(t, "world")
+	link := fmt.Sprintf("agx%08x", rand.Uint32())
+	host := func(args string) {
+		t.Helper()
+		if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %s: %v: %s", args, err, out)
+		}
+	}
+	host("link add " + link + " type veth peer name eth0 netns " + world.Path())
+	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", link).Run() }) // it may be gone with the namespace
+	host("addr add " + block + ".1/24 dev " + link)
+	host("link set " + link + " up")
+	world.IP(t, "addr add "+s.addr+"/24 dev eth0")
+	world.IP(t, "link set eth0 up")
+
+	certificates := map[string]*tls.Certificate{}
+	addresses := map[string][]string{}
+	issue := func(by *certs.Authority, names []string) {
+		for _, name := range names {
+			addresses[name] = []string{s.addr}
+			cert, key := by.Issue(name, func(c *x509.Certificate) {
+				c.ExtKeyUsage, c.DNSNames = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, []string{name}
+			})
+			pair := must(tls.LoadX509KeyPair(cert, key))(t)
+			certificates[name] = &pair
+		}
+	}
+	issue(s.authority, trusted)
+	issue(certs.New(t), untrusted)
+	s.names = nameServer(t, addresses)
+	var l net.Listener
+	if err := world.Do(func() (err error) { l, err = net.Listen("tcp", s.addr+":443"); return err }); err != nil { //nolint:noctx // it lives as long as the test
+		t.Fatal(err)
+	}
+	server := &http.Server{
+		Handler: http.HandlerFunc(s.serve), ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0), // clients that trust others
+		TLSConfig: &tls.Config{GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) { //nolint:gosec // for this test's clients
+			if c := certificates[hello.ServerName]; c != nil {
+				return c, nil
+			}
+			return nil, fmt.Errorf("%q is not served", hello.ServerName)
+		}},
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.ServeTLS(l, "", "") })
+	t.Cleanup(func() { server.Close(); serving.Wait() })
+	return s
+}
+
+func (s *secureSite) serve(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	s.seen = append(s.seen, r.Host+" "+strings.Join(r.Header.Values("Authorization"), ", "))
+	s.mu.Unlock()
+	_, _ = io.WriteString(w, "hello of "+r.Host)
+}
+
+// took returns what the server has seen since the last call.
+func (s *secureSite) took() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seen := strings.Join(s.seen, "\n")
+	s.seen = nil
+	return seen
+}
+
+func (s *secureSite) mustSee(want string) {
+	s.Helper()
+	if got := s.took(); got != want {
+		s.Errorf("the server saw %q, want %q", got, want)
+	}
+}
+
+// A secret is added to requests on their way out, and nothing in the sandbox has it: also while the daemon is dead.
+func TestInjectedSecrets(t *testing.T) {
+	t.Parallel()
+	site := newSecureSite(t, []string{"api.example", "other.example", "later.example"}, []string{"false.example"})
+	d := prepared(t, must(os.MkdirTemp("", "agbox-e2e-"))(t))
+	d.engine = fmt.Sprintf("resolvers = [%q, \"192.0.2.53\"]\n", site.names)
+	d.env = []string{"SSL_CERT_FILE=" + site.authority.File}
+	d.start()
+	const value, next = "s3cret-0123456789", "s3cret-of-the-next-day"
+	source := newSecretFile(t, value+"\n")
+	token := &agboxv1.SecretSpec{Name: "token", File: source.path}
+	for _, host := range []string{"api.example", "false.example"} {
+		token.Inject = append(token.Inject, &agboxv1.InjectRule{Host: host, Header: "Authorization: Bearer ${token}"})
+	}
+	spec := &agboxv1.CreateSpec{
+		Image: baseImage, Secrets: []*agboxv1.SecretSpec{token}, Mounts: []*agboxv1.MountSpec{{Source: filepath.Join(binaries, "fetch"), Target: "/bin/fetch"}},
+		Network: &agboxv1.NetworkSpec{Mode: "internet", Allow: []string{site.addr}}, // a private address
+	}
+	id := d.named("web", proto.CloneOf(spec))
+	d.await(id, ready)
+	fetches := func(name, want string) {
+		t.Helper()
+		if got := strings.TrimSpace(d.sh(id, "fetch https://"+name+"/")); !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	fetches("api.example", "200 HTTP/2.0 hello of api.example")
+	site.mustSee("api.example Bearer " + value)
+	fetches("false.example", "502 HTTP/2.0 ")
+	fetches("other.example", "certificate signed by unknown authority") // its certificate is the server's
+	site.mustSee("")
+
+	// What the image trusts from now on, programs go on to trust.
+	root := must(d.CreateExec(d.ctx(), &agboxv1.CreateExecRequest{SandboxId: id, User: "root", Command: []string{
+		"sh", "-c", "mkdir -p /etc/ssl/certs; cat >/etc/ssl/certs/ca-certificates.crt <<'E'\n" + d.read(site.authority.File) + "E\n",
+	}}))(t)
+	if st := d.ended(root.GetExecId()); st.GetState() != finished {
+		t.Fatal(st)
+	}
+	d.eventually("programs trust what the image trusts", func() error {
+		if got := d.sh(id, "fetch https://other.example/"); !strings.Contains(got, "200 HTTP/2.0 hello of other.example") {
+			return fmt.Errorf("%q", got)
+		}
+		return nil
+	})
+	fetches("api.example", "200 HTTP/2.0 hello of api.example")
+	site.mustSee("other.example Bearer of-the-sandbox\napi.example Bearer " + value)
+
+	held := d.sh(id, "cat /proc/*/environ /run/agbox/*/exec/* /run/agbox/out/secrets/* 2>/dev/null | strings; ls /run/agbox/out/secrets")
+	if strings.Contains(held, value) || !strings.Contains(held, "SSL_CERT_FILE=/run/agbox/out/secrets/_authority") || !strings.HasSuffix(held, "\n_authority\n") {
+		t.Errorf("in the sandbox: %s", held)
+	}
+	inspected := d.docker("inspect", naming.Primary(id))
+	described := d.agbox("describe", "web")
+	if !strings.Contains(described, "token of "+source.path+", added to requests for api.example, false.example") {
+		t.Error(described)
+	}
+	handle := must(d.GetSandbox(d.ctx(), &agboxv1.GetSandboxRequest{SandboxId: id}))(t).GetSandbox()
+	d.agbox("backup", filepath.Join(d.home, "b.backup"))
+	d.leaks(value, inspected, described, handle.String(), fmt.Sprint(d.events(id)))
+
+	source.replace(next + "\n")
+	d.eventually("requests have the new value", func() error {
+		d.sh(id, "fetch https://api.example/")
+		if got := site.took(); got != "api.example Bearer "+next {
+			return fmt.Errorf("the server saw %q", got)
+		}
+		return nil
+	})
+	d.kill()
+	out, err := exec.Command("docker", "exec", naming.Primary(id), "fetch", "https://api.example/").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "200 HTTP/2.0 hello of api.example") {
+		t.Errorf("without the daemon: %v\n%s", err, out)
+	}
+	site.mustSee("api.example Bearer " + next)
+	d.start()
+
+	spec.Secrets[0].Inject[0].Host = "later.example"
+	d.update(id, proto.CloneOf(spec))
+	d.eventually("the rules are the new ones", func() error {
+		d.sh(id, "fetch https://later.example/ https://api.example/")
+		if got := site.took(); got != "later.example Bearer "+next+"\napi.example Bearer of-the-sandbox" {
+			return fmt.Errorf("the server saw %q", got)
+		}
+		return nil
+	})
+	d.stopBox(id)
+	d.await(id, stopped)
+	d.restart()
+	d.agbox("resume", "web", "--wait")
+	fetches("later.example", "200 HTTP/2.0 hello of later.example")
+	site.mustSee("later.example Bearer " + next)
+	d.remove(id)
+	if left := must(filepath.Glob(filepath.Join(d.data("dns"), "br-*")))(t); len(left) > 0 {
+		t.Errorf("left are %v", left)
+	}
+	if err := syscall.Kill(d.nameFilter(), syscall.SIGKILL); err != nil { // it would end a minute after its last sandbox
+		t.Error(err)
+	}
+}
+
+// clientSteps are programs that agents use, each with what it prints or the server sees of it.
+var clientSteps = []struct{ what, script string }{
+	{"curl", `test "$(curl -sS https://api.example/)" = 'hello of api.example'`},
+	{"curl over HTTP/1.1", `test "$(curl -sS --http1.1 -d body https://api.example/)" = 'hello of api.example'`},
+	{"Python", `python3 -c 'import urllib.request as u; assert u.urlopen("https://api.example/").read() == b"hello of api.example"'`},
+	{"requests of Python", `python3 -c 'from pip._vendor import requests as r; assert r.get("https://api.example/").text == "hello of api.example"'`},
+	{"Node", `node -e 'require("https").get("https://api.example/", r => r.on("data", d => { if (d != "hello of api.example") process.exit(1) }))'`},
+	{"fetch of Node", `node -e 'fetch("https://api.example/").then(r => r.text()).then(t => { if (t != "hello of api.example") process.exit(1) })'`},
+	{"npm", `npm view --registry https://api.example/ --fetch-retries 0 left-pad 2>&1 | grep -q -i 'json'`}, // the server speaks another protocol
+	{"git", `git ls-remote https://api.example/repo.git; test $? = 128`},                                    // as above
+	{"OpenSSL", `printf 'GET / HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\n\r\n' |
+		openssl s_client -quiet -verify_return_error -servername api.example -connect api.example:443 2>/dev/null | grep 'hello of api.example'`},
+	{"a WebSocket's upgrade", `curl -sS --http1.1 -H 'Connection: Upgrade' -H 'Upgrade: websocket' https://api.example/ | grep 'hello of api.example'`},
+}
+
+// Programs trust the authority of their sandbox and send what they always send, and the server sees the secret.
+func TestRealClientsOfInjectedHosts(t *testing.T) {
+	if *realAgents == "" {
+		t.Skip("needs the image agbox-dev:dev, which takes minutes to make: make test-agents does")
+	}
+	t.Parallel()
+	site := newSecureSite(t, []string{"api.example", "other.example"}, nil)
+	d := prepared(t, must(os.MkdirTemp("", "agbox-e2e-"))(t))
+	d.engine = fmt.Sprintf("resolvers = [%q, \"192.0.2.53\"]\n", site.names)
+	d.env = []string{"SSL_CERT_FILE=" + site.authority.File}
+	d.start()
+	source := newSecretFile(t, "s3cret")
+	id := d.create(&agboxv1.CreateSpec{
+		Image: *devImage, Network: &agboxv1.NetworkSpec{Mode: "internal", Allow: []string{site.addr + ":1"}},
+		Secrets: []*agboxv1.SecretSpec{{Name: "k", File: source.path, Inject: []*agboxv1.InjectRule{{Host: "api.example", Header: "Authorization: Bearer ${k}"}}}},
+	})
+	d.await(id, ready)
+	for _, step := range clientSteps {
+		e := d.exec(id, "bash", "-c", step.script)
+		st := d.ended(e.GetExecId())
+		seen := site.took()
+		if st.GetState() != finished || !strings.HasPrefix(seen, "api.example Bearer s3cret") {
+			t.Errorf("%s: %s %s; the server saw %q\n%s%s", step.what, st.GetState(), st.GetError(), seen, d.read(e.GetStdoutLogPath()), d.read(e.GetStderrLogPath()))
+		}
+	}
+	if got := d.sh(id, "curl -sS https://other.example/ 2>&1 || true"); !strings.Contains(got, "Could not resolve host") {
+		t.Errorf("another host: %q", got)
+	}
+	d.remove(id)
+	if err := syscall.Kill(d.nameFilter(), syscall.SIGKILL); err != nil { // it would end a minute after its last sandbox
+		t.Error(err)
+	}
+}
