@@ -183,14 +183,7 @@ func TestInjectedNamesAreRedirected(t *testing.T) {
 			{at(resolvedTo("1.1.1.1"), "tcp", 443), 10053}, {at(resolvedTo("10.0.0.9"), "tcp", 443), 10053}, {at(resolvedTo("9.9.9.9"), "tcp", 443), 0},
 			{at(resolvedTo("10.213.0.18"), "tcp", 443), 0}, {at(to("93.184.216.34"), "tcp", 443), 0}, {at(to("8.8.8.8"), "udp", 53), 10053},
 		} {
-			var got uint16
-			for _, rule := range r.Redirect {
-				if matches(rule, tc.packet) {
-					got = rule.Redirect
-					break
-				}
-			}
-			if got != tc.want {
+			if got := redirected(r, tc.packet); got != tc.want {
 				t.Errorf("%v: %+v goes to port %d, want %d", policy, tc.packet, got, tc.want)
 			}
 		}

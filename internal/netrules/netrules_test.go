@@ -51,6 +51,16 @@ func matches(r netrules.Rule, p packet) bool {
 		(r.Ports.First == 0 || r.Ports.First <= p.port && p.port <= r.Ports.Last)
 }
 
+// redirected returns the port that a packet goes to instead; 0: it goes on.
+func redirected(r netrules.Rules, p packet) uint16 {
+	for _, rule := range r.Redirect {
+		if matches(rule, p) {
+			return rule.Redirect
+		}
+	}
+	return 0
+}
+
 func in(ranges []netrules.Range, addr string) bool {
 	return ranges == nil || addr != "" && slices.ContainsFunc(ranges, func(r netrules.Range) bool {
 		a := netip.MustParseAddr(addr)
@@ -185,14 +195,7 @@ func TestVerifiedNamesAreRedirected(t *testing.T) {
 		{at(resolvedTo("1.1.1.1"), "tcp", 86), 10053}, {at(resolvedTo("9.9.9.9"), "tcp", 443), 0}, {at(resolvedTo("10.213.0.18"), "tcp", 443), 0},
 		{at(to("8.8.8.8"), "tcp", 53), 10053}, {at(to("8.8.8.8"), "udp", 53), 10053}, {at(resolvedTo("93.184.216.34"), "tcp", 853), 0},
 	} {
-		var got uint16
-		for _, rule := range r.Redirect {
-			if matches(rule, tc.packet) {
-				got = rule.Redirect
-				break
-			}
-		}
-		if got != tc.to {
+		if got := redirected(r, tc.packet); got != tc.to {
 			t.Errorf("%+v goes to port %d, want %d", tc.packet, got, tc.to)
 		}
 	}
