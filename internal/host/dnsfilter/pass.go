@@ -52,7 +52,7 @@ func (s *sandbox) passOn(ctx context.Context, c *net.TCPConn, to netip.AddrPort)
 				return nil
 			}
 			if held = enter(s.injected, s.f.injected); !held {
-				in.Headers = func() (http.Header, error) { return nil, errBusy }
+				in.Headers, in.Full = func() (http.Header, error) { return nil, errBusy }, true
 			}
 			return in
 		},

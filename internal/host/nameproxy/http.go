@@ -80,6 +80,12 @@ func (s site) serveHTTP(ctx context.Context, c *begun) {
 	}
 	if s.in != nil {
 		server.TLSConfig = s.in.config()
+		if s.in.Full { // there may be many of these: HTTP/2 would keep bodies, and answers that are not read
+			server.Protocols = new(http.Protocols)
+			server.Protocols.SetHTTP1(true)
+			server.SetKeepAlivesEnabled(false)
+			server.ReadTimeout, server.WriteTimeout = helloPatience, helloPatience
+		}
 		_ = server.ServeTLS(&single{conn: c}, "", "")
 	} else {
 		_ = server.Serve(&single{conn: c})

@@ -17,6 +17,8 @@ type Injection struct {
 	// Headers returns the headers of a request, which replace the client's own. Errors are sentences for the client, without the values: the request is
 	// not sent, and they are the answer.
 	Headers func() (http.Header, error)
+	// Full says that Headers fails: the connection ends with its first request, and takes little memory until then.
+	Full bool
 }
 
 // config is that of the client's side of TLS.
