@@ -796,7 +796,7 @@ func TestGRPCPasses(t *testing.T) {
 
 // A client's many requests are as many for a server of HTTP/2, and have a bound for another one, which needs a connection for each.
 func TestManyRequestsAtOnce(t *testing.T) {
-	for h2, bound := range map[bool]int{false: 32, true: 90} {
+	for h2, bound := range map[bool]int{false: 8, true: 90} {
 		var mu sync.Mutex
 		requests, conns, reached := 0, map[string]bool{}, make(chan struct{})
 		s := server(t, "a.example", h2, func(_ http.ResponseWriter, r *http.Request) {
