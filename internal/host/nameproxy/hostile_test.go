@@ -269,3 +269,47 @@ func TestFullConnectionsAreSmall(t *testing.T) {
 		t.Errorf("%q, %v", all, err)
 	}
 }
+
+// A server that does not know the name of the handshake in another form serves another host.
+func TestTheHostIsTheNameOfTheHandshake(t *testing.T) {
+	hosts := make(chan string, 1)
+	s := server(t, "a.example", false, func(_ http.ResponseWriter, r *http.Request) { hosts <- r.Host })
+	c := newDoor(t, s.Listener.Addr(), nil).client(t, true)
+	port := fmt.Sprint(s.Listener.Addr().(*net.TCPAddr).Port)
+	for send, want := range map[string]string{"A.EXAMPLE.": "a.example", "a.example:": "a.example", "a.Example.:" + port: "a.example:" + port} {
+		r := get(t, "https://a.example/")
+		r.Host = send
+		if resp, body := answerTo(t, c, r); resp.StatusCode != http.StatusOK {
+			t.Fatal(resp.Status, body)
+		}
+		if got := <-hosts; got != want {
+			t.Errorf("%s: %s, want %s", send, got, want)
+		}
+	}
+}
+
+// HTTP/2 has no line of a request that a blank could end, and HTTP/1.1 has.
+func TestBlanksInURLs(t *testing.T) {
+	s := server(t, "a.example", false, func(http.ResponseWriter, *http.Request) { t.Error("a request reaches the server") })
+	r := get(t, "https://a.example/")
+	r.URL.RawQuery = "x HTTP/1.0"
+	if resp, _ := answerTo(t, newDoor(t, s.Listener.Addr(), nil).client(t, true), r); resp.StatusCode != http.StatusBadRequest || resp.Proto != version(true) {
+		t.Error(resp.Proto, resp.Status)
+	}
+}
+
+// A certificate is kept for each name.
+func TestLongNamesAreNone(t *testing.T) {
+	names := make(chan string, 1)
+	s := server(t, "a.example", false, nil)
+	d := newDoor(t, s.Listener.Addr(), func(d *door) {
+		d.Allows = func(string) bool { t.Error("it is asked for"); return false }
+		d.Refused = func(name string) { names <- name }
+	})
+	if err := d.dial(t, strings.Repeat("x.", 15000)+"a.example").Handshake(); err == nil {
+		t.Error("it is served")
+	}
+	if name := <-names; name != "" {
+		t.Errorf("%d bytes", len(name))
+	}
+}

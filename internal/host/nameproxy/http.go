@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -116,11 +117,13 @@ func (s site) refusal(r *http.Request) (int, string) {
 	switch {
 	case len(r.Header) > maxFields:
 		return http.StatusRequestHeaderFieldsTooLarge, "too many fields"
+	case strings.Contains(r.URL.RawQuery, " "): // of HTTP/2: a server of HTTP/1.1 may find another version behind it, and another end of the body
+		return http.StatusBadRequest, "a blank in the URL"
 	case r.URL.Opaque != "": // it is sent on as it is, and may be the URL of another host
 		return http.StatusBadRequest, "neither a path nor the URL of a host"
 	case s.in == nil && !s.allows(host):
 		return http.StatusForbidden, "the network policy of the sandbox does not let this host through"
-	case s.in != nil && (r.Method == http.MethodConnect || r.Method == http.MethodTrace): // the answer to TRACE has the request's headers
+	case s.in != nil && slices.ContainsFunc(unadded, func(m string) bool { return strings.EqualFold(m, r.Method) }):
 		return http.StatusMethodNotAllowed, "agbox: " + r.Method + " is not passed on to " + s.name
 	case s.in != nil && (canonical(host) != s.name || port != "" && port != own):
 		return http.StatusMisdirectedRequest, "agbox: this connection is for " + s.name + " at port " + own + " only"
@@ -128,12 +131,19 @@ func (s site) refusal(r *http.Request) (int, string) {
 	return 0, ""
 }
 
+// unadded are methods whose requests get no headers: what follows CONNECT is no request, and answers to the others have the request's headers. Some servers
+// take them in lower case, too.
+var unadded = []string{http.MethodConnect, http.MethodTrace, "TRACK"}
+
 // rewrite makes a request what the client sent, but for headers of the connection. The URL's host tells the transport which connections to use again:
 // all lead to one address.
 func (s site) rewrite(r *httputil.ProxyRequest) {
 	r.Out.URL.Scheme, r.Out.URL.Host, r.Out.URL.RawQuery, r.Out.Host = "http", s.To.String(), r.In.URL.RawQuery, r.In.Host
 	if s.in != nil {
-		r.Out.URL.Scheme = "https"
+		r.Out.URL.Scheme, r.Out.Host = "https", s.name // a server may take "A.example." for a host that it does not know, and serve another one
+		if _, port := hostname(r.In.Host); port != "" {
+			r.Out.Host += ":" + port
+		}
 	}
 	for _, h := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
 		if values := r.In.Header[h]; values != nil {

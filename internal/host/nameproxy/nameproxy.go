@@ -23,6 +23,8 @@ const (
 	dialPatience = 30 * time.Second
 	// maxHello is the size of what is read of a client before it has named a server, in bytes. A ClientHello has at most 64 KiB of its own.
 	maxHello = 80 << 10
+	// maxName is the length of the longest name of DNS. One of TLS has up to 64 KiB.
+	maxName = 253
 )
 
 // helloPatience is the time in which a client has to say which name it wants. Tests shorten it.
@@ -113,7 +115,7 @@ func (p Proxy) injection(name string) *Injection {
 // canonical returns a name in lower case and without the final dot; "" for what is no name.
 func canonical(name string) string {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
-	if strings.Trim(name, letters) != "" { // servers may end a name at another character
+	if len(name) > maxName || strings.Trim(name, letters) != "" { // servers may end a name at another character
 		return ""
 	}
 	return name
