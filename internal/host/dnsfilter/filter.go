@@ -370,6 +370,7 @@ type hostAddrs struct {
 const hostAddrsFor = 5 * time.Second
 
 func (h *hostAddrs) has(a netip.Addr) bool {
+	a = a.Unmap() // whoever connects to an address of IPv4 in IPv6's form reaches that one
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if now := time.Now(); now.After(h.until) {

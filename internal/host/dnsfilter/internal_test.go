@@ -310,3 +310,13 @@ func TestDir(t *testing.T) {
 		t.Errorf("%v, %v", ok, err)
 	}
 }
+
+// Connections to these reach IPv4.
+func TestAddressesOfTheHostInTheFormOfIPv6(t *testing.T) {
+	h := hostAddrs{until: time.Now().Add(time.Hour), known: map[netip.Addr]bool{netip.MustParseAddr("9.9.9.9"): true}}
+	for text, want := range map[string]bool{"::ffff:9.9.9.9": true, "::ffff:127.0.0.1": true, "::ffff:0.0.0.0": true, "::ffff:9.9.9.8": false} {
+		if got := h.has(netip.MustParseAddr(text)); got != want {
+			t.Errorf("%s: %t", text, got)
+		}
+	}
+}
