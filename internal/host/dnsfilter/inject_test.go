@@ -153,6 +153,15 @@ func TestInjectedHeaders(t *testing.T) {
 	s.inject.Headers = s.inject.Headers[1:]
 	s.enforce(t, "internet", "", "")
 	fetch(t, c, "https://api.example:8443/", `[] ["value-2"]`)
+
+	// Nor does one reach what the policy no longer lets through.
+	s.enforce(t, "internal", "10.0.0.9", "")
+	s.expect(t, map[string]string{"inside.example": "10.0.0.9"})
+	old := s.client(t, "10.0.0.9:8443", own.Certificate())
+	fetch(t, old, "https://inside.example:8443/", `200 inside.example:8443 ["value-1"] []`)
+	s.enforce(t, "internal", "", "")
+	s.expect(t, map[string]string{"inside.example": "NOERROR"})
+	fetch(t, old, "https://inside.example:8443/", "502 agbox: the network policy of the sandbox does not let this host through")
 	s.kill(syscall.SIGKILL)
 	fetch(t, s.client(t, "1.1.1.1:8443", own.Certificate()), "https://api.example:8443/", "connection refused")
 }

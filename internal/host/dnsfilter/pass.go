@@ -51,6 +51,13 @@ func (s *sandbox) passOn(ctx context.Context, c *net.TCPConn, to netip.AddrPort)
 			if in == nil {
 				return nil
 			}
+			headers := in.Headers
+			in.Headers = func() (http.Header, error) { // each request may need a new connection, which no rule of the packet filter stops
+				if r := s.rules.Load(); !permits(r) || r.verify && !r.names.Reaches(name, to.Port()) {
+					return nil, errForbidden
+				}
+				return headers()
+			}
 			if held = enter(s.injected, s.f.injected); !held {
 				in.Headers, in.Full = func() (http.Header, error) { return nil, errBusy }, true
 			}
@@ -59,7 +66,10 @@ func (s *sandbox) passOn(ctx context.Context, c *net.TCPConn, to netip.AddrPort)
 	}.Serve(ctx, c)
 }
 
-var errBusy = errors.New("too many connections have headers added to their requests at once")
+var (
+	errBusy      = errors.New("too many connections have headers added to their requests at once")
+	errForbidden = errors.New("the network policy of the sandbox does not let this host through")
+)
 
 // injection returns what is added to the requests for a name at a port, by the policy at the time of each; nil: nothing.
 func (s *sandbox) injection(name string, port uint16) *nameproxy.Injection {
@@ -72,7 +82,7 @@ func (s *sandbox) injection(name string, port uint16) *nameproxy.Injection {
 		Headers: func() (http.Header, error) {
 			r := s.rules.Load()
 			if r == nil || r.names.Denied(name) {
-				return nil, errNoPolicy
+				return nil, errForbidden
 			}
 			all := http.Header{}
 			for _, h := range r.headersFor(name, port) {
