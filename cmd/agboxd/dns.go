@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	stdlog "log"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -66,6 +67,7 @@ func dnsCommand(stderr io.Writer) *cobra.Command {
 			var idle sync.WaitGroup
 			idle.Go(func() { endWhenIdle(ctx, cancel, dnsfilter.Dir(dir)) })
 			log := newLogger(config.LogFormatJSON, slog.LevelInfo, stderr)
+			stdlog.SetOutput(io.Discard) // net/http writes there what a server sends at the wrong time, without a bound: it may repeat a secret
 			err := dnsfilter.Run(ctx, dnsfilter.Config{
 				Dir: dnsfilter.Dir(dir), Identity: as, Port: port, Upstreams: upstreams, Admit: rules.Admit, Log: log,
 				Report: dnsfilter.ReportTo(refusedIn(dir), func(err error) { log.Warn("refused names are not reported", "err", err) }),
