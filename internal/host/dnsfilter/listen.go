@@ -99,6 +99,7 @@ func (s *sandbox) serveUDP(ctx context.Context, c *net.UDPConn) {
 		}
 		all.Go(func() {
 			defer s.leave()
+			defer s.survive()
 			reply(s.answer(ctx, q))
 		})
 	}
@@ -138,8 +139,16 @@ func (s *sandbox) serveTCP(ctx context.Context, l net.Listener) {
 		}
 		all.Go(func() {
 			defer leave(slots...)
+			defer s.survive()
 			serve(ctx, c)
 		})
+	}
+}
+
+// survive is deferred: a panic about what one sandbox sends ends no other sandbox's names.
+func (s *sandbox) survive() {
+	if p := recover(); p != nil {
+		s.f.Log.Error("what a sandbox sends is not served", "bridge", s.bridge, "panic", p)
 	}
 }
 
