@@ -313,3 +313,28 @@ func TestLongNamesAreNone(t *testing.T) {
 		t.Errorf("%d bytes", len(name))
 	}
 }
+
+func TestErrorsDoNotNameTheHostsAddress(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer l.Close()
+	all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Read(make([]byte, 1))
+			_ = c.(*net.TCPConn).SetLinger(0)
+			c.Close()
+		}
+	})
+	resp, body := answerTo(t, newDoor(t, l.Addr(), nil).client(t, false), get(t, "https://a.example/"))
+	if resp.StatusCode != http.StatusBadGateway || !strings.HasSuffix(body, "connection reset by peer\n") || strings.Contains(body, "127.0.0.1") {
+		t.Errorf("%s %q", resp.Status, body)
+	}
+}

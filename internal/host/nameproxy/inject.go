@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"net/textproto"
 	"strings"
@@ -50,6 +51,9 @@ func (i injector) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := i.to.RoundTrip(r)
 	if invalid, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return nil, fmt.Errorf("the certificate of %s is not valid: %w", i.name, invalid.Err)
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		err = op.Err // the rest has the host's own address
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the request is not passed on to %s: %w", i.name, err)
