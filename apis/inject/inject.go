@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
+	"golang.org/x/net/publicsuffix"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/netentry"
@@ -62,6 +63,8 @@ func parseHost(text string) (netentry.Entry, error) {
 		return e, errors.New("is no domain: a server proves its name, not its address")
 	case e.Protocol != "" || e.Ports.First != e.Ports.Last:
 		return e, errors.New("takes one port at most, and no protocol: write api.example.com or api.example.com:8443")
+	case e.Below && publicSuffix(e.Domain):
+		return e, errors.New("covers names that anyone may register: name one of your own")
 	case e.Ports.First == 53 || e.Ports.First == 853:
 		return e, errors.New("has a port of DNS")
 	}
@@ -70,6 +73,12 @@ func parseHost(text string) (netentry.Entry, error) {
 	}
 	e.Protocol = "tcp"
 	return e, nil
+}
+
+// publicSuffix reports whether the names below a domain have owners of their own.
+func publicSuffix(domain string) bool {
+	suffix, _ := publicsuffix.PublicSuffix(domain)
+	return suffix == domain
 }
 
 // reserved are headers that say how a message is to be read or passed on.

@@ -26,6 +26,8 @@ func TestParseRefuses(t *testing.T) {
 		{rule("a.example:1-2", good), "host takes one port at most"},
 		{rule("a.example:53", good), "host has a port of DNS"},
 		{rule("https://a.example", good), "host "},
+		{rule("*.github.io", good), "host covers names that anyone may register"},
+		{rule("*.co.uk", good), "host covers names that anyone may register"},
 		{rule("a.example", ""), "header is required"},
 		{rule("a.example", "${k}"), `header is not "Name: value"`},
 		{rule("a.example", "A B: ${k}"), `header is not "Name: value"`},

@@ -64,7 +64,7 @@ type Limits struct {
 	// SandboxConns bounds the TCP connections of a sandbox that ask for names; Passed and SandboxPassed those that are passed on to servers, of
 	// all sandboxes and of each. By default Passed leaves half of the process's descriptors to questions.
 	SandboxConns, Passed, SandboxPassed int
-	// Injected and SandboxInjected bound the connections to whose requests headers are added, of all sandboxes and of each: one takes up to 8 MiB.
+	// Injected and SandboxInjected bound the connections to whose requests headers are added, of all sandboxes and of each: one takes up to 24 MiB.
 	Injected, SandboxInjected int
 	// SandboxAddresses bounds the addresses of names that are open for a sandbox, those of a port counted apart; AnswerAddresses those of
 	// one answer: the others are left out.
@@ -83,7 +83,7 @@ func (l Limits) withDefaults() Limits {
 	return Limits{
 		InFlight: cmp.Or(l.InFlight, 1024), SandboxInFlight: cmp.Or(l.SandboxInFlight, 64),
 		SandboxRate: cmp.Or(l.SandboxRate, 500), SandboxConns: cmp.Or(l.SandboxConns, 32), Passed: cmp.Or(l.Passed, mostPassed()), SandboxPassed: cmp.Or(l.SandboxPassed, 1024),
-		Injected: cmp.Or(l.Injected, 512), SandboxInjected: cmp.Or(l.SandboxInjected, 128),
+		Injected: cmp.Or(l.Injected, 256), SandboxInjected: cmp.Or(l.SandboxInjected, 64),
 		SandboxAddresses: cmp.Or(l.SandboxAddresses, 1<<16), AnswerAddresses: cmp.Or(l.AnswerAddresses, 1000),
 		Deadline: cmp.Or(l.Deadline, 3500*time.Millisecond), Try: cmp.Or(l.Try, time.Second),
 		Floor: cmp.Or(l.Floor, 10*time.Minute), Ceiling: cmp.Or(l.Ceiling, time.Hour),

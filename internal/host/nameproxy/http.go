@@ -26,9 +26,9 @@ const (
 	maxConns = 8
 )
 
-// limits are those of HTTP/2, on either side, in requests and bytes. A body that is not read fills the buffer of its stream, and 16 of them that of the
-// connection: others wait then.
-var limits = &http.HTTP2Config{MaxConcurrentStreams: 100, MaxReceiveBufferPerStream: 256 << 10, MaxReceiveBufferPerConnection: 4 << 20}
+// limits are those of HTTP/2, in bytes and on either side. Requests and answers that are not read take up to 256 KiB of a connection's buffer each, and the
+// 17th is where they hold up the others. A body that is sent takes a buffer of the server's frame size, at most 512 KiB: the streams bound these.
+var limits = &http.HTTP2Config{MaxConcurrentStreams: 32, MaxReceiveBufferPerStream: 256 << 10, MaxReceiveBufferPerConnection: 4 << 20}
 
 // site is what a connection's requests are for: any host that the policy allows, by plain HTTP; or if in is set, the server with this name, by TLS.
 type site struct {
@@ -146,7 +146,7 @@ func (s site) rewrite(r *httputil.ProxyRequest) {
 		}
 	}
 	for _, h := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
-		if values := r.In.Header[h]; values != nil {
+		if values := r.In.Header[h]; values != nil && (s.in == nil || h != "Forwarded" && h != "X-Forwarded-Host") { // which may name another host
 			r.Out.Header[h] = values
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/textproto"
+	"slices"
 	"strings"
 )
 
@@ -46,7 +47,9 @@ func (i injector) RoundTrip(r *http.Request) (*http.Response, error) {
 	for name := range headers {
 		added[folded(name)] = true
 	}
-	maps.DeleteFunc(r.Header, func(name string, _ []string) bool { return added[folded(name)] })
+	maps.DeleteFunc(r.Header, func(name string, _ []string) bool {
+		return added[folded(name)] || strings.Contains(name, "_") && slices.Contains(framing, folded(name))
+	})
 	maps.Copy(r.Header, headers)
 	resp, err := i.to.RoundTrip(r)
 	if invalid, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
@@ -61,6 +64,9 @@ func (i injector) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp.Header.Del("Alt-Svc") // leads clients to HTTP/3, to which nothing is added
 	return resp, nil
 }
+
+// framing are headers that the transport writes. In another spelling they would go on as the client's.
+var framing = []string{"Content-Length", "Host", "Transfer-Encoding"}
 
 // folded returns a header's name in the form that the names of one header share: some servers read "_" as "-".
 func folded(name string) string {

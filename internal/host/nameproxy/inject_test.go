@@ -798,7 +798,7 @@ func TestGRPCPasses(t *testing.T) {
 
 // A client's many requests are as many for a server of HTTP/2, and have a bound for another one, which needs a connection for each.
 func TestManyRequestsAtOnce(t *testing.T) {
-	for h2, bound := range map[bool]int{false: 8, true: 90} {
+	for h2, bound := range map[bool]int{false: 8, true: 30} {
 		var mu sync.Mutex
 		requests, conns, reached := 0, map[string]bool{}, make(chan struct{})
 		s := server(t, "a.example", h2, func(_ http.ResponseWriter, r *http.Request) {
@@ -812,7 +812,7 @@ func TestManyRequestsAtOnce(t *testing.T) {
 		})
 		c := newDoor(t, s.Listener.Addr(), nil).client(t, true)
 		var all sync.WaitGroup
-		for range 90 {
+		for range 30 {
 			all.Go(func() {
 				if resp, body := answerTo(t, c, get(t, "https://a.example/")); resp.StatusCode != http.StatusOK {
 					t.Errorf("%s: %s", resp.Status, body)
