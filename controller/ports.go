@@ -67,7 +67,7 @@ type Execs interface {
 	sandbox.HostFiles
 	quota.Files
 	secret.Files
-	InjectedSecret(sandboxID, name string) string
+	InjectedSecret(sandboxID, name, source string) string
 	Dirs() ([]execjournal.SandboxDir, error)
 	RemoveDir(path string) error
 }

@@ -64,9 +64,9 @@ type Options struct {
 	// be. An error: it is unknown. Nil: they are.
 	Foreign func(ctx context.Context) (string, error)
 	// Authority returns the authority that signs for hosts to whose requests of a sandbox headers are added, and InjectedSecret the path of the value of a
-	// secret for them.
+	// secret for them, from a source on the host.
 	Authority      func(sandboxID string) (*authority.Authority, error)
-	InjectedSecret func(sandboxID, name string) string
+	InjectedSecret func(sandboxID, name, source string) string
 	// Others returns the subnets of other sandboxes than one, of any daemon.
 	Others func(ctx context.Context, sandboxID string) ([]netip.Prefix, error)
 	// Host reads what Targets needs of this host; nil: nothing.
@@ -231,7 +231,7 @@ func (k *Keeper) injection(sb store.Sandbox) (*dnsfilter.Inject, error) {
 	for _, s := range sb.Spec.GetSecrets() {
 		for _, r := range s.GetInject() {
 			in.Headers = append(in.Headers, dnsfilter.Injected{
-				Secret: s.GetName(), Host: r.GetHost(), Header: r.GetHeader(), Value: k.o.InjectedSecret(sb.ID, s.GetName()),
+				Secret: s.GetName(), Host: r.GetHost(), Header: r.GetHeader(), Value: k.o.InjectedSecret(sb.ID, s.GetName(), s.GetFile()),
 			})
 		}
 	}

@@ -123,7 +123,7 @@ func secretsOf(spec *agboxv1.CreateSpec) (all []secret) {
 			all = append(all, secret{name: s.GetName(), path: s.GetFile(), target: s.GetTarget(), file: s.GetName()})
 		}
 		if len(s.GetInject()) > 0 {
-			all = append(all, secret{service: execjournal.Injector, name: s.GetName(), path: s.GetFile(), file: s.GetName()})
+			all = append(all, secret{service: execjournal.Injector, name: s.GetName(), path: s.GetFile(), file: execjournal.InjectedName(s.GetName(), s.GetFile())})
 		}
 	}
 	for _, svc := range slices.Concat(spec.GetRequiredServices(), spec.GetOptionalServices()) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/host/execjournal"
@@ -302,13 +303,43 @@ func TestSecretsOfServicesAreFiles(t *testing.T) {
 	}
 }
 
+// A rule for one source never finds the value of another, however long its policy or the source is late.
+func TestASecretForRequestsIsOfItsSource(t *testing.T) {
+	w := newWorld(t)
+	w.write("value-1")
+	spec := w.spec("")
+	spec.Secrets[0].Inject = []*agboxv1.InjectRule{{Host: "a.example", Header: "X: ${token}"}}
+	w.want(spec)
+	w.deliver()
+	next := proto.CloneOf(spec)
+	next.Secrets[0].File = w.source + ".other"
+	next.Secrets[0].Inject[0].Host = "b.example"
+	w.want(next)
+	if err := w.Deliver(box); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("%v for a source that is missing", err)
+	}
+	found := func(source, want string) {
+		t.Helper()
+		if got, _ := os.ReadFile(w.dir.InjectedSecret(box, "token", source)); string(got) != want {
+			t.Errorf("the value of %s is %q, want %q", source, got, want)
+		}
+	}
+	found(next.Secrets[0].File, "")
+	if err := os.WriteFile(next.Secrets[0].File, []byte("value-2"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.deliver()
+	found(next.Secrets[0].File, "value-2")
+	found(w.source, "")
+}
+
 // The value of a secret that is added to requests is where no container has it, and the sandbox trusts the authority for it.
 func TestASecretForRequestsStaysOutside(t *testing.T) {
 	w := newWorld(t)
 	w.write("value-1")
 	spec := w.spec("")
 	spec.Secrets[0].Inject = []*agboxv1.InjectRule{{Host: "a.example", Header: "X: ${token}"}}
-	path := w.dir.InjectedSecret(box, "token")
+	path := w.dir.InjectedSecret(box, "token", w.source)
 	outside := func(want string) {
 		t.Helper()
 		got, err := os.ReadFile(path)

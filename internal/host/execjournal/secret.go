@@ -76,9 +76,13 @@ func (d *Dir) ServiceSecrets(sandboxID, service string) (string, error) {
 	return dir, ensureDir(dir, 0o755, self())
 }
 
-// InjectedSecret returns the path of the value of a secret that is added to requests.
-func (d *Dir) InjectedSecret(sandboxID, name string) string {
-	return filepath.Join(d.serviceSecrets(sandboxID, Injector), name)
+// InjectedName is the file with the value of a secret that is added to requests. It is another one for another source: rules and values follow a new spec
+// one after the other, and a rule must never find the value that is meant for other hosts.
+func InjectedName(name, source string) string { return name + "." + RunName(source) }
+
+// InjectedSecret returns the path of the value of a secret that is added to requests, from a source on the host.
+func (d *Dir) InjectedSecret(sandboxID, name, source string) string {
+	return filepath.Join(d.serviceSecrets(sandboxID, Injector), InjectedName(name, source))
 }
 
 func (d *Dir) serviceSecrets(sandboxID, service string) string {
