@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/internal/host/hostfiles"
 	"github.com/agbox/agbox/store"
@@ -300,6 +301,20 @@ func TestSecretsOfServicesAreFiles(t *testing.T) {
 	w.deliver()
 	if files() != "" {
 		t.Error(files())
+	}
+}
+
+// What the sandbox's own containers have cannot take the place of what no container has.
+func TestNoSpecHasTheNamesOfInjection(t *testing.T) {
+	for want, spec := range map[string]*agboxv1.CreateSpec{
+		"optional_services[0].name": {OptionalServices: []*agboxv1.ServiceSpec{{Name: execjournal.Injector, Image: "x"}}},
+		"required_services[0].name": {RequiredServices: []*agboxv1.ServiceSpec{{Name: execjournal.Injector, Image: "x"}}},
+		"secrets[0].name":           {Secrets: []*agboxv1.SecretSpec{{Name: execjournal.AuthoritySecret, File: "/k"}}},
+	} {
+		spec.Image = "x"
+		if errs := validate.Create(spec); !strings.Contains(errs.Error(), want) {
+			t.Errorf("%v, want an error of %s", errs, want)
+		}
 	}
 }
 

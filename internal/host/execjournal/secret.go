@@ -23,10 +23,10 @@ type Secret struct {
 }
 
 // Names that no secret and no service of a spec has: of the Secret with the authority that signs for hosts to whose requests headers are added, and of the
-// service whose files are the values for them. No container has these.
+// service whose files are the values for them. No container has these. The latter is no file name: it is hashed.
 const (
 	AuthoritySecret = "_authority"
-	Injector        = "_injector"
+	Injector        = ":injector"
 )
 
 const (
