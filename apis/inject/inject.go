@@ -55,6 +55,12 @@ func parseHost(text string) (netentry.Entry, error) {
 	if text == "" {
 		return netentry.Entry{}, errors.New("is required")
 	}
+	if strings.ContainsAny(text, " \t") {
+		return netentry.Entry{}, errors.New("has blanks: write a domain, such as api.example.com")
+	}
+	if strings.Contains(text, "://") {
+		return netentry.Entry{}, errors.New("is a URL: write its host alone, such as api.example.com")
+	}
 	e, err := netentry.Parse(text)
 	switch {
 	case err != nil:

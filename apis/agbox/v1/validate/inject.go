@@ -3,6 +3,7 @@ package validate
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/inject"
@@ -19,7 +20,7 @@ func checkInject(errs *Errors, at, prefix string, s *agboxv1.SecretSpec) {
 		_, err := inject.Parse(s.GetName(), r)
 		if wrong, ok := errors.AsType[*inject.Error](err); ok {
 			text := r.GetHost()
-			if wrong.Field == "header" {
+			if wrong.Field == "header" || strings.ContainsAny(text, " \t") {
 				text = "" // a mistake may have put the value itself there
 			}
 			errs.add(at+"."+wrong.Field, "%s", joined(text, wrong.Why))

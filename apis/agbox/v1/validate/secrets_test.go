@@ -81,6 +81,8 @@ func TestInject(t *testing.T) {
 		"": {Secrets: []*agboxv1.SecretSpec{secret("k", rule("a.example", header), rule("a.example:8443", header), rule("a.example", "X: ${k}")), secret("l", rule("*.a.example", "Authorization: ${l}"))}},
 		`secrets[k].inject[0].host "10.0.0.1" is no domain`:                                                         in("internet", secret("k", rule("10.0.0.1", header))),
 		`secrets[k].inject[0].header does not contain ${k}`:                                                         in("internet", secret("k", rule("a.example", "Authorization: Bearer the-value-itself"))),
+		`secrets[k].inject[0].host "https://a.example/v1" is a URL`:                                                 in("internet", secret("k", rule("https://a.example/v1", header))),
+		`secrets[k].inject[0].host has blanks`:                                                                      in("internet", secret("k", rule("Authorization: the-value-itself", "a.example"))),
 		`secrets[k].inject has 17 entries; the limit is 16`:                                                         in("internet", many),
 		`secrets[k].inject[0] needs a network policy of the mode "internet" or "internal", not "open"`:              in("open", secret("k", rule("a.example", header))),
 		`secrets[k].inject[0] needs a network policy of the mode "internet" or "internal", not "none"`:              in("none", secret("k", rule("a.example", header))),
