@@ -139,19 +139,27 @@ func (r Rule) Covers(name string, port uint16) bool {
 	return name == r.Host.Domain
 }
 
-// Value returns the header's value with that of the secret, without its final newlines. Errors, as sentences without any of it: the secret cannot be part of a
-// header.
+// Value returns the header's value with that of the secret, without its final newlines. Errors, as sentences without any of it: as of Unfit.
 func (r Rule) Value(secret []byte) (string, error) {
-	text := strings.TrimRight(string(secret), "\r\n")
-	switch {
-	case text == "":
-		return "", errors.New("it is empty")
-	case len(text) > MaxValue:
-		return "", fmt.Errorf("it has more than %d bytes", MaxValue)
-	case !Printable(text):
-		return "", errors.New("it is not one line of printable ASCII")
+	if why := Unfit(secret); why != "" {
+		return "", errors.New("it " + why)
 	}
-	return strings.Join(r.around, text), nil
+	return strings.Join(r.around, valueOf(secret)), nil
+}
+
+func valueOf(secret []byte) string { return strings.TrimRight(string(secret), "\r\n") }
+
+// Unfit returns why a secret cannot be part of a header, as the rest of a sentence without any of it; "": it can.
+func Unfit(secret []byte) string {
+	switch text := valueOf(secret); {
+	case text == "":
+		return "is empty"
+	case len(text) > MaxValue:
+		return fmt.Sprintf("has more than %d bytes", MaxValue)
+	case !Printable(text):
+		return "is not one line of printable ASCII"
+	}
+	return ""
 }
 
 // Has reports whether a spec has rules.

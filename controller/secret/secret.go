@@ -17,6 +17,7 @@ import (
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
+	"github.com/agbox/agbox/apis/inject"
 	"github.com/agbox/agbox/internal/host/execjournal"
 	"github.com/agbox/agbox/internal/host/hostfiles"
 	"github.com/agbox/agbox/internal/wait"
@@ -90,11 +91,12 @@ type Keeper struct {
 	of map[string]*sandbox // live sandboxes
 }
 
-// sandbox is the state of one sandbox. The Keeper's mu guards wanted and broken; services never change; work is held during a delivery and guards the rest.
+// sandbox is the state of one sandbox. The Keeper's mu guards wanted, broken and unfit; services never change; work is held during a delivery and guards the rest.
 type sandbox struct {
 	services []string
 	wanted   []secret
 	broken   map[secret]string // why a source can't be read
+	unfit    map[secret]string // why a value can't be added to requests
 
 	work sync.Mutex
 	seen map[secret]hostfiles.FileID // the source that is delivered
@@ -176,7 +178,7 @@ func wantedOf(sb store.Sandbox) []secret {
 
 // add makes the Keeper know a sandbox. The caller holds mu.
 func (k *Keeper) add(sb store.Sandbox) {
-	s := &sandbox{services: []string{execjournal.Injector}, wanted: wantedOf(sb), broken: map[secret]string{}, seen: map[secret]hostfiles.FileID{}}
+	s := &sandbox{services: []string{execjournal.Injector}, wanted: wantedOf(sb), broken: map[secret]string{}, unfit: map[secret]string{}, seen: map[secret]hostfiles.FileID{}}
 	for _, svc := range slices.Concat(sb.Spec.GetRequiredServices(), sb.Spec.GetOptionalServices()) {
 		s.services = append(s.services, svc.GetName())
 	}
@@ -253,7 +255,9 @@ func (k *Keeper) keepOnly(sandboxID string, s *sandbox, wanted []secret) error {
 	}
 	maps.DeleteFunc(s.seen, func(one secret, _ hostfiles.FileID) bool { return !slices.Contains(wanted, one) })
 	k.mu.Lock()
-	maps.DeleteFunc(s.broken, func(one secret, _ string) bool { return !slices.Contains(wanted, one) })
+	for _, of := range []map[secret]string{s.broken, s.unfit} {
+		maps.DeleteFunc(of, func(one secret, _ string) bool { return !slices.Contains(wanted, one) })
+	}
 	k.mu.Unlock()
 	var errs []error
 	for service, names := range files {
@@ -277,6 +281,9 @@ func (k *Keeper) deliver(sandboxID string, s *sandbox, one secret) error {
 		return fmt.Errorf("%s: %q %s: %w", one, one.path, why, errdefs.ErrFailedPrecondition)
 	case why != "":
 		value = had.Value
+	}
+	if injected(one) {
+		k.noteUnfit(sandboxID, s, one, inject.Unfit(value))
 	}
 	if first || err != nil || had.Target != one.target || !bytes.Equal(had.Value, value) {
 		if err := k.o.Files.PutSecret(sandboxID, one.service, one.file, execjournal.Secret{Target: one.target, Value: value}); err != nil {
@@ -305,6 +312,18 @@ func (k *Keeper) deliverAuthority(sandboxID string) error {
 	return k.o.Files.PutSecret(sandboxID, "", execjournal.AuthoritySecret, execjournal.Secret{Value: certificate, Roots: true})
 }
 
+// noteUnfit records whether a value can be added to requests.
+func (k *Keeper) noteUnfit(sandboxID string, s *sandbox, one secret, why string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if why != "" && s.unfit[one] != why {
+		k.o.Logger.Warn("a secret can't be added to requests", "sandbox_id", sandboxID, "secret", one.name, "path", one.path, "reason", why)
+	}
+	if s.unfit[one] = why; why == "" {
+		delete(s.unfit, one)
+	}
+}
+
 // note records whether a source can be read.
 func (k *Keeper) note(sandboxID string, s *sandbox, one secret, why string) {
 	k.mu.Lock()
@@ -325,6 +344,9 @@ func (k *Keeper) Problems(sandboxID string) (problems []string) {
 		for _, one := range s.wanted {
 			if why := s.broken[one]; why != "" {
 				problems = append(problems, fmt.Sprintf("%s: %q %s; the sandbox keeps the last value, if it had one", one, one.path, why))
+			}
+			if why := s.unfit[one]; why != "" {
+				problems = append(problems, fmt.Sprintf("%s: its value %s, and cannot be added to requests: they are answered 502", one, why))
 			}
 		}
 	}

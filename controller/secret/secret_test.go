@@ -318,6 +318,24 @@ func TestNoSpecHasTheNamesOfInjection(t *testing.T) {
 	}
 }
 
+// A value that no request can have is a problem that is shown, and no reason to keep a former one.
+func TestAValueThatNoRequestCanHave(t *testing.T) {
+	w := newWorld(t)
+	spec := w.spec("")
+	spec.Secrets[0].Inject = []*agboxv1.InjectRule{{Host: "a.example", Header: "X: ${token}"}}
+	for value, want := range map[string]string{
+		"value-1\n": "", "two\nlines": "its value is not one line of printable ASCII", "": "its value is empty", strings.Repeat("x", 17<<10): "its value has more than 16384 bytes",
+	} {
+		w.write(value)
+		w.want(spec)
+		w.deliver()
+		got := strings.Join(w.Problems(box), "\n")
+		if !strings.Contains(got, want) || (got == "") != (want == "") {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 // A rule for one source never finds the value of another, however long its policy or the source is late.
 func TestASecretForRequestsIsOfItsSource(t *testing.T) {
 	w := newWorld(t)
