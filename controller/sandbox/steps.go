@@ -165,6 +165,11 @@ func (p *pass) createContainer(ctx context.Context, s plan.Step) error {
 
 func (p *pass) start(ctx context.Context, s plan.Step) error {
 	id := cmp.Or(s.ID, p.made[s.Service])
+	if p.sb.Desired.GetAdopted() == nil {
+		if _, err := p.o.Files.Prepare(p.rec.ID); err != nil { // a power failure may have taken a directory
+			return err
+		}
+	}
 	if err := p.o.Secrets.Deliver(p.rec.ID); err != nil {
 		return err
 	}
@@ -179,9 +184,6 @@ func (p *pass) start(ctx context.Context, s plan.Step) error {
 			return err
 		}
 		if p.sb.Desired.GetAdopted() == nil {
-			if _, err := p.o.Files.Prepare(p.rec.ID); err != nil { // a power failure may have taken a directory
-				return err
-			}
 			if err := p.o.Files.Withhold(p.rec.ID); err != nil {
 				return err
 			}

@@ -190,6 +190,26 @@ func TestASecretIsReplacedInPlace(t *testing.T) {
 	d.remove(id)
 }
 
+// A power failure may take the directory that secrets are delivered into. The next resume makes it again.
+func TestSecretsAfterTheirDirectoryIsLost(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, "", "")
+	source := newSecretFile(t, "value-1")
+	id := d.named("web", &agboxv1.CreateSpec{Secrets: []*agboxv1.SecretSpec{{Name: "token", File: source.path, Target: "/run/secrets/token"}}})
+	d.await(id, ready)
+	d.stopBox(id)
+	d.await(id, stopped)
+	d.kill()
+	if err := os.RemoveAll(d.data("s")); err != nil {
+		t.Fatal(err)
+	}
+	d.start()
+	must(d.ResumeSandbox(d.ctx(), &agboxv1.ResumeSandboxRequest{SandboxId: id}))(t)
+	d.await(id, ready)
+	d.shows(id, "/run/secrets/token", "value-1")
+	d.remove(id)
+}
+
 // A service reads its secrets as whatever user its program has, and can change none.
 func TestSecretsOfAService(t *testing.T) {
 	t.Parallel()
