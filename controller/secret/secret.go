@@ -91,7 +91,8 @@ type Keeper struct {
 	of map[string]*sandbox // live sandboxes
 }
 
-// sandbox is the state of one sandbox. The Keeper's mu guards wanted, broken and unfit; services never change; work is held during a delivery and guards the rest.
+// sandbox is the state of one sandbox. The Keeper's mu guards wanted, broken and unfit; services never change; work is held during a delivery and guards
+// the rest.
 type sandbox struct {
 	services []string
 	wanted   []secret
@@ -178,7 +179,10 @@ func wantedOf(sb store.Sandbox) []secret {
 
 // add makes the Keeper know a sandbox. The caller holds mu.
 func (k *Keeper) add(sb store.Sandbox) {
-	s := &sandbox{services: []string{execjournal.Injector}, wanted: wantedOf(sb), broken: map[secret]string{}, unfit: map[secret]string{}, seen: map[secret]hostfiles.FileID{}}
+	s := &sandbox{
+		services: []string{execjournal.Injector}, wanted: wantedOf(sb),
+		broken: map[secret]string{}, unfit: map[secret]string{}, seen: map[secret]hostfiles.FileID{},
+	}
 	for _, svc := range slices.Concat(sb.Spec.GetRequiredServices(), sb.Spec.GetOptionalServices()) {
 		s.services = append(s.services, svc.GetName())
 	}

@@ -324,7 +324,8 @@ func TestAValueThatNoRequestCanHave(t *testing.T) {
 	spec := w.spec("")
 	spec.Secrets[0].Inject = []*agboxv1.InjectRule{{Host: "a.example", Header: "X: ${token}"}}
 	for value, want := range map[string]string{
-		"value-1\n": "", "two\nlines": "its value is not one line of printable ASCII", "": "its value is empty", strings.Repeat("x", 17<<10): "its value has more than 16384 bytes",
+		"value-1\n": "", "two\nlines": "its value is not one line of printable ASCII", "": "its value is empty",
+		strings.Repeat("x", 17<<10): "its value has more than 16384 bytes",
 	} {
 		w.write(value)
 		w.want(spec)
