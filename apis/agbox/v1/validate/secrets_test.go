@@ -73,22 +73,25 @@ func TestInject(t *testing.T) {
 	}
 	denied := in("internet", secret("k", rule("a.example:8443", header)))
 	denied.Network.Deny = []string{"a.example"}
+	below := in("internal", secret("k", rule("api.a.example", header), rule("*.b.a.example", header), rule("a.example", header)))
+	below.Network.Deny = []string{"*.a.example", "*.c.example"}
 	many := secret("k")
 	for range 17 {
 		many.Inject = append(many.Inject, rule("a.example", header))
 	}
 	for want, spec := range map[string]*agboxv1.CreateSpec{
 		"": {Secrets: []*agboxv1.SecretSpec{secret("k", rule("a.example", header), rule("a.example:8443", header), rule("a.example", "X: ${k}")), secret("l", rule("*.a.example", "Authorization: ${l}"))}},
-		`secrets[k].inject[0].host "10.0.0.1" is no domain`:                                                         in("internet", secret("k", rule("10.0.0.1", header))),
-		`secrets[k].inject[0].header does not contain ${k}`:                                                         in("internet", secret("k", rule("a.example", "Authorization: Bearer the-value-itself"))),
-		`secrets[k].inject[0].host "https://a.example/v1" is a URL`:                                                 in("internet", secret("k", rule("https://a.example/v1", header))),
-		`secrets[k].inject[0].host has blanks`:                                                                      in("internet", secret("k", rule("Authorization: the-value-itself", "a.example"))),
-		`secrets[k].inject has 17 entries; the limit is 16`:                                                         in("internet", many),
-		`secrets[k].inject[0] needs a network policy of the mode "internet" or "internal", not "open"`:              in("open", secret("k", rule("a.example", header))),
-		`secrets[k].inject[0] needs a network policy of the mode "internet" or "internal", not "none"`:              in("none", secret("k", rule("a.example", header))),
-		`secrets[k].inject[0].host "a.example:8443" is denied by network.deny`:                                      denied,
-		`secrets[l].inject[0] sets the header Authorization of "A.example:443", as secrets[k].inject[0] does`:       in("internal", secret("k", rule("a.example", header)), secret("l", rule("A.example:443", "authorization: ${l}"))),
-		`required_services[db].secrets[k].inject has no effect in a service: give the secret to the sandbox itself`: service(),
+		`secrets[k].inject[0].host "10.0.0.1" is no domain`:                                                                                        in("internet", secret("k", rule("10.0.0.1", header))),
+		`secrets[k].inject[0].header does not contain ${k}`:                                                                                        in("internet", secret("k", rule("a.example", "Authorization: Bearer the-value-itself"))),
+		`secrets[k].inject[0].host "https://a.example/v1" is a URL`:                                                                                in("internet", secret("k", rule("https://a.example/v1", header))),
+		`secrets[k].inject[0].host has blanks`:                                                                                                     in("internet", secret("k", rule("Authorization: the-value-itself", "a.example"))),
+		`secrets[k].inject has 17 entries; the limit is 16`:                                                                                        in("internet", many),
+		`secrets[k].inject[0] needs a network policy of the mode "internet" or "internal", not "open"`:                                             in("open", secret("k", rule("a.example", header))),
+		`secrets[k].inject[0] needs a network policy of the mode "internet" or "internal", not "none"`:                                             in("none", secret("k", rule("a.example", header))),
+		`secrets[k].inject[0].host "a.example:8443" is denied by network.deny`:                                                                     denied,
+		`secrets[k].inject[0].host "api.a.example" is denied by network.deny; secrets[k].inject[1].host "*.b.a.example" is denied by network.deny`: below,
+		`secrets[l].inject[0] sets the header Authorization of "A.example:443", as secrets[k].inject[0] does`:                                      in("internal", secret("k", rule("a.example", header)), secret("l", rule("A.example:443", "authorization: ${l}"))),
+		`required_services[db].secrets[k].inject has no effect in a service: give the secret to the sandbox itself`:                                service(),
 	} {
 		spec.Image = "x"
 		got := validate.Create(spec).Error()
