@@ -74,5 +74,8 @@ func (g *Gateway) servePort(w http.ResponseWriter, r *http.Request, a address, s
 		unreachable(w, a.id, err.Error())
 		return
 	}
+	if r.ProtoMajor == 1 {
+		defer fullDuplex(w, r)()
+	}
 	g.ports.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), addressKey{}, a)))
 }

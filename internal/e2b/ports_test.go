@@ -159,3 +159,37 @@ func TestPrivateTraffic(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 }
+
+// A program may answer before it has read the request; the rest of that still reaches it.
+func TestAnAnswerBeforeTheEndOfTheRequest(t *testing.T) {
+	f := newFixture(t, conformance.Settings{})
+	id := f.create(nil)
+	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		_ = control.EnableFullDuplex()
+		_, _ = io.WriteString(w, "started\n")
+		_ = control.Flush()
+		_, _ = io.Copy(w, r.Body)
+	}))
+	t.Cleanup(app.Close)
+	_, port, _ := net.SplitHostPort(strings.TrimPrefix(app.URL, "http://"))
+	body, rest := io.Pipe()
+	defer rest.Close()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.url, body)
+	f.must(err)
+	req.Host, req.ContentLength = port+"-"+id+".localhost", 10
+	go func() { _, _ = io.WriteString(rest, "12345") }()
+	resp, err := http.DefaultClient.Do(req)
+	f.must(err)
+	defer resp.Body.Close()
+	in := bufio.NewReader(resp.Body)
+	if got, err := in.ReadString('\n'); got != "started\n" {
+		t.Fatalf("%q, %v", got, err)
+	}
+	_, err = io.WriteString(rest, "67890")
+	f.must(err)
+	f.must(rest.Close())
+	if got, err := io.ReadAll(in); string(got) != "1234567890" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+}
