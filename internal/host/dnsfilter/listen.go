@@ -182,9 +182,6 @@ func sentTo(c *net.TCPConn) (to netip.AddrPort, err error) {
 	return to, errors.Join(err, getErr)
 }
 
-// maxName is the length of the longest name of DNS.
-const maxName = 253
-
 // serveConn answers the questions of a connection, one after the other.
 func (s *sandbox) serveConn(ctx context.Context, c net.Conn) {
 	defer c.Close()

@@ -17,12 +17,10 @@ import (
 )
 
 // passOn passes a connection to the address of a name on, and adds headers to its requests. A policy that has the names that are let through lets it ask
-// for these alone, at their ports. What this process sends comes from the host, and no rule stops it: no name opens the host, whatever addresses the policy
-// has.
+// for these alone, at their ports.
 func (s *sandbox) passOn(ctx context.Context, c *net.TCPConn, to netip.AddrPort) {
-	permits := func(r *rules) bool { return r != nil && !s.f.host.has(to.Addr()) && r.names.Permits(to.Addr(), false) }
 	r := s.rules.Load()
-	if r == nil || !r.verify && !permits(r) { // Allows asks the others, and answers
+	if r == nil || !r.verify && !s.permits(r, to) { // Allows asks the others, and answers
 		c.Close()
 		return
 	}
@@ -36,27 +34,17 @@ func (s *sandbox) passOn(ctx context.Context, c *net.TCPConn, to netip.AddrPort)
 		To: to, Opaque: !r.verify, Roots: s.f.Roots,
 		Allows: func(name string) bool {
 			r := s.rules.Load()
-			return permits(r) && r.names.Reaches(name, to.Port())
+			return s.permits(r, to) && r.names.Reaches(name, to.Port())
 		},
 		Refused: func(name string) {
-			if len(name) > maxName {
-				name = ""
-			}
 			if r := s.rules.Load(); r != nil {
 				s.refuse(r, cmp.Or(name, to.String()), ReasonAsked)
 			}
 		},
 		Inject: func(name string) *nameproxy.Injection {
-			in := s.injection(name, to.Port())
+			in := s.injection(name, to)
 			if in == nil {
 				return nil
-			}
-			headers := in.Headers
-			in.Headers = func() (http.Header, error) { // each request may need a new connection, which no rule of the packet filter stops
-				if r := s.rules.Load(); !permits(r) || r.verify && !r.names.Reaches(name, to.Port()) {
-					return nil, errForbidden
-				}
-				return headers()
 			}
 			if held = enter(s.injected, s.f.injected); !held {
 				in.Headers, in.Full = func() (http.Header, error) { return nil, errBusy }, true
@@ -66,26 +54,32 @@ func (s *sandbox) passOn(ctx context.Context, c *net.TCPConn, to netip.AddrPort)
 	}.Serve(ctx, c)
 }
 
+// permits reports whether connections are passed on to an address. What this process sends comes from the host, and no rule of the packet filter stops it:
+// no name opens the host, whatever addresses the policy has.
+func (s *sandbox) permits(r *rules, to netip.AddrPort) bool {
+	return r != nil && !s.f.host.has(to.Addr()) && r.names.Permits(to.Addr(), false)
+}
+
 var (
 	errBusy      = errors.New("too many connections have headers added to their requests at once")
 	errForbidden = errors.New("the network policy of the sandbox does not let this host through")
 )
 
-// injection returns what is added to the requests for a name at a port, by the policy at the time of each; nil: nothing.
-func (s *sandbox) injection(name string, port uint16) *nameproxy.Injection {
+// injection returns what is added to the requests for a name at an address, by the policy at the time of each; nil: nothing.
+func (s *sandbox) injection(name string, to netip.AddrPort) *nameproxy.Injection {
 	r := s.rules.Load()
-	if r == nil || len(r.headersFor(name, port)) == 0 {
+	if r == nil || len(r.headersFor(name, to.Port())) == 0 {
 		return nil
 	}
 	return &nameproxy.Injection{
 		Certificate: func() (*tls.Certificate, error) { return r.authority.For(name) },
-		Headers: func() (http.Header, error) {
+		Headers: func() (http.Header, error) { // a request of an old connection may need a new one to the server
 			r := s.rules.Load()
-			if r == nil || r.names.Denied(name) {
+			if !s.permits(r, to) || r.names.Denied(name) || r.verify && !r.names.Reaches(name, to.Port()) {
 				return nil, errForbidden
 			}
 			all := http.Header{}
-			for _, h := range r.headersFor(name, port) {
+			for _, h := range r.headersFor(name, to.Port()) {
 				value, err := h.value()
 				if err != nil {
 					return nil, fmt.Errorf("the secret %s is not added: %w", h.name, err)

@@ -39,7 +39,7 @@ type Proxy struct {
 	To netip.AddrPort
 	// Allows reports whether the client may ask for a name, which is in lower case and without the final dot.
 	Allows func(name string) bool
-	// Refused is called with each name that it may not ask for; with "" for a connection that asks for none.
+	// Refused is called with each name that it may not ask for, in that form; with "" for a connection that asks for none, or for what is no name.
 	Refused func(name string)
 	// Opaque passes on what asks for any name, and what is neither TLS nor HTTP. Allows and Refused are not called then.
 	Opaque bool
