@@ -108,7 +108,7 @@ func parseHeader(secret, text string) (name string, around []string, err error) 
 		return "", nil, fmt.Errorf("sets %s, which belongs to the connection", name)
 	}
 	value = strings.Trim(value, " \t")
-	if !Printable(value) {
+	if !printable(value) {
 		return "", nil, errors.New("holds characters that are not printable ASCII")
 	}
 	around = strings.Split(value, "${"+secret+"}")
@@ -123,8 +123,8 @@ func parseHeader(secret, text string) (name string, around []string, err error) 
 	return name, around, nil
 }
 
-// Printable reports whether a text is of printable ASCII and blanks.
-func Printable(text string) bool {
+// printable reports whether a text is of printable ASCII and blanks.
+func printable(text string) bool {
 	return !strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' })
 }
 
@@ -156,7 +156,7 @@ func Unfit(secret []byte) string {
 		return "is empty"
 	case len(text) > MaxValue:
 		return fmt.Sprintf("has more than %d bytes", MaxValue)
-	case !Printable(text):
+	case !printable(text):
 		return "is not one line of printable ASCII"
 	}
 	return ""
