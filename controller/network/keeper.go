@@ -306,16 +306,75 @@ func (k *Keeper) Sweep(context.Context) error {
 	return err
 }
 
+// repair sets rules that records demand and the kernel does not have, without the engine, which may be away for long while containers run. Only
+// packet filter rules: without its filter no name resolves, so a pass may start that.
+func (k *Keeper) repair() {
+	if k.Problem() != "" {
+		return
+	}
+	var problems []error
+	for _, sb := range k.o.Live() {
+		problems = append(problems, k.repairOne(sb))
+	}
+	if err := errors.Join(problems...); err != nil {
+		k.o.Logger.Warn("packet filter rules are left for the next pass", "err", err)
+	}
+}
+
+func (k *Keeper) repairOne(sb store.Sandbox) error {
+	networkID := sb.Desired.GetObjects().GetNetworkId()
+	if networkID == "" {
+		return nil
+	}
+	r, err := k.rules(sb, networkID)
+	if err != nil || r.Empty() {
+		return err
+	}
+	if held, err := k.o.Firewall.Holds(r); err != nil || held {
+		return err
+	}
+	if exists, err := k.o.Firewall.Exists(r.Bridge); err != nil || !exists {
+		return err
+	}
+	if err := k.o.Firewall.Enforce(r); err != nil {
+		return err
+	}
+	k.o.Logger.Warn("packet filter rules were missing and are set again", "sandbox_id", sb.ID, "bridge", r.Bridge)
+	return nil
+}
+
 // watchRetry is the delay before a watch that has failed is started again.
 const watchRetry = 10 * time.Second
 
-// Run reports changes of the rules by others until ctx ends. While it cannot watch them, resyncs find them.
+// Run repairs what others have changed of the rules, at its start and after each change, until ctx ends; a pass of each sandbox follows, since a
+// policy may have changed meanwhile. While it cannot watch the rules, resyncs find changes.
 func (k *Keeper) Run(ctx context.Context) {
 	if k.o.Firewall == nil {
 		return
 	}
+	changes := make(chan struct{}, 1)
+	changed := func() {
+		select {
+		case changes <- struct{}{}:
+		default: // a repair is due already
+		}
+	}
+	changed()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-changes:
+				k.repair()
+				k.o.Changed()
+			}
+		}
+	})
+	defer wg.Wait()
 	for {
-		if err := k.o.Firewall.Watch(ctx, k.o.Changed); err != nil && k.Problem() == "" {
+		if err := k.o.Firewall.Watch(ctx, changed); err != nil && k.Problem() == "" {
 			k.o.Logger.Warn("changes of packet filter rules by others are found by resyncs only", "err", err)
 		}
 		if wait.For(ctx, watchRetry) != nil {
