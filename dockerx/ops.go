@@ -34,8 +34,8 @@ var (
 	OpInspectImage     = operation("inspect_image", 15*time.Second)
 	OpPullImage        = operation("pull_image", defaultPullTimeout)   // Options.PullTimeout replaces it
 	OpCommitContainer  = operation("commit_container", 10*time.Minute) // copies all that the container has written
-	OpRewriteImage     = operation("rewrite_image", time.Minute)
-	OpBuildImage       = operation("build_image", time.Hour) // unless the caller sets one
+	OpRewriteImage     = operation("rewrite_image", 10*time.Minute)    // containerd's store shows layers only with their content
+	OpBuildImage       = operation("build_image", time.Hour)           // unless the caller sets one
 	OpListImages       = operation("list_images", 30*time.Second)
 	OpRemoveImage      = operation("remove_image", 2*time.Minute) // includes the deletion of its layers
 	OpInspectVolume    = operation("inspect_volume", 15*time.Second)

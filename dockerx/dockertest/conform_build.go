@@ -62,6 +62,15 @@ func checkBuild(w *world) {
 		w.Errorf("the output of a fresh build is %q", output)
 	}
 
+	all := must(w.e.ListImages(w.ctx, w.labels))(w)
+	n := slices.IndexFunc(all, func(i dockerx.LocalImage) bool { return i.ID == id })
+	if n < 0 || len(all[n].Refs) != 0 || all[n].Parent == "" {
+		w.Fatalf("%s is not among %+v", id, all)
+	}
+	if err := w.e.RemoveImage(w.ctx, all[n].Parent); err != nil { // containerd's store needs no parent
+		w.refused(err, errdefs.ErrFailedPrecondition)
+	}
+
 	spec := w.spec("built", "")
 	spec.Image = id
 	c := w.create(spec)
@@ -70,13 +79,6 @@ func checkBuild(w *world) {
 		w.Errorf("in a container of the image: %q, %v", content, err)
 	}
 	w.ok(w.e.RemoveContainer(w.ctx, c))
-
-	all := must(w.e.ListImages(w.ctx, w.labels))(w)
-	n := slices.IndexFunc(all, func(i dockerx.LocalImage) bool { return i.ID == id })
-	if n < 0 || len(all[n].Refs) != 0 || all[n].Parent == "" {
-		w.Fatalf("%s is not among %+v", id, all)
-	}
-	w.refused(w.e.RemoveImage(w.ctx, all[n].Parent), errdefs.ErrFailedPrecondition)
 	w.removeImages()
 }
 
