@@ -232,17 +232,17 @@ func (k *Keeper) commit(ctx context.Context, id string, sb store.Sandbox) (*agbo
 	}
 	instance := k.o.Store.InstanceID()
 	part, base, err := k.still(ctx, sb.ID, primary, map[string]string{naming.SnapshotInstance: instance, naming.SnapshotPart: id, naming.SnapshotID: ""})
+	if err == nil {
+		_, err = k.o.Engine.RewriteImage(ctx, part, base, naming.SnapshotRef(instance, id), map[string]string{
+			naming.SnapshotInstance: instance, naming.SnapshotID: id, naming.SnapshotOf: sb.ID, naming.SnapshotOwner: sb.Spec.GetGateway().GetOwner(),
+		})
+		err = toldWhy(sb.ID, err)
+	}
 	if part != "" {
-		defer k.removePart(ctx, id, part)
+		k.removePart(ctx, id, part) // before the list: containerd's store counts what it has unpacked for the part
 	}
 	if err != nil {
 		return nil, err
-	}
-	labels := map[string]string{
-		naming.SnapshotInstance: instance, naming.SnapshotID: id, naming.SnapshotOf: sb.ID, naming.SnapshotOwner: sb.Spec.GetGateway().GetOwner(),
-	}
-	if _, err := k.o.Engine.RewriteImage(ctx, part, base, naming.SnapshotRef(instance, id), labels); err != nil {
-		return nil, toldWhy(sb.ID, err)
 	}
 	all, err := k.list(ctx, map[string]string{naming.SnapshotID: id})
 	if err == nil && len(all) == 0 {
