@@ -218,6 +218,23 @@ func TestNothingIsCopiedWhileItRuns(t *testing.T) {
 	}
 }
 
+// containerd's store fails a commit that meets a file that grows.
+func TestACommitThatFailsWhileTheContainerRunsIsRepeated(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		id := p.readyBox(t)
+		p.engine.Fail(dockerx.OpCommitContainer, 1, fmt.Errorf("write too long: %w", errdefs.ErrInternal), true)
+		end := p.commits(t, id, "snap")
+		p.engine.PauseOutside(p.container(0), false)
+		if made, err := end(); err != nil || made.GetSnapshotId() != "snap" {
+			t.Errorf("made %v, %v", made, err)
+		}
+		pass(time.Minute)
+		if got := p.engine.Calls(dockerx.OpCommitContainer); got != 2 || p.frozen(t) || p.parts(t) != 0 {
+			t.Errorf("%d commits, frozen: %t, %d parts", got, p.frozen(t), p.parts(t))
+		}
+	})
+}
+
 func TestAContainerThatIsAlwaysThawedHasNoSnapshot(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		id := p.readyBox(t)

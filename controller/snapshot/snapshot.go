@@ -275,17 +275,15 @@ func (k *Keeper) still(ctx context.Context, sandboxID, primary string, labels ma
 		}
 	}
 	part, err = k.o.Engine.CommitContainer(ctx, primary, labels)
-	if err != nil {
+	after, inspectErr := k.o.Engine.InspectContainer(ctx, primary)
+	touched := inspectErr == nil && (after.Running != before.Running || after.Running && !after.Paused || !after.StartedAt.Equal(before.StartedAt))
+	switch {
+	case touched: // then a failed commit may have met a file that grew
+		return part, "", errors.Join(errTouched, err)
+	case err != nil:
 		return "", "", toldWhy(sandboxID, ended(err))
 	}
-	after, err := k.o.Engine.InspectContainer(ctx, primary)
-	if err != nil {
-		return part, "", ended(err)
-	}
-	if after.Running != before.Running || after.Running && !after.Paused || !after.StartedAt.Equal(before.StartedAt) {
-		err = errTouched
-	}
-	return part, before.Image, err
+	return part, before.Image, ended(inspectErr)
 }
 
 // ended adds errTouched to the error of a container that has ended or is being removed: the sandbox's record says what that means.
