@@ -18,12 +18,18 @@
 //
 //	set denied { type ifname . ipv6_addr . inet_proto . inet_service . nf_proto; size 32768; flags dynamic,timeout; timeout 1h }
 //	chain denied {
-//		... @denied update @denied { iifname . ip daddr . meta l4proto . th dport . meta nfproto counter } drop
+//		ct direction reply drop
+//		... iifname . ip daddr . meta l4proto . th dport . meta nfproto != @denied goto denied-new
+//		... update @denied { iifname . ip daddr . meta l4proto . th dport . meta nfproto counter } drop
+//		drop
+//	}
+//	chain denied-new {
+//		meta pkttype != host drop
 //		update @denied-quota { iifname limit rate over 512/hour burst 512 packets } drop
 //		... update @denied { ... } drop
 //		drop
 //	}
-//	chain reached { the same, with return in the place of drop }
+//	chain reached and reached-new { the same without the direction, with return in the place of drop }
 //
 // Where a policy names domains, there are also sets of addresses with timeouts, which Admit fills, and a chain that redirects DNS:
 //
@@ -413,10 +419,10 @@ func (b *batch) base(chains []baseChain) {
 	for _, set := range recordSets() {
 		_ = b.addSet(set, nil)
 	}
-	for _, list := range []string{denied, reached} {
-		if c := b.AddChain(&nftables.Chain{Name: list, Table: table}); !b.state.records(list) {
+	for _, r := range recordChains() {
+		if c := b.AddChain(&nftables.Chain{Name: r.name, Table: table}); !b.state.records(r) {
 			b.FlushChain(c)
-			b.add(c, recordChain(list))
+			b.add(c, r.rules)
 		}
 	}
 	accept := nftables.ChainPolicyAccept

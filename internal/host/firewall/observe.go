@@ -48,9 +48,9 @@ func (s state) fresh(want program) bool {
 }
 
 // records reports whether a chain that records is there and has its rules.
-func (s state) records(list string) bool {
-	have, exists := s.chains[list]
-	return exists && s.equalRules(have, recordChain(list))
+func (s state) records(c recordChain) bool {
+	have, exists := s.chains[c.name]
+	return exists && s.equalRules(have, c.rules)
 }
 
 // looksUp reports whether base chains are there and have their rules, as do the chains that record.
@@ -60,7 +60,7 @@ func (s state) looksUp(chains []baseChain) bool {
 			return false
 		}
 	}
-	return s.records(denied) && s.records(reached)
+	return !slices.ContainsFunc(recordChains(), func(c recordChain) bool { return !s.records(c) })
 }
 
 // exists reports whether the table exists.
@@ -131,7 +131,9 @@ func (c conn) observe(bridge string, all bool) (state, error) {
 }
 
 func chainNames(bridge string) (names []string) {
-	names = append(names, denied, reached)
+	for _, c := range recordChains() {
+		names = append(names, c.name)
+	}
 	for _, b := range baseChains {
 		names = append(names, b.name)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,8 +30,9 @@ const (
 const (
 	denied  = "denied"
 	reached = "reached"
-	// quota follows the name in that of the set of bridges.
-	quota = "-quota"
+	// quota follows the name in that of the set of bridges, and unseen in that of the chain of destinations that the set lacks.
+	quota  = "-quota"
+	unseen = "-new"
 )
 
 // Record is a destination of packets of a sandbox.
@@ -76,35 +78,48 @@ const (
 	addrAt, protoAt, portAt, familyAt, keyBytes = 16, 32, 36, 40, 44
 )
 
-// recordChain are the rules of a chain that records: they count a packet for a destination that is known, pass over one of a bridge that has had
-// its new ones, and add others. They record the first direction of connections alone, and no multicast, which systems send unasked. The kernel skips
-// the rest of a rule whose set has no room; the last verdict does not depend on that.
-func recordChain(list string) []rule {
-	end := &expr.Verdict{Kind: expr.VerdictReturn}
-	if list == denied {
-		end = &expr.Verdict{Kind: expr.VerdictDrop}
+// recordChain is a chain of all sandboxes that records.
+type recordChain struct {
+	name  string
+	rules []rule
+}
+
+// recordChains are the chains that record, each after the one that it leads to. That of a verdict counts a packet for a destination that is known, and
+// leaves others to the chain of new ones. This one passes over packets of a bridge that has had its new destinations, and over multicast,
+// which systems send unasked. The kernel skips the rest of a rule whose set has no room; the last verdict does not depend on that.
+//
+// Whether a destination is known is asked by a lookup that is to find nothing: one that finds an element counts the packet, as the update does.
+func recordChains() (chains []recordChain) {
+	for _, list := range []string{denied, reached} {
+		end := &expr.Verdict{Kind: expr.VerdictReturn}
+		if list == denied {
+			end = &expr.Verdict{Kind: expr.VerdictDrop}
+		}
+		update := func(set string, e expr.Any) *expr.Dynset {
+			return &expr.Dynset{SrcRegKey: bridgeRegister, SetName: set, Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: RecordedFor, Exprs: []expr.Any{e}}
+		}
+		other := func(e expr.Any, is byte) rule {
+			return rule{e, &expr.Cmp{Op: expr.CmpOpNeq, Register: bridgeRegister, Data: []byte{is}}, end}
+		}
+		known, unknown := recordChain{name: list}, recordChain{name: list + unseen}
+		if list == denied { // no answer gets past the rule for connections that exist to one that lets a packet pass
+			known.rules = append(known.rules, other(&expr.Ct{Key: expr.CtKeyDIRECTION, Register: bridgeRegister}, 0))
+		}
+		unknown.rules = append(unknown.rules, other(&expr.Meta{Key: expr.MetaKeyPKTTYPE, Register: bridgeRegister}, unix.PACKET_HOST), rule{
+			&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: bridgeRegister},
+			update(list+quota, &expr.Limit{Type: expr.LimitTypePkts, Rate: MaxNew, Unit: expr.LimitTimeHour, Burst: MaxNew, Over: true}), end,
+		})
+		for _, k := range recordKeys() {
+			counts := slices.Concat(k, rule{update(list, &expr.Counter{}), end})
+			known.rules = append(known.rules,
+				append(k, &expr.Lookup{SourceRegister: bridgeRegister, SetName: list, Invert: true}, &expr.Verdict{Kind: expr.VerdictGoto, Chain: unknown.name}),
+				counts)
+			unknown.rules = append(unknown.rules, counts)
+		}
+		known.rules, unknown.rules = append(known.rules, rule{end}), append(unknown.rules, rule{end})
+		chains = append(chains, unknown, known)
 	}
-	update := func(set string, e expr.Any) *expr.Dynset {
-		return &expr.Dynset{SrcRegKey: bridgeRegister, SetName: set, Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: RecordedFor, Exprs: []expr.Any{e}}
-	}
-	other := func(e expr.Any, is byte) rule {
-		return rule{e, &expr.Cmp{Op: expr.CmpOpNeq, Register: bridgeRegister, Data: []byte{is}}, end}
-	}
-	rules := []rule{
-		other(&expr.Meta{Key: expr.MetaKeyPKTTYPE, Register: bridgeRegister}, unix.PACKET_HOST),
-		other(&expr.Ct{Key: expr.CtKeyDIRECTION, Register: bridgeRegister}, 0),
-	}
-	for _, k := range recordKeys() {
-		rules = append(rules, append(k, &expr.Lookup{SourceRegister: bridgeRegister, SetName: list}, update(list, &expr.Counter{}), end))
-	}
-	rules = append(rules, rule{
-		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: bridgeRegister},
-		update(list+quota, &expr.Limit{Type: expr.LimitTypePkts, Rate: MaxNew, Unit: expr.LimitTimeHour, Burst: MaxNew, Over: true}), end,
-	})
-	for _, k := range recordKeys() {
-		rules = append(rules, append(k, update(list, &expr.Counter{}), end))
-	}
-	return append(rules, rule{end})
+	return chains
 }
 
 // recordKeys load the key of a packet: of each family, of ICMP, and of other protocols, whose ports are where those of TCP are.

@@ -93,6 +93,32 @@ func TestConnectionsAreRecordedOnce(t *testing.T) {
 	}
 }
 
+// A destination that is known counts each connection to it, and each denied packet, once.
+func TestConnectionsToOneDestinationAreCounted(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.enforce(t, "internet", "", "")
+	const times = 5
+	for range times {
+		check(t, true, paths(s.sandbox, "tcp 1.1.1.1:443"))
+		c, err := s.sandbox.Dial("udp", "10.0.0.9:443", long)
+		if err == nil {
+			_, err = c.Write([]byte("ping"))
+			c.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, read := range []func() ([]firewall.Record, error){s.fw.Denied, s.fw.Reached} {
+		records, err := read()
+		records = slices.DeleteFunc(records, func(r firewall.Record) bool { return r.Port != 443 })
+		if err != nil || len(records) != 1 || records[0].Packets != times {
+			t.Errorf("%d times: %v, %v", times, records, err)
+		}
+	}
+}
+
 // A set without room changes no verdict, and neither does a sandbox that has had its new destinations.
 func TestFullSetsOfDestinations(t *testing.T) {
 	t.Parallel()
@@ -180,7 +206,7 @@ func TestRecordsAreRepaired(t *testing.T) {
 		t.Fatal(err)
 	}
 	table := &nftables.Table{Name: firewall.TableName, Family: nftables.TableFamilyINet}
-	for _, list := range []string{"denied", "reached"} {
+	for _, list := range []string{"denied", "reached", "denied-new", "reached-new"} {
 		c.FlushChain(&nftables.Chain{Table: table, Name: list})
 		if err := c.Flush(); err != nil {
 			t.Fatal(err)
