@@ -41,7 +41,7 @@ var (
 // that is older than the policy: what was not redirected would go past the forwarder.
 func outward(filtered bool) []Rule {
 	if !filtered {
-		return []Rule{passOwn, passEstablished}
+		return []Rule{passEstablished, passOwn}
 	}
 	rules := []Rule{passOwn}
 	for _, ports := range []netentry.Ports{dns, dnsOverTLS} {

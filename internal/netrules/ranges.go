@@ -15,6 +15,11 @@ func Ranges(blocks []netip.Prefix) []Range {
 	for i, b := range blocks {
 		all[i] = Range{b.Masked().Addr(), last(b)}
 	}
+	return join(all)
+}
+
+// join returns the addresses of ranges as the fewest ranges, sorted. It sorts all.
+func join(all []Range) []Range {
 	slices.SortFunc(all, func(a, b Range) int { return a.First.Compare(b.First) })
 	var merged []Range
 	for _, r := range all {

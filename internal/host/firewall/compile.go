@@ -1,6 +1,7 @@
 package firewall
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
@@ -20,14 +21,23 @@ import (
 // rule is one rule of a chain, in the form in which the kernel also shows it.
 type rule []expr.Any
 
+// content is what a set holds.
+type content interface {
+	set(name string) *nftables.Set
+	elements() []nftables.SetElement
+}
+
 // addresses are the ranges of one family in a set.
 type addresses []netrules.Range
+
+// firstBytes are the first bytes of all addresses of some ranges, sorted.
+type firstBytes []byte
 
 // program is the form that the table gives to the rules of a bridge.
 type program struct {
 	bridge string
-	lists  map[string][]rule    // by the name of the hook's list
-	sets   map[string]addresses // by nameOf
+	lists  map[string][]rule  // by the name of the hook's list
+	sets   map[string]content // by nameOf
 	// resolved are the names of the sets that Admit fills.
 	resolved map[string]bool
 }
@@ -41,7 +51,7 @@ func (p program) baseChains() []baseChain {
 }
 
 func compile(r netrules.Rules) program {
-	p := program{bridge: r.Bridge, lists: map[string][]rule{}, sets: map[string]addresses{}, resolved: map[string]bool{}}
+	p := program{bridge: r.Bridge, lists: map[string][]rule{}, sets: map[string]content{}, resolved: map[string]bool{}}
 	for _, h := range hooks {
 		for _, one := range h.rules(r) {
 			p.lists[h.list] = append(p.lists[h.list], p.rules(h, one)...)
@@ -73,13 +83,13 @@ func (p program) rules(h hook, r netrules.Rule) (list []rule) {
 		var match rule
 		if v4 {
 			match = append(match, &expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1}, equal(unix.NFPROTO_IPV4))
-			match = append(match, p.inSet(from, 12, 4)...)
-			match = append(match, p.inSet(to, 16, 4)...)
+			match = append(match, p.in(from, 12, 4)...)
+			match = append(match, p.in(to, 16, 4)...)
 			match = append(match, p.inResolved(r.Names, 16, 4)...)
 		} else {
 			match = append(match, &expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1}, equal(unix.NFPROTO_IPV6))
-			match = append(match, p.inSet(from, 8, 16)...)
-			match = append(match, p.inSet(to, 24, 16)...)
+			match = append(match, p.in(from, 8, 16)...)
+			match = append(match, p.in(to, 24, 16)...)
 			match = append(match, p.inResolved(r.Names, 24, 16)...)
 		}
 		list = append(list, p.rule(h, r, match))
@@ -96,14 +106,62 @@ func family(ranges []netrules.Range, v4 bool) (some addresses) {
 	return some
 }
 
-// inSet compares an address of the network header with ranges.
-func (p program) inSet(ranges addresses, offset, length uint32) rule {
+// in compares an address of the network header with ranges. Most packets are of no range, and a lookup of ranges takes the kernel as long as ten other
+// expressions: so one range is compared, and of several the first byte of the address is looked up first, in a bitmap.
+func (p program) in(ranges addresses, offset, length uint32) (list rule) {
 	if len(ranges) == 0 {
 		return nil
 	}
-	name := nameOf(p.bridge, ranges.elements())
-	p.sets[name] = ranges
+	if len(ranges) == 1 {
+		return ranges.only(offset, length)
+	}
+	if first := ranges.firstBytes(); len(first) <= maxFirstBytes {
+		list = p.inSet(first, offset, 1)
+	}
+	return append(list, p.inSet(ranges, offset, length)...)
+}
+
+// maxFirstBytes bounds the bitmap: one that has most bytes spares most packets nothing.
+const maxFirstBytes = 128
+
+func (p program) inSet(c content, offset, length uint32) rule {
+	name := nameOf(p.bridge, c.elements())
+	p.sets[name] = c
 	return lookup(name, offset, length)
+}
+
+// only compares an address with a single range.
+func (a addresses) only(offset, length uint32) rule {
+	first, last := a[0].First.AsSlice(), a[0].Last.AsSlice()
+	list := rule{&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: length}}
+	if bytes.Equal(first, last) {
+		return append(list, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: first})
+	}
+	if mask, ok := prefixMask(first, last); ok {
+		return append(list, &expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: length, Mask: mask, Xor: make([]byte, length)},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: first})
+	}
+	return append(list, &expr.Cmp{Op: expr.CmpOpGte, Register: 1, Data: first}, &expr.Cmp{Op: expr.CmpOpLte, Register: 1, Data: last})
+}
+
+// prefixMask returns the mask of the block whose first and last addresses these are. ok is false if they are those of no block.
+func prefixMask(first, last []byte) (mask []byte, ok bool) {
+	mask = make([]byte, len(first))
+	ended := false // the bits behind the prefix have begun
+	for i := range first {
+		for bit := byte(0x80); bit > 0; bit >>= 1 {
+			f, l := first[i]&bit != 0, last[i]&bit != 0
+			switch {
+			case f == l && !ended:
+				mask[i] |= bit
+			case f || !l:
+				return nil, false
+			default:
+				ended = true
+			}
+		}
+	}
+	return mask, true
 }
 
 // inResolved compares an address of the network header with those of names.
@@ -162,11 +220,7 @@ func (p program) rule(h hook, r netrules.Rule, match rule) rule {
 			&expr.Cmp{Op: expr.CmpOpGte, Register: 1, Data: []byte{neighbourSolicitation}},
 			&expr.Cmp{Op: expr.CmpOpLte, Register: 1, Data: []byte{neighbourAdvertisement}})
 	}
-	list = append(list, match...)
-	if r.Protocol != "" {
-		list = append(list, &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equal(protocols[r.Protocol]))
-	}
-	if r.Ports.First > 0 {
+	if r.Ports.First > 0 { // the condition that most packets fail is the first, and the one that looks up the last
 		list = append(list, &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2})
 		if r.Ports.First == r.Ports.Last {
 			list = append(list, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: byteOrder.PutUint16(r.Ports.First)})
@@ -175,6 +229,10 @@ func (p program) rule(h hook, r netrules.Rule, match rule) rule {
 				&expr.Cmp{Op: expr.CmpOpLte, Register: 1, Data: byteOrder.PutUint16(r.Ports.Last)})
 		}
 	}
+	if r.Protocol != "" {
+		list = append(list, &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equal(protocols[r.Protocol]))
+	}
+	list = append(list, match...)
 	if r.Redirect > 0 {
 		return append(list, &expr.Immediate{Register: 1, Data: byteOrder.PutUint16(r.Redirect)},
 			&expr.Redir{RegisterProtoMin: 1, RegisterProtoMax: 1, Flags: withPort})
@@ -224,6 +282,29 @@ func (a addresses) set(name string) *nftables.Set {
 		key = nftables.TypeIPAddr
 	}
 	return &nftables.Set{Table: table, Name: name, Interval: true, KeyType: key}
+}
+
+func (a addresses) firstBytes() (list firstBytes) {
+	for _, r := range a {
+		for b := int(r.First.AsSlice()[0]); b <= int(r.Last.AsSlice()[0]); b++ {
+			if n := len(list); n == 0 || int(list[n-1]) < b { // ranges are sorted
+				list = append(list, byte(b))
+			}
+		}
+	}
+	return list
+}
+
+// set has a type of one byte: the kernel makes it a bitmap.
+func (b firstBytes) set(name string) *nftables.Set {
+	return &nftables.Set{Table: table, Name: name, KeyType: nftables.TypeInetProto}
+}
+
+func (b firstBytes) elements() (list []nftables.SetElement) {
+	for _, one := range b {
+		list = append(list, nftables.SetElement{Key: []byte{one}})
+	}
+	return list
 }
 
 // elements returns the first address of each range and, marked as an end, the one behind its last. A range that ends with the last address
