@@ -41,9 +41,9 @@ func auditCommand() *cobra.Command {
 	var o auditOptions
 	cmd := &cobra.Command{
 		Use: "audit", Short: "Check records, containers and files against the crash contract", Args: usageArgs(cobra.NoArgs),
-		Long: "Check every invariant of docs/crash-contract.md: in a copy of the database, in the engine, and in the state directory. The audit\n" +
-			"changes nothing. A running daemon supplies the copy; without one the audit reads the file. A difference that the running daemon may\n" +
-			"still repair is a violation only if it persists for --patience; without a daemon it is a warning.\n" +
+		Long: "Check every invariant of docs/crash-contract.md: in a copy of the database, in the engine, in the packet filter, and in the state\n" +
+			"directory. The audit changes nothing. A running daemon supplies the copy; without one the audit reads the file. A difference that\n" +
+			"the running daemon may still repair is a violation only if it persists for --patience; without a daemon it is a warning.\n" +
 			"Exit codes: 0 no violation, 1 violations, 2 the audit could not run.",
 		Example: "  agboxd audit\n  agboxd audit -o json | jq '.violations[]'",
 		RunE: func(cmd *cobra.Command, _ []string) error {

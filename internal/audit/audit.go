@@ -22,6 +22,8 @@ type Site struct {
 	Engine string
 	// Ledger is a directory in which test programs record their starts and ends, one file per sandbox; empty: none.
 	Ledger string
+	// packets reads the packet filter; nil: that of the network namespace of the auditor's process.
+	packets func() *packets
 	// ScratchDir is the directory for the temporary copy of the database. Empty: the system's.
 	ScratchDir string
 }
@@ -128,6 +130,7 @@ type facts struct {
 	boot    string // of the host
 	records *records
 	world   world
+	packets *packets // nil: they are not looked at
 	files   files
 	ledger  map[string]ledgerEntry
 }
@@ -153,6 +156,11 @@ func gather(ctx context.Context, site Site, source Source) (*facts, error) {
 	if l.world, err = listWorld(ctx, site.Engine, l.records.instances()); err != nil {
 		return nil, fmt.Errorf("list the engine's objects: %w", err)
 	}
+	read := site.packets
+	if read == nil {
+		read = readPackets
+	}
+	l.packets = read()
 	if l.files, err = readFiles(site); err != nil {
 		return nil, fmt.Errorf("read the state directory: %w", err)
 	}

@@ -52,6 +52,8 @@ func judge(f *facts) []Finding {
 	a.agentNames()
 	a.objects()
 	a.volumes()
+	a.rootVolumes()
+	a.leftRules()
 	a.directories()
 	a.ledgerEntries()
 	a.log()
@@ -65,7 +67,7 @@ func judge(f *facts) []Finding {
 func (a *auditor) whileRebuilding() {
 	for i := range a.list {
 		switch a.list[i].Invariant {
-		case "I9", "I12", "I18", "I19":
+		case "I9", "I12", "I18", "I19", "I25":
 			a.list[i].severity = note
 		}
 	}
@@ -95,8 +97,11 @@ func sandboxName(sb *sandbox) string { return "sandbox " + sb.id }
 func (f *facts) counts() map[string]int {
 	c := map[string]int{
 		"sandboxes": len(f.records.sandboxes), "agents": len(f.records.agents), "containers": len(f.world.containers),
-		"networks": len(f.world.networks), "volumes": len(f.world.volumes), "log directories": len(f.files.logs), "record directories": len(f.files.runs),
+		"networks": len(f.world.networks), "volumes": len(f.world.volumes), "volumes of roots": len(f.world.roots), "log directories": len(f.files.logs), "record directories": len(f.files.runs),
 		"streams": f.files.streams, "ledger entries": len(f.ledger),
+	}
+	if f.packets != nil {
+		c["bridges with rules"] = len(f.packets.bridges())
 	}
 	for _, sb := range f.records.sandboxes {
 		c["events"] += len(sb.events)

@@ -64,6 +64,7 @@ func (a *auditor) inDocker(sb *sandbox) {
 		a.nothingInDocker(sb, "I18", "it is DELETED", p)
 	}
 	a.withinSpec(sb, p)
+	a.confinedInKernel(sb, state, p)
 }
 
 // restarts reports whether a policy may be about to restart an ended container.

@@ -6,7 +6,7 @@
 // The auditor never writes. It reads a copy of the database: from the daemon's Backup call, or from the file of a stopped daemon.
 // It probes the lock of an exec that has a journal with a shared flock for an instant, as the daemon itself does.
 //
-// Reading order: the database, then the engine, then the files. Changes that the daemon makes meanwhile show as differences. So a
+// Reading order: the database, then the engine, the packet filter, and the files. Changes that the daemon makes meanwhile show as differences. So a
 // difference between the records and the world is a violation only when it persists, while the record of its object stays the
 // same, for Options.Patience; until then it is a warning. A state that a correct daemon never shows, such as a gap in a sequence,
 // is a violation at once.
@@ -34,6 +34,8 @@
 //	I21  an agent's offsets lie within its files
 //	I22  an agent's transitions are legal and without a gap; the numbers of events and prompts match the counters
 //	I23  the containers of at most one sandbox mount a named volume, and it has the volume's name
+//	I24  the packet filter has rules of a running sandbox's policy, and none of one without or of a deleted one
+//	I25  a volume that is a part of a read-only root belongs to a live sandbox with one, and to no other
 //
 // A new kind of object adds a list to world, a check beside inDocker, and a number.
 package audit

@@ -30,7 +30,8 @@ const (
 type world struct {
 	containers []container
 	networks   []network
-	volumes    []volume
+	volumes    []volume // named ones
+	roots      []volume // parts of read-only roots
 }
 
 type container struct {
@@ -95,6 +96,9 @@ type volume struct {
 // named reports whether it is a named volume of a sandbox's name, and not the marker.
 func (v volume) named() bool { return v.Labels[labelComponent] == "volume" }
 
+// ofRoot reports whether it is a writable part of a sandbox's read-only root.
+func (v volume) ofRoot() bool { return v.Labels[labelComponent] == "root" }
+
 func (v volume) title() string {
 	return "volume " + v.Labels[labelSandboxName] + "/" + v.Labels[labelVolume]
 }
@@ -134,7 +138,14 @@ func listWorld(ctx context.Context, host string, instances []string) (world, err
 			return w, err
 		}
 		w.containers, w.networks = append(w.containers, cs...), append(w.networks, ns...)
-		w.volumes = append(w.volumes, slices.DeleteFunc(vs.Volumes, func(v volume) bool { return !v.named() })...)
+		for _, v := range vs.Volumes {
+			switch {
+			case v.named():
+				w.volumes = append(w.volumes, v)
+			case v.ofRoot():
+				w.roots = append(w.roots, v)
+			}
+		}
 	}
 	return w, nil
 }

@@ -22,7 +22,7 @@ func TestSoundSiteHasNoFindings(t *testing.T) {
 		t.Fatal(b.String())
 	}
 	for _, what := range []string{"sandboxes", "execs", "active execs", "events", "agents", "agent events", "journals", "streams", "containers",
-		"networks", "log directories", "record directories", "ledger entries"} {
+		"networks", "bridges with rules", "volumes of roots", "log directories", "record directories", "ledger entries"} {
 		if r.Counts[what] == 0 {
 			t.Errorf("it looked at no %s", what)
 		}
@@ -264,7 +264,7 @@ var agentViolations = []planted{
 // TestEveryPlantedViolationIsFound changes one thing in a sound site, which the report must name. Each invariant has a row.
 func TestEveryPlantedViolationIsFound(t *testing.T) {
 	found := map[string]bool{}
-	for _, rows := range [][]planted{databaseViolations, fileViolations, worldViolations, agentViolations} {
+	for _, rows := range [][]planted{databaseViolations, fileViolations, worldViolations, packetViolations, agentViolations} {
 		for _, row := range rows {
 			t.Run(row.name, func(t *testing.T) {
 				p := sound(t)
@@ -283,7 +283,7 @@ func TestEveryPlantedViolationIsFound(t *testing.T) {
 		}
 	}
 	for _, id := range []string{"I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I10", "I11", "I12", "I13", "I14", "I15", "I16", "I17", "I18",
-		"I19", "I20", "I21", "I22", "I23"} {
+		"I19", "I20", "I21", "I22", "I23", "I24", "I25"} {
 		if !found[id] {
 			t.Errorf("no planted violation of %s was found", id)
 		}

@@ -35,6 +35,7 @@ type place struct {
 	t      testing.TB
 	db     map[string]map[string][]byte
 	world  world
+	rules  *packets
 	files  map[string][]byte // by path below the root
 	held   []string          // lock files to hold
 	ledger string
@@ -155,6 +156,31 @@ func (p *place) network(id string) {
 	p.world.networks = append(p.world.networks, network{ID: "net-" + id, Name: "agbox-net-" + id, Labels: label(id, "network", "")})
 }
 
+// root adds a volume that is a part of a sandbox's read-only root, and mounts it in containers.
+func (p *place) root(id string, users ...*container) {
+	v := volume{Name: "0123456789abcdef-" + id, Labels: label(id, "root", "")}
+	p.world.roots = append(p.world.roots, v)
+	for _, c := range users {
+		c.Mounts = append(c.Mounts, mount{"volume", v.Name})
+	}
+}
+
+// confine gives a sandbox a mode without a policy of its own, and what the kernel has of it.
+func (p *place) confine(id, mode string) {
+	p.t.Helper()
+	edit(p, "sandbox-desired", id, &storev1.Desired{}, func(d *storev1.Desired) { d.Confinement = &storev1.Confinement{NetworkMode: mode} })
+	bridge := bridgeOf("net-" + id)
+	p.rules.interfaces[bridge] = true
+	for list, closed := range listsNeeded[mode] {
+		c := chain{rules: 3}
+		if closed {
+			c.last = "denied"
+		}
+		p.rules.chains[list+"-"+bridge] = c
+		p.rules.jumps[list][bridge] = list + "-" + bridge
+	}
+}
+
 // volume adds a volume of a sandbox's name, and mounts it in containers.
 func (p *place) volume(sandboxName string, users ...*container) {
 	v := volume{Name: "agbox-vol-" + sandboxName, Labels: map[string]string{
@@ -169,20 +195,29 @@ func (p *place) volume(sandboxName string, users ...*container) {
 // sound returns a site without violations: one sandbox in each state, execs of each kind, and an agent.
 func sound(t testing.TB) *place {
 	p := &place{t: t, db: map[string]map[string][]byte{}, files: map[string][]byte{}, daemon: true}
+	p.rules = &packets{
+		interfaces: map[string]bool{}, called: map[string]bool{}, jumps: map[string]map[string]string{},
+		chains: map[string]chain{"denied": {rules: 9, last: dropped}},
+	}
+	for list := range hookOf {
+		p.rules.called[list], p.rules.jumps[list] = true, map[string]string{}
+	}
 	p.put("meta", "schema", num(1))
 	p.put("meta", "instance", p.message(&storev1.Instance{Uuid: instance}))
 	plain := &agboxv1.CreateSpec{Image: "i"}
 	p.web()
+	p.confine("web", modeInternet)
 	p.box("still", "", wantStop, plain)
 	p.history("still", step{typ: agboxv1.EventType_SANDBOX_ACCEPTED, state: pending}, step{typ: agboxv1.EventType_SANDBOX_READY, state: ready},
 		step{typ: agboxv1.EventType_SANDBOX_STOP_REQUESTED, state: ready}, step{typ: agboxv1.EventType_SANDBOX_STOPPED, state: stopped})
 	p.container("still", "primary", "", "exited")
 	p.network("still")
-	p.box("cold", "", wantPause, plain)
+	p.box("cold", "", wantPause, &agboxv1.CreateSpec{Image: "i", Security: &agboxv1.SecuritySpec{ReadOnlyRoot: true}})
 	p.history("cold", step{typ: agboxv1.EventType_SANDBOX_ACCEPTED, state: pending}, step{typ: agboxv1.EventType_SANDBOX_READY, state: ready},
 		step{typ: agboxv1.EventType_SANDBOX_PAUSE_REQUESTED, state: ready}, step{typ: agboxv1.EventType_SANDBOX_PAUSED, state: paused})
-	p.container("cold", "primary", "", "paused")
+	p.root("cold", p.container("cold", "primary", "", "paused"))
 	p.network("cold")
+	p.confine("cold", modeNone)
 	p.box("bad", "", wantRun, plain)
 	p.history("bad", step{typ: agboxv1.EventType_SANDBOX_ACCEPTED, state: pending},
 		step{typ: agboxv1.EventType_SANDBOX_FAILED, state: failed, code: "SANDBOX_CREATE_FAILED"})
@@ -359,7 +394,7 @@ func (p *place) run() Report {
 	p.writeDB(db)
 	site := Site{
 		RunRoot: filepath.Join(root, "s"), LogRoot: filepath.Join(root, "logs"), TxLog: filepath.Join(root, "log"),
-		Engine: p.serveEngine(), Ledger: ledger, ScratchDir: root,
+		Engine: p.serveEngine(), Ledger: ledger, ScratchDir: root, packets: func() *packets { return p.rules },
 	}
 	source := FromFile(db)
 	running := func(ctx context.Context, f *os.File) (bool, error) {
@@ -395,7 +430,7 @@ func (p *place) serveEngine() string {
 		case "/containers/json":
 			v = p.world.containers
 		case "/volumes":
-			v = map[string]any{"Volumes": p.world.volumes}
+			v = map[string]any{"Volumes": slices.Concat(p.world.volumes, p.world.roots)}
 		}
 		_ = json.NewEncoder(w).Encode(v)
 	})}
