@@ -91,7 +91,7 @@ type Rule struct {
 func (r Rule) Equal(o Rule) bool {
 	return r.Drop == o.Drop && r.Record == o.Record && r.OwnBridge == o.OwnBridge && r.Established == o.Established && r.Neighbour == o.Neighbour &&
 		slices.Equal(r.To, o.To) && slices.Equal(r.From, o.From) && r.Protocol == o.Protocol && r.Ports == o.Ports &&
-		r.Record == o.Record && r.Names == o.Names && r.Redirect == o.Redirect && r.Redirected == o.Redirected
+		r.Names == o.Names && r.Redirect == o.Redirect && r.Redirected == o.Redirected
 }
 
 // Equal reports whether two sets of rules are the same.

@@ -141,7 +141,7 @@ func TestPullsThatCanNotWorkSayWhy(t *testing.T) {
 	d.engine = fmt.Sprintf("credentials_dir = %q\n", home)
 	d.start()
 	absent := "no such repository"
-	if storage := d.docker("info", "-f", "{{.DriverStatus}}"); strings.Contains(storage, "io.containerd.snapshotter") {
+	if d.inContainerd() {
 		absent = "no such tag" // containerd's image store reports both alike
 	}
 	db := web("db", 0)

@@ -104,6 +104,13 @@ func (d *daemon) commitsOf(id string, since time.Time) int {
 		"--filter", "event=commit", "--filter", "container="+naming.Primary(id), "--format", "{{.Action}}"), "commit")
 }
 
+// inContainerd reports whether the engine has its images in containerd's store. Such an engine gives up a commit whose client has left, and
+// keeps for a day what a failed one has written.
+func (d *daemon) inContainerd() bool {
+	d.Helper()
+	return strings.Contains(d.docker("info", "-f", "{{.DriverStatus}}"), "io.containerd.snapshotter")
+}
+
 // inherits makes a sandbox of a snapshot, has it run a script, and removes it.
 func (d *daemon) inherits(s *agboxv1.Snapshot, script string) string {
 	d.Helper()
@@ -143,12 +150,14 @@ func TestKilledAmidACommit(t *testing.T) {
 	}
 	made := must(d.snapshot(id, "snap-1"))(t)
 	d.awaitStatus(id, "running")
-	d.eventually("both commits have ended", func() error {
-		if n := d.commitsOf(id, begun); n != 2 {
-			return fmt.Errorf("%d have", n)
-		}
-		return nil
-	})
+	if !d.inContainerd() {
+		d.eventually("both commits have ended", func() error {
+			if n := d.commitsOf(id, begun); n != 2 {
+				return fmt.Errorf("%d have", n)
+			}
+			return nil
+		})
+	}
 	d.awaitImages(made)
 	if all := d.listed(); len(all) != 1 || !proto.Equal(all[0], made) {
 		t.Errorf("listed %v, want %v", all, made)
@@ -167,6 +176,9 @@ func TestKilledAmidACommit(t *testing.T) {
 func TestAPartIsGarbageOfADeadDaemon(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "", "[runtime]\nresync_interval = \"1h\"\n")
+	if d.inContainerd() {
+		t.Skip("the engine makes no image for a dead daemon")
+	}
 	id := d.largeBox()
 	for n := range 10 {
 		begun := time.Now()
@@ -205,12 +217,14 @@ func TestAnOrderlyEndAmidACommit(t *testing.T) {
 	if got := d.status(naming.Primary(id)); got != "running" {
 		t.Errorf("without a daemon the primary is %s", got)
 	}
-	d.eventually("the engine's commit has ended", func() error {
-		if d.commitsOf(id, begun) == 0 {
-			return fmt.Errorf("it has not")
-		}
-		return nil
-	})
+	if !d.inContainerd() {
+		d.eventually("the engine's commit has ended", func() error {
+			if d.commitsOf(id, begun) == 0 {
+				return fmt.Errorf("it has not")
+			}
+			return nil
+		})
+	}
 	d.start()
 	d.awaitImages()
 	d.remove(id)
@@ -319,6 +333,9 @@ func TestASnapshotThatFillsTheEnginesDisk(t *testing.T) {
 	e := newEngine(t)
 	t.Setenv("TMPDIR", "")
 	d := newDaemonIn(t, home, e.Host(), "")
+	if d.inContainerd() {
+		t.Skip("the engine keeps what a failed commit has written: docs/engines.md")
+	}
 	id := d.largeBox()
 	free := func() uint64 {
 		var st syscall.Statfs_t
