@@ -1,6 +1,7 @@
 package e2b
 
 import (
+	"bufio"
 	"compress/gzip"
 	"errors"
 	"io"
@@ -12,6 +13,9 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
 )
+
+// formBuffer is the size of the reads of a form, in bytes.
+const formBuffer = 64 << 10
 
 // fileUser returns the user of a request for files: that of the query, else that of the request.
 func fileUser(r *http.Request) string {
@@ -99,7 +103,7 @@ func (g *Gateway) writeAll(r *http.Request) ([]written, error) {
 		one, err := g.writeOne(r, name, body)
 		return []written{one}, err
 	}
-	r.Body = io.NopCloser(body)
+	r.Body = io.NopCloser(bufio.NewReaderSize(body, formBuffer)) // the reader of forms takes 4 KiB at a time
 	form, err := r.MultipartReader()
 	if err != nil {
 		return nil, failf(http.StatusBadRequest, "the body is not a form: %v", err)
@@ -127,12 +131,25 @@ func (g *Gateway) writeAll(r *http.Request) ([]written, error) {
 			}
 			to = params["filename"]
 		}
-		one, err := g.writeOne(r, to, part)
+		one, err := g.writeOne(r, to, filled{part})
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, one)
 	}
+}
+
+// filled fills the buffers of its reads, for a reader that returns little at a time: each read becomes a message to the daemon.
+type filled struct{ r io.Reader }
+
+// Read implements io.Reader.
+func (f filled) Read(p []byte) (n int, err error) {
+	for n < len(p) && err == nil {
+		var more int
+		more, err = f.r.Read(p[n:])
+		n += more
+	}
+	return n, err
 }
 
 func (g *Gateway) writeOne(r *http.Request, name string, body io.Reader) (written, error) {

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"connectrpc.com/connect"
+	"golang.org/x/sync/errgroup"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/e2b/filesystem"
@@ -103,22 +104,41 @@ func permissions(f *agboxv1.FileEntry) string {
 }
 
 func (g *Gateway) listDir(ctx context.Context, t target, req *filesystem.ListDirRequest) (*filesystem.ListDirResponse, error) {
-	resp := &filesystem.ListDirResponse{}
+	var found []*agboxv1.FileEntry
 	list := &agboxv1.ListDirRequest{SandboxId: t.id, Path: req.GetPath(), User: t.user, Depth: req.GetDepth()}
 	for f, err := range g.api.ListDir(ctx, list) {
 		if err != nil {
 			return nil, err
 		}
-		if len(resp.Entries) >= maxEntries {
+		if len(found) >= maxEntries {
 			return nil, connect.NewError(connect.CodeResourceExhausted, errors.New("the directory has more than 100,000 entries"))
 		}
-		e, err := g.entry(ctx, t, f)
-		if err != nil {
-			return nil, err
-		}
-		resp.Entries = append(resp.Entries, e)
+		found = append(found, f)
 	}
-	return resp, nil
+	entries, err := g.entries(ctx, t, found)
+	return &filesystem.ListDirResponse{Entries: entries}, err
+}
+
+// entriesAtOnce bounds how many symbolic links of a directory are followed at once.
+const entriesAtOnce = 16
+
+// entries describes files, in their order.
+func (g *Gateway) entries(ctx context.Context, t target, found []*agboxv1.FileEntry) ([]*filesystem.EntryInfo, error) {
+	entries := make([]*filesystem.EntryInfo, len(found))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(entriesAtOnce)
+	for i, f := range found {
+		describe := func() (err error) {
+			entries[i], err = g.entry(ctx, t, f)
+			return err
+		}
+		if f.GetType() == agboxv1.FileType_FILE_TYPE_SYMLINK {
+			group.Go(describe) // one call for each
+		} else if err := describe(); err != nil {
+			return nil, errors.Join(err, group.Wait())
+		}
+	}
+	return entries, group.Wait()
 }
 
 // makeDir creates a directory with its parents. Errors: already_exists.

@@ -1,5 +1,5 @@
-// Package e2b serves the API of E2B's SDKs on top of our own: it is a client of agbox.v1 and remembers nothing itself. What must last is in
-// the specs of its sandboxes (CreateSpec.gateway) and in the keys and the secret of GatewayService.
+// Package e2b serves the API of E2B's SDKs on top of our own. It is a client of agbox.v1, and remembers nothing that it could not find out again:
+// what must last is in the specs of its sandboxes (CreateSpec.gateway) and in the keys and the secret of GatewayService.
 //
 // A client sees the sandboxes of its key's owner and no others.
 package e2b
@@ -65,6 +65,7 @@ type Gateway struct {
 	resuming locks // by sandbox ID; "": pauses
 	writing  locks // by exec ID
 	searches locks // "": for who signed a URL
+	bashes   seen  // sandboxes that had a /bin/bash when it was looked for
 	watchers *watchers
 	requests sync.WaitGroup
 

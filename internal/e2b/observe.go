@@ -179,7 +179,7 @@ type logEntry struct {
 }
 
 func (g *Gateway) logs(w http.ResponseWriter, r *http.Request, owner string) error {
-	entries, err := g.entries(r, owner)
+	entries, err := g.logEntries(r, owner)
 	if err != nil {
 		return err
 	}
@@ -196,7 +196,7 @@ func (g *Gateway) logs(w http.ResponseWriter, r *http.Request, owner string) err
 }
 
 func (g *Gateway) logsV2(w http.ResponseWriter, r *http.Request, owner string) error {
-	entries, err := g.entries(r, owner)
+	entries, err := g.logEntries(r, owner)
 	if err != nil {
 		return err
 	}
@@ -204,8 +204,8 @@ func (g *Gateway) logsV2(w http.ResponseWriter, r *http.Request, owner string) e
 	return nil
 }
 
-// entries returns the newest events of a sandbox, oldest first, at most maxLogLines.
-func (g *Gateway) entries(r *http.Request, owner string) ([]logEntry, error) {
+// logEntries returns the newest events of a sandbox, oldest first, at most maxLogLines.
+func (g *Gateway) logEntries(r *http.Request, owner string) ([]logEntry, error) {
 	sb, err := g.sandbox(r.Context(), owner, r.PathValue("id"))
 	if err != nil {
 		return nil, err

@@ -125,16 +125,47 @@ func (g *Gateway) command(ctx context.Context, t target, msg *process.StartReque
 		}
 		create.Cwd = path.Clean(entry.GetPath())
 	}
-	if config.GetCmd() == "/bin/bash" {
-		_, err := g.api.StatFile(ctx, &agboxv1.StatRequest{SandboxId: t.id, Path: config.GetCmd(), User: t.user, Follow: true})
+	if config.GetCmd() == bash && !g.bashes.has(t.id) {
+		_, err := g.api.StatFile(ctx, &agboxv1.StatRequest{SandboxId: t.id, Path: bash, User: t.user, Follow: true})
 		switch {
 		case client.Reason(err) == client.ReasonFileNotFound:
 			create.Command[0] = "/bin/sh"
 		case err != nil:
 			return nil, err
+		default:
+			g.bashes.add(t.id)
 		}
 	}
 	return create, nil
+}
+
+const (
+	// bash is the program with which the SDK runs commands.
+	bash = "/bin/bash"
+	// mostSeen bounds a seen.
+	mostSeen = 10_000
+)
+
+// seen is a set of sandbox IDs, of at most mostSeen. It forgets all of them rather than grow.
+type seen struct {
+	mu  sync.Mutex
+	ids map[string]struct{}
+}
+
+func (s *seen) has(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.ids[id]
+	return ok
+}
+
+func (s *seen) add(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ids == nil || len(s.ids) >= mostSeen {
+		s.ids = map[string]struct{}{}
+	}
+	s.ids[id] = struct{}{}
 }
 
 // createExec creates the exec with a pid of its own.
