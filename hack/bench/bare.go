@@ -48,8 +48,10 @@ func (b *bare) start(ctx context.Context, id string, published nat.PortMap) erro
 	return b.c.ContainerStart(ctx, c.ID, container.StartOptions{})
 }
 
-func (b *bare) exec(ctx context.Context, id string) error {
-	e, err := b.c.ContainerExecCreate(ctx, id, container.ExecOptions{Cmd: []string{"true"}, AttachStdout: true, AttachStderr: true})
+func (b *bare) exec(ctx context.Context, id string) error { return b.run(ctx, id, "true") }
+
+func (b *bare) run(ctx context.Context, id string, command ...string) error {
+	e, err := b.c.ContainerExecCreate(ctx, id, container.ExecOptions{Cmd: command, AttachStdout: true, AttachStderr: true})
 	if err != nil {
 		return err
 	}

@@ -26,14 +26,18 @@ type daemon struct {
 	*client.Client
 }
 
-func newDaemon(ctx context.Context, bin string) (*daemon, error) {
+// gateway is the configuration of a daemon that serves E2B's SDKs, in sandboxes of the same image as all others here.
+const gateway = "[e2b]\nlisten = \"127.0.0.1:0\"\n[e2b.templates]\nbase = \"" + image + "\"\n"
+
+// newDaemon starts a daemon with more lines of configuration.
+func newDaemon(ctx context.Context, bin, more string) (*daemon, error) {
 	home, err := os.MkdirTemp("", "agbox-bench-")
 	if err != nil {
 		return nil, err
 	}
 	d := &daemon{bin: bin, home: home}
 	conf := filepath.Join(home, "config/agents-sandbox/config.toml")
-	if err := errors.Join(os.MkdirAll(filepath.Dir(conf), 0o700), os.WriteFile(conf, []byte("[http]\nlisten = \"off\"\n"), 0o600)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(conf), 0o700), os.WriteFile(conf, []byte("[http]\nlisten = \"off\"\n"+more), 0o600)); err != nil {
 		return nil, err
 	}
 	return d, d.start(ctx)

@@ -18,7 +18,7 @@ const image = "agbox-base:dev"
 func main() {
 	rounds := flag.Int("rounds", 15, "measurements of each kind")
 	many := flag.Int("sandboxes", 40, "sandboxes at the restart")
-	only := flag.String("only", "", "measure only this part: lifecycle, execs, inside (streams, files and ports) or agents")
+	only := flag.String("only", "", "measure only this part: lifecycle, execs, inside (streams, files and ports), sdk (E2B's SDK) or agents")
 	serve := flag.Bool(echoFlag, false, "be the server in the measurements of ports")
 	bin := flag.String("bin", "bin", "directory of the built programs")
 	other := flag.String("against", "", "directory with the programs of another version: compare with it in place of the bare engine")
@@ -56,7 +56,7 @@ const (
 )
 
 func run(ctx context.Context, bin string, rounds, many int, only string) error {
-	d, err := newDaemon(ctx, bin)
+	d, err := newDaemon(ctx, bin, gateway)
 	if err != nil {
 		return err
 	}
@@ -74,6 +74,7 @@ func run(ctx context.Context, bin string, rounds, many int, only string) error {
 		{"lifecycle", func() ([]row, error) { return compare(ctx, d, b, rounds, many) }},
 		{"execs", func() ([]row, error) { return measureExecs(ctx, d, b) }},
 		{"inside", func() ([]row, error) { return measureInside(ctx, d, b, rounds) }},
+		{"sdk", func() ([]row, error) { return measureSDK(ctx, d, b, rounds) }},
 	} {
 		if only != "" && only != part.name {
 			continue
@@ -82,7 +83,9 @@ func run(ctx context.Context, bin string, rounds, many int, only string) error {
 		if err != nil {
 			return err
 		}
-		report("agbox", "bare Docker", rows)
+		if len(rows) > 0 { // otherwise it was left out
+			report("agbox", "bare Docker", rows)
+		}
 		slower = errors.Join(slower, broken(rows))
 	}
 	if only != "" && only != "agents" {
@@ -108,12 +111,12 @@ const execsOfVersions = 20
 
 // versions compares the agboxd programs in two directories.
 func versions(ctx context.Context, bin, other string, rounds int) error {
-	d, err := newDaemon(ctx, bin)
+	d, err := newDaemon(ctx, bin, "")
 	if err != nil {
 		return err
 	}
 	defer d.end()
-	o, err := newDaemon(ctx, other)
+	o, err := newDaemon(ctx, other, "")
 	if err != nil {
 		return err
 	}
