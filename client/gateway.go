@@ -34,6 +34,13 @@ func (c *Client) GatewaySecret(ctx context.Context) ([]byte, error) {
 	return resp.GetSecret(), err
 }
 
+// GatewaySandboxPage reads the live sandboxes that the gateways' clients of an owner created, those that the request selects, in its order.
+// Their specs have no environment, mounts and services.
+func (c *Client) GatewaySandboxPage(ctx context.Context, req *agboxv1.ListSandboxesRequest) ([]*agboxv1.SandboxHandle, error) {
+	resp, err := read(ctx, c, c.sandboxes.ListSandboxes, req)
+	return resp.GetSandboxes(), err
+}
+
 // GatewaySandboxes reads the live sandboxes that the gateways' clients of an owner created, newest first. Their specs have no environment,
 // mounts and services.
 func (c *Client) GatewaySandboxes(ctx context.Context, owner string) ([]*agboxv1.SandboxHandle, error) {

@@ -135,6 +135,24 @@ func TestListOrderAndFilter(t *testing.T) {
 	if got := ids(Filter{Labels: team, IncludeDeleted: true}); !slices.Equal(got, []string{"box-gone", "box-z", "box-a", "box-b"}) {
 		t.Errorf("with deleted: %v", got)
 	}
+	for _, oldest := range []bool{false, true} {
+		whole := ids(Filter{IncludeDeleted: true, OldestFirst: oldest})
+		var pages []string
+		for f := (Filter{IncludeDeleted: true, OldestFirst: oldest, Limit: 2}); ; {
+			page, err := s.List(ctx, f)
+			must(t, err)
+			for _, sb := range page {
+				pages = append(pages, sb.ID)
+				f.After = &Position{sb.CreatedAt, sb.ID}
+			}
+			if len(page) < f.Limit {
+				break
+			}
+		}
+		if len(pages) != 5 || !slices.Equal(pages, whole) || oldest != (whole[4] == "box-gone") {
+			t.Errorf("oldest first %v: %v in pages, %v as a whole", oldest, pages, whole)
+		}
+	}
 	if n := s.CountByState(); n[pending] != 4 || len(n) != 1 {
 		t.Errorf("by state: %v", n)
 	}

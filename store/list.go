@@ -9,19 +9,20 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
-	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/internal/host/clockjump"
 )
 
-// List returns the sandboxes that f selects, newest first, then by ID. Live ones come from memory, deleted ones from the file, at most 256
-// in a transaction. Corrupt sandboxes are included; without config they have no labels. Errors: ErrUnavailable.
+// List returns the sandboxes that f selects, newest first, then by ID, or in the opposite order. Live ones come from memory, deleted ones from
+// the file, at most 256 in a transaction. Corrupt sandboxes are included; without config they have no labels. Errors: ErrUnavailable.
 func (s *Store) List(ctx context.Context, f Filter) ([]Sandbox, error) {
-	var out []Sandbox
-	live := map[string]bool{}
+	var found []*Sandbox
+	live := map[string]bool{} // filled only if deleted ones are wanted
 	for _, sb := range all(&s.index, s.index.sandboxes) {
-		live[sb.ID] = true
-		if f.selects(sb.Spec) {
-			out = append(out, sb.copied())
+		if f.IncludeDeleted {
+			live[sb.ID] = true
+		}
+		if f.selects(sb) {
+			found = append(found, sb)
 		}
 	}
 	if f.IncludeDeleted {
@@ -29,16 +30,37 @@ func (s *Store) List(ctx context.Context, f Filter) ([]Sandbox, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, deleted...)
+		found = append(found, deleted...)
 	}
-	slices.SortFunc(out, func(a, b Sandbox) int {
-		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), strings.Compare(a.ID, b.ID))
-	})
+	slices.SortFunc(found, func(a, b *Sandbox) int { return f.compare(a.position(), b.position()) })
+	if f.Limit > 0 && len(found) > f.Limit {
+		found = found[:f.Limit]
+	}
+	out := make([]Sandbox, len(found))
+	for i, sb := range found {
+		if out[i] = *sb; !f.IncludeDeleted || live[sb.ID] {
+			out[i] = sb.copied()
+		}
+	}
 	return out, nil
 }
 
-func (f Filter) selects(spec *agboxv1.CreateSpec) bool {
-	return hasLabels(spec.GetLabels(), f.Labels) && (f.GatewayOwner == "" || spec.GetGateway().GetOwner() == f.GatewayOwner)
+func (sb *Sandbox) position() Position { return Position{sb.CreatedAt, sb.ID} }
+
+// compare orders positions as List does.
+func (f Filter) compare(a, b Position) int {
+	order := cmp.Or(b.CreatedAt.Compare(a.CreatedAt), strings.Compare(a.ID, b.ID))
+	if f.OldestFirst {
+		return -order
+	}
+	return order
+}
+
+func (f Filter) selects(sb *Sandbox) bool {
+	spec, gateway := sb.Spec, sb.Spec.GetGateway()
+	return hasLabels(spec.GetLabels(), f.Labels) && (f.GatewayOwner == "" || gateway.GetOwner() == f.GatewayOwner) &&
+		(f.GatewayTemplate == "" || gateway.GetTemplate() == f.GatewayTemplate) && hasLabels(gateway.GetMetadata(), f.GatewayMetadata) &&
+		(f.After == nil || f.compare(sb.position(), *f.After) > 0)
 }
 
 // Namesakes returns the sorted IDs of the live sandboxes with a name other than except: those whose delete was requested, and the holder.
@@ -54,14 +76,14 @@ func (s *Store) Namesakes(name, except string) (ids []string) {
 }
 
 // listDeleted skips the sandboxes that the caller has already listed as live.
-func (s *Store) listDeleted(ctx context.Context, f Filter, live map[string]bool) ([]Sandbox, error) {
-	var out []Sandbox
+func (s *Store) listDeleted(ctx context.Context, f Filter, live map[string]bool) ([]*Sandbox, error) {
+	var out []*Sandbox
 	err := s.eachDeleted(ctx, func(tx *bolt.Tx, id string, _ []byte) bool {
 		if live[id] || !isKept(tx, id) {
 			return true
 		}
-		if sb := (loader{tx, s.corrupt.add}).sandbox(id, nil, nil); f.selects(sb.Spec) {
-			out = append(out, *sb)
+		if sb := (loader{tx, s.corrupt.add}).sandbox(id, nil, nil); f.selects(sb) {
+			out = append(out, sb)
 		}
 		return true
 	})

@@ -90,6 +90,21 @@ type Filter struct {
 	Labels map[string]string
 	// GatewayOwner selects the sandboxes of this owner's keys. Empty selects everything.
 	GatewayOwner string
+	// GatewayTemplate and GatewayMetadata select by what the spec says of the gateway. Empty selects everything.
+	GatewayTemplate string
+	GatewayMetadata map[string]string
+	// OldestFirst reverses the order.
+	OldestFirst bool
+	// After selects what follows this position in the order. Nil selects everything.
+	After *Position
+	// Limit is the most sandboxes that are returned; 0: any number.
+	Limit int
+}
+
+// Position is a place in the order of List. No sandbox need be there.
+type Position struct {
+	CreatedAt time.Time
+	ID        string
 }
 
 // Corrupt identifies one record that does not decode. The record stays unchanged in the file.

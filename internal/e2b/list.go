@@ -2,6 +2,7 @@ package e2b
 
 import (
 	"cmp"
+	"context"
 	"encoding/base64"
 	"fmt"
 	"math"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
@@ -22,6 +24,8 @@ import (
 const (
 	pageSize    = 100
 	maxPageSize = 1000
+	// leastRead is how many sandboxes are read at once at least, as a filter may select few of them.
+	leastRead = 256
 )
 
 // Words for states.
@@ -108,28 +112,9 @@ func (g *Gateway) listStates(w http.ResponseWriter, r *http.Request, owner strin
 	if err != nil {
 		return err
 	}
-	all, err := g.api.GatewaySandboxes(r.Context(), owner)
+	items, err := g.page(r.Context(), owner, f)
 	if err != nil {
 		return err
-	}
-	items := []item{}
-	for _, sb := range all {
-		if isGone(sb) {
-			continue
-		}
-		if i := itemOf(sb); f.selects(i) {
-			items = append(items, i)
-		}
-	}
-	slices.SortFunc(items, f.compare)
-	if f.after != nil {
-		n, _ := slices.BinarySearchFunc(items, *f.after, func(i, after item) int {
-			if f.compare(i, after) <= 0 {
-				return -1
-			}
-			return 1
-		})
-		items = items[n:]
 	}
 	if len(items) > f.limit {
 		items = items[:f.limit]
@@ -137,6 +122,38 @@ func (g *Gateway) listStates(w http.ResponseWriter, r *http.Request, owner strin
 	}
 	answer(w, http.StatusOK, items)
 	return nil
+}
+
+// page returns the sandboxes of a page, and the one that follows if there is one. The daemon selects by all but the state and the time, and is
+// asked again until there are enough.
+func (g *Gateway) page(ctx context.Context, owner string, f filter) ([]item, error) {
+	req := &agboxv1.ListSandboxesRequest{
+		GatewayOwner: owner, GatewayTemplate: f.template, GatewayMetadata: f.metadata, OldestFirst: f.ascending,
+		Limit: uint32(max(f.limit+1, leastRead)), //nolint:gosec // it is checked
+	}
+	if f.after != nil {
+		req.AfterCreatedAt, req.AfterSandboxId = timestamppb.New(f.after.StartedAt), f.after.SandboxID
+	}
+	items := []item{}
+	for {
+		some, err := g.api.GatewaySandboxPage(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		for _, sb := range some {
+			if i := itemOf(sb); !isGone(sb) && f.selects(i) {
+				items = append(items, i)
+			}
+		}
+		if len(items) > f.limit || len(some) < int(req.GetLimit()) {
+			return items, nil
+		}
+		last := some[len(some)-1]
+		if !f.ascending && !f.startedAfter.IsZero() && !last.GetCreatedAt().AsTime().After(f.startedAfter) {
+			return items, nil // all others are older
+		}
+		req.AfterCreatedAt, req.AfterSandboxId = last.GetCreatedAt(), last.GetSandboxId()
+	}
 }
 
 // filter is the query of a list.
@@ -209,14 +226,9 @@ func metadataOf(text string) (map[string]string, error) {
 	return found, nil
 }
 
+// selects reports whether an item that the daemon has selected is in the list.
 func (f filter) selects(i item) bool {
-	for k, want := range f.metadata {
-		if value, ok := i.Metadata[k]; !ok || value != want {
-			return false
-		}
-	}
-	return slices.Contains(f.states, i.State) && (f.template == "" || i.TemplateID == f.template) &&
-		(f.startedAfter.IsZero() || i.StartedAt.After(f.startedAfter))
+	return slices.Contains(f.states, i.State) && (f.startedAfter.IsZero() || i.StartedAt.After(f.startedAfter))
 }
 
 func (f filter) compare(a, b item) int {

@@ -57,9 +57,14 @@ func (s *sandboxes) GetSandbox(ctx context.Context, req *agboxv1.GetSandboxReque
 // ListSandboxes implements agbox.v1.SandboxService. Handles have no spec, or a part of it, because many large specs would exceed the
 // message size that clients accept.
 func (s *sandboxes) ListSandboxes(ctx context.Context, req *agboxv1.ListSandboxesRequest) (*agboxv1.ListSandboxesResponse, error) {
-	all, err := s.store.List(ctx, store.Filter{
+	filter := store.Filter{
 		IncludeDeleted: req.GetIncludeDeleted(), Labels: req.GetLabelSelector(), GatewayOwner: req.GetGatewayOwner(),
-	})
+		GatewayTemplate: req.GetGatewayTemplate(), GatewayMetadata: req.GetGatewayMetadata(), OldestFirst: req.GetOldestFirst(), Limit: int(req.GetLimit()),
+	}
+	if at := req.GetAfterCreatedAt(); at != nil {
+		filter.After = &store.Position{CreatedAt: at.AsTime(), ID: req.GetAfterSandboxId()}
+	}
+	all, err := s.store.List(ctx, filter)
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@
 //   CreateSpec            100-113 runtime settings, 130-132 lifetimes, see there; reserved: up to 129 runtime settings,
 //                         up to 139 lifetimes, 140-149 network policy; 153 volumes, 154 secrets,
 //                         180-182 gateways
-//   ListSandboxesRequest  180 gateway_owner
+//   ListSandboxesRequest  180-186 gateway_owner, filters and pages
 //   ResumeSandboxRequest  100 recover
 //   DeleteSandboxRequest  100 keep_agents, 153 volumes
 //   ServiceSpec           100-105, 107, 110-111 the settings of CreateSpec with the same numbers; 150 volumes,
@@ -3689,9 +3689,19 @@ type ListSandboxesRequest struct {
 	// A sandbox matches when it has all these pairs.
 	LabelSelector map[string]string `protobuf:"bytes,2,rep,name=label_selector,json=labelSelector,proto3" json:"label_selector,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Only sandboxes whose spec has this gateway.owner. Their handles have a spec, with its gateway, limits and lifetimes only.
-	GatewayOwner  string `protobuf:"bytes,180,opt,name=gateway_owner,json=gatewayOwner,proto3" json:"gateway_owner,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	GatewayOwner string `protobuf:"bytes,180,opt,name=gateway_owner,json=gatewayOwner,proto3" json:"gateway_owner,omitempty"`
+	// Only sandboxes whose spec has this gateway.template. Empty: any.
+	GatewayTemplate string `protobuf:"bytes,181,opt,name=gateway_template,json=gatewayTemplate,proto3" json:"gateway_template,omitempty"`
+	// Only sandboxes whose gateway.metadata has all these pairs.
+	GatewayMetadata map[string]string `protobuf:"bytes,182,rep,name=gateway_metadata,json=gatewayMetadata,proto3" json:"gateway_metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// At most so many; 0: all. Newest first, then by ID, or with oldest_first in the opposite order.
+	Limit       uint32 `protobuf:"varint,183,opt,name=limit,proto3" json:"limit,omitempty"`
+	OldestFirst bool   `protobuf:"varint,184,opt,name=oldest_first,json=oldestFirst,proto3" json:"oldest_first,omitempty"`
+	// Only what follows a sandbox of this time and ID in that order, whether or not it still exists: the next page. Absent: from the first on.
+	AfterCreatedAt *timestamppb.Timestamp `protobuf:"bytes,185,opt,name=after_created_at,json=afterCreatedAt,proto3" json:"after_created_at,omitempty"`
+	AfterSandboxId string                 `protobuf:"bytes,186,opt,name=after_sandbox_id,json=afterSandboxId,proto3" json:"after_sandbox_id,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ListSandboxesRequest) Reset() {
@@ -3741,6 +3751,48 @@ func (x *ListSandboxesRequest) GetLabelSelector() map[string]string {
 func (x *ListSandboxesRequest) GetGatewayOwner() string {
 	if x != nil {
 		return x.GatewayOwner
+	}
+	return ""
+}
+
+func (x *ListSandboxesRequest) GetGatewayTemplate() string {
+	if x != nil {
+		return x.GatewayTemplate
+	}
+	return ""
+}
+
+func (x *ListSandboxesRequest) GetGatewayMetadata() map[string]string {
+	if x != nil {
+		return x.GatewayMetadata
+	}
+	return nil
+}
+
+func (x *ListSandboxesRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *ListSandboxesRequest) GetOldestFirst() bool {
+	if x != nil {
+		return x.OldestFirst
+	}
+	return false
+}
+
+func (x *ListSandboxesRequest) GetAfterCreatedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AfterCreatedAt
+	}
+	return nil
+}
+
+func (x *ListSandboxesRequest) GetAfterSandboxId() string {
+	if x != nil {
+		return x.AfterSandboxId
 	}
 	return ""
 }
@@ -7378,12 +7430,21 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"G\n" +
 	"\x12GetSandboxResponse\x121\n" +
-	"\asandbox\x18\x01 \x01(\v2\x17.agbox.v1.SandboxHandleR\asandbox\"\x81\x02\n" +
+	"\asandbox\x18\x01 \x01(\v2\x17.agbox.v1.SandboxHandleR\asandbox\"\xff\x04\n" +
 	"\x14ListSandboxesRequest\x12'\n" +
 	"\x0finclude_deleted\x18\x01 \x01(\bR\x0eincludeDeleted\x12X\n" +
 	"\x0elabel_selector\x18\x02 \x03(\v21.agbox.v1.ListSandboxesRequest.LabelSelectorEntryR\rlabelSelector\x12$\n" +
-	"\rgateway_owner\x18\xb4\x01 \x01(\tR\fgatewayOwner\x1a@\n" +
+	"\rgateway_owner\x18\xb4\x01 \x01(\tR\fgatewayOwner\x12*\n" +
+	"\x10gateway_template\x18\xb5\x01 \x01(\tR\x0fgatewayTemplate\x12_\n" +
+	"\x10gateway_metadata\x18\xb6\x01 \x03(\v23.agbox.v1.ListSandboxesRequest.GatewayMetadataEntryR\x0fgatewayMetadata\x12\x15\n" +
+	"\x05limit\x18\xb7\x01 \x01(\rR\x05limit\x12\"\n" +
+	"\foldest_first\x18\xb8\x01 \x01(\bR\voldestFirst\x12E\n" +
+	"\x10after_created_at\x18\xb9\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x0eafterCreatedAt\x12)\n" +
+	"\x10after_sandbox_id\x18\xba\x01 \x01(\tR\x0eafterSandboxId\x1a@\n" +
 	"\x12LabelSelectorEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aB\n" +
+	"\x14GatewayMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"N\n" +
 	"\x15ListSandboxesResponse\x125\n" +
@@ -7728,7 +7789,7 @@ func file_agbox_v1_sandbox_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 103)
+var file_agbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 104)
 var file_agbox_v1_sandbox_proto_goTypes = []any{
 	(SandboxState)(0),                     // 0: agbox.v1.SandboxState
 	(ExecState)(0),                        // 1: agbox.v1.ExecState
@@ -7834,24 +7895,25 @@ var file_agbox_v1_sandbox_proto_goTypes = []any{
 	nil,                                   // 101: agbox.v1.SandboxHandle.LabelsEntry
 	nil,                                   // 102: agbox.v1.ExecStatus.EnvOverridesEntry
 	nil,                                   // 103: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 104: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 105: agbox.v1.CreateExecRequest.EnvOverridesEntry
-	(*durationpb.Duration)(nil),           // 106: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),         // 107: google.protobuf.Timestamp
-	(*DrainRequest)(nil),                  // 108: agbox.v1.DrainRequest
-	(*UndrainRequest)(nil),                // 109: agbox.v1.UndrainRequest
-	(*GetDrainStatusRequest)(nil),         // 110: agbox.v1.GetDrainStatusRequest
-	(*DrainResponse)(nil),                 // 111: agbox.v1.DrainResponse
-	(*UndrainResponse)(nil),               // 112: agbox.v1.UndrainResponse
-	(*GetDrainStatusResponse)(nil),        // 113: agbox.v1.GetDrainStatusResponse
+	nil,                                   // 104: agbox.v1.ListSandboxesRequest.GatewayMetadataEntry
+	nil,                                   // 105: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 106: agbox.v1.CreateExecRequest.EnvOverridesEntry
+	(*durationpb.Duration)(nil),           // 107: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),         // 108: google.protobuf.Timestamp
+	(*DrainRequest)(nil),                  // 109: agbox.v1.DrainRequest
+	(*UndrainRequest)(nil),                // 110: agbox.v1.UndrainRequest
+	(*GetDrainStatusRequest)(nil),         // 111: agbox.v1.GetDrainStatusRequest
+	(*DrainResponse)(nil),                 // 112: agbox.v1.DrainResponse
+	(*UndrainResponse)(nil),               // 113: agbox.v1.UndrainResponse
+	(*GetDrainStatusResponse)(nil),        // 114: agbox.v1.GetDrainStatusResponse
 }
 var file_agbox_v1_sandbox_proto_depIdxs = []int32{
 	96,  // 0: agbox.v1.PingResponse.gateways:type_name -> agbox.v1.PingResponse.GatewaysEntry
 	9,   // 1: agbox.v1.SecretSpec.inject:type_name -> agbox.v1.InjectRule
-	106, // 2: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
-	106, // 3: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
-	106, // 4: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
-	106, // 5: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
+	107, // 2: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
+	107, // 3: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
+	107, // 4: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
+	107, // 5: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
 	97,  // 6: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
 	10,  // 7: agbox.v1.ServiceSpec.healthcheck:type_name -> agbox.v1.HealthcheckConfig
 	12,  // 8: agbox.v1.ServiceSpec.ports:type_name -> agbox.v1.PortSpec
@@ -7863,10 +7925,10 @@ var file_agbox_v1_sandbox_proto_depIdxs = []int32{
 	11,  // 14: agbox.v1.CreateSpec.optional_services:type_name -> agbox.v1.ServiceSpec
 	98,  // 15: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
 	99,  // 16: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
-	106, // 17: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
+	107, // 17: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
 	12,  // 18: agbox.v1.CreateSpec.ports:type_name -> agbox.v1.PortSpec
 	15,  // 19: agbox.v1.CreateSpec.security:type_name -> agbox.v1.SecuritySpec
-	106, // 20: agbox.v1.CreateSpec.timeout:type_name -> google.protobuf.Duration
+	107, // 20: agbox.v1.CreateSpec.timeout:type_name -> google.protobuf.Duration
 	16,  // 21: agbox.v1.CreateSpec.network:type_name -> agbox.v1.NetworkSpec
 	7,   // 22: agbox.v1.CreateSpec.volumes:type_name -> agbox.v1.VolumeSpec
 	8,   // 23: agbox.v1.CreateSpec.secrets:type_name -> agbox.v1.SecretSpec
@@ -7876,23 +7938,23 @@ var file_agbox_v1_sandbox_proto_depIdxs = []int32{
 	11,  // 27: agbox.v1.SandboxHandle.required_services:type_name -> agbox.v1.ServiceSpec
 	11,  // 28: agbox.v1.SandboxHandle.optional_services:type_name -> agbox.v1.ServiceSpec
 	101, // 29: agbox.v1.SandboxHandle.labels:type_name -> agbox.v1.SandboxHandle.LabelsEntry
-	107, // 30: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
-	107, // 31: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
+	108, // 30: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
+	108, // 31: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
 	13,  // 32: agbox.v1.SandboxHandle.spec:type_name -> agbox.v1.CreateSpec
 	20,  // 33: agbox.v1.SandboxHandle.services:type_name -> agbox.v1.ServiceStatus
 	21,  // 34: agbox.v1.SandboxHandle.ports:type_name -> agbox.v1.PublishedPort
-	107, // 35: agbox.v1.SandboxHandle.deadline_at:type_name -> google.protobuf.Timestamp
-	106, // 36: agbox.v1.SandboxHandle.timeout:type_name -> google.protobuf.Duration
-	107, // 37: agbox.v1.SandboxHandle.demoted_at:type_name -> google.protobuf.Timestamp
+	108, // 35: agbox.v1.SandboxHandle.deadline_at:type_name -> google.protobuf.Timestamp
+	107, // 36: agbox.v1.SandboxHandle.timeout:type_name -> google.protobuf.Duration
+	108, // 37: agbox.v1.SandboxHandle.demoted_at:type_name -> google.protobuf.Timestamp
 	28,  // 38: agbox.v1.SandboxHandle.rehydrated:type_name -> agbox.v1.RehydratedDetails
 	1,   // 39: agbox.v1.ExecEventDetails.exec_state:type_name -> agbox.v1.ExecState
-	107, // 40: agbox.v1.TimeoutDetails.deadline_at:type_name -> google.protobuf.Timestamp
-	107, // 41: agbox.v1.RehydratedDetails.rehydrated_at:type_name -> google.protobuf.Timestamp
-	107, // 42: agbox.v1.RehydratedDetails.state_changed_at:type_name -> google.protobuf.Timestamp
-	107, // 43: agbox.v1.RehydratedDetails.idle_since:type_name -> google.protobuf.Timestamp
+	108, // 40: agbox.v1.TimeoutDetails.deadline_at:type_name -> google.protobuf.Timestamp
+	108, // 41: agbox.v1.RehydratedDetails.rehydrated_at:type_name -> google.protobuf.Timestamp
+	108, // 42: agbox.v1.RehydratedDetails.state_changed_at:type_name -> google.protobuf.Timestamp
+	108, // 43: agbox.v1.RehydratedDetails.idle_since:type_name -> google.protobuf.Timestamp
 	30,  // 44: agbox.v1.NetworkDeniedDetails.denials:type_name -> agbox.v1.NetworkDenial
 	2,   // 45: agbox.v1.SandboxEvent.event_type:type_name -> agbox.v1.EventType
-	107, // 46: agbox.v1.SandboxEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	108, // 46: agbox.v1.SandboxEvent.occurred_at:type_name -> google.protobuf.Timestamp
 	0,   // 47: agbox.v1.SandboxEvent.sandbox_state:type_name -> agbox.v1.SandboxState
 	22,  // 48: agbox.v1.SandboxEvent.sandbox_phase:type_name -> agbox.v1.SandboxPhaseDetails
 	23,  // 49: agbox.v1.SandboxEvent.exec:type_name -> agbox.v1.ExecEventDetails
@@ -7904,123 +7966,125 @@ var file_agbox_v1_sandbox_proto_depIdxs = []int32{
 	29,  // 55: agbox.v1.SandboxEvent.network_denied:type_name -> agbox.v1.NetworkDeniedDetails
 	1,   // 56: agbox.v1.ExecStatus.state:type_name -> agbox.v1.ExecState
 	102, // 57: agbox.v1.ExecStatus.env_overrides:type_name -> agbox.v1.ExecStatus.EnvOverridesEntry
-	107, // 58: agbox.v1.ExecStatus.created_at:type_name -> google.protobuf.Timestamp
-	107, // 59: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
-	107, // 60: agbox.v1.ExecStatus.ended_at:type_name -> google.protobuf.Timestamp
-	106, // 61: agbox.v1.ExecStatus.timeout:type_name -> google.protobuf.Duration
+	108, // 58: agbox.v1.ExecStatus.created_at:type_name -> google.protobuf.Timestamp
+	108, // 59: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
+	108, // 60: agbox.v1.ExecStatus.ended_at:type_name -> google.protobuf.Timestamp
+	107, // 61: agbox.v1.ExecStatus.timeout:type_name -> google.protobuf.Duration
 	33,  // 62: agbox.v1.ExecStatus.stdin:type_name -> agbox.v1.StdinSpec
-	107, // 63: agbox.v1.ExecStatus.stdin_deadline_at:type_name -> google.protobuf.Timestamp
-	106, // 64: agbox.v1.StdinSpec.grace:type_name -> google.protobuf.Duration
+	108, // 63: agbox.v1.ExecStatus.stdin_deadline_at:type_name -> google.protobuf.Timestamp
+	107, // 64: agbox.v1.StdinSpec.grace:type_name -> google.protobuf.Duration
 	13,  // 65: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
 	17,  // 66: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
 	17,  // 67: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
 	103, // 68: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	17,  // 69: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
-	13,  // 70: agbox.v1.UpdateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
-	17,  // 71: agbox.v1.UpdateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	106, // 72: agbox.v1.SetSandboxTimeoutRequest.timeout:type_name -> google.protobuf.Duration
-	107, // 73: agbox.v1.SetSandboxTimeoutRequest.deadline_at:type_name -> google.protobuf.Timestamp
-	107, // 74: agbox.v1.SetSandboxTimeoutResponse.deadline_at:type_name -> google.protobuf.Timestamp
-	51,  // 75: agbox.v1.GetNetworkActivityResponse.destinations:type_name -> agbox.v1.NetworkDestination
-	107, // 76: agbox.v1.NetworkDestination.last_at:type_name -> google.protobuf.Timestamp
-	54,  // 77: agbox.v1.GetStatsResponse.sandboxes:type_name -> agbox.v1.SandboxStats
-	107, // 78: agbox.v1.GetStatsResponse.read_at:type_name -> google.protobuf.Timestamp
-	0,   // 79: agbox.v1.SandboxStats.state:type_name -> agbox.v1.SandboxState
-	55,  // 80: agbox.v1.SandboxStats.containers:type_name -> agbox.v1.ContainerStats
-	106, // 81: agbox.v1.ContainerStats.cpu_time:type_name -> google.protobuf.Duration
-	58,  // 82: agbox.v1.ListVolumesResponse.volumes:type_name -> agbox.v1.Volume
-	107, // 83: agbox.v1.Volume.created_at:type_name -> google.protobuf.Timestamp
-	65,  // 84: agbox.v1.CreateSnapshotResponse.snapshot:type_name -> agbox.v1.Snapshot
-	65,  // 85: agbox.v1.ListSnapshotsResponse.snapshots:type_name -> agbox.v1.Snapshot
-	107, // 86: agbox.v1.Snapshot.created_at:type_name -> google.protobuf.Timestamp
-	104, // 87: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	105, // 88: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
-	106, // 89: agbox.v1.CreateExecRequest.timeout:type_name -> google.protobuf.Duration
-	33,  // 90: agbox.v1.CreateExecRequest.stdin:type_name -> agbox.v1.StdinSpec
-	34,  // 91: agbox.v1.CreateExecRequest.terminal:type_name -> agbox.v1.TerminalSpec
-	32,  // 92: agbox.v1.GetExecResponse.exec:type_name -> agbox.v1.ExecStatus
-	32,  // 93: agbox.v1.ListActiveExecsResponse.execs:type_name -> agbox.v1.ExecStatus
-	32,  // 94: agbox.v1.ListExecsResponse.execs:type_name -> agbox.v1.ExecStatus
-	0,   // 95: agbox.v1.ExplainResponse.state:type_name -> agbox.v1.SandboxState
-	107, // 96: agbox.v1.ExplainResponse.retry_at:type_name -> google.protobuf.Timestamp
-	85,  // 97: agbox.v1.ExplainResponse.deadlines:type_name -> agbox.v1.ExplainDeadline
-	107, // 98: agbox.v1.ExplainResponse.engine_problem_since:type_name -> google.protobuf.Timestamp
-	107, // 99: agbox.v1.ExplainDeadline.at:type_name -> google.protobuf.Timestamp
-	88,  // 100: agbox.v1.DoctorResponse.checks:type_name -> agbox.v1.DoctorCheck
-	93,  // 101: agbox.v1.CollectGarbageResponse.items:type_name -> agbox.v1.GarbageItem
-	3,   // 102: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
-	35,  // 103: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
-	37,  // 104: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
-	39,  // 105: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
-	43,  // 106: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
-	44,  // 107: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
-	45,  // 108: agbox.v1.SandboxService.PauseSandbox:input_type -> agbox.v1.PauseSandboxRequest
-	46,  // 109: agbox.v1.SandboxService.SetSandboxTimeout:input_type -> agbox.v1.SetSandboxTimeoutRequest
-	41,  // 110: agbox.v1.SandboxService.UpdateSandbox:input_type -> agbox.v1.UpdateSandboxRequest
-	48,  // 111: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
-	68,  // 112: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
-	71,  // 113: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
-	72,  // 114: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
-	74,  // 115: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
-	75,  // 116: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
-	77,  // 117: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
-	79,  // 118: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
-	18,  // 119: agbox.v1.SandboxService.GetServiceLog:input_type -> agbox.v1.GetServiceLogRequest
-	56,  // 120: agbox.v1.SandboxService.ListVolumes:input_type -> agbox.v1.ListVolumesRequest
-	52,  // 121: agbox.v1.SandboxService.GetStats:input_type -> agbox.v1.GetStatsRequest
-	49,  // 122: agbox.v1.SandboxService.GetNetworkActivity:input_type -> agbox.v1.GetNetworkActivityRequest
-	59,  // 123: agbox.v1.SandboxService.RemoveVolume:input_type -> agbox.v1.RemoveVolumeRequest
-	61,  // 124: agbox.v1.SandboxService.CreateSnapshot:input_type -> agbox.v1.CreateSnapshotRequest
-	63,  // 125: agbox.v1.SandboxService.ListSnapshots:input_type -> agbox.v1.ListSnapshotsRequest
-	66,  // 126: agbox.v1.SandboxService.RemoveSnapshot:input_type -> agbox.v1.RemoveSnapshotRequest
-	94,  // 127: agbox.v1.AdminService.ConfirmEngine:input_type -> agbox.v1.ConfirmEngineRequest
-	81,  // 128: agbox.v1.AdminService.Backup:input_type -> agbox.v1.BackupRequest
-	83,  // 129: agbox.v1.AdminService.Explain:input_type -> agbox.v1.ExplainRequest
-	91,  // 130: agbox.v1.AdminService.CollectGarbage:input_type -> agbox.v1.CollectGarbageRequest
-	108, // 131: agbox.v1.AdminService.Drain:input_type -> agbox.v1.DrainRequest
-	109, // 132: agbox.v1.AdminService.Undrain:input_type -> agbox.v1.UndrainRequest
-	110, // 133: agbox.v1.AdminService.GetDrainStatus:input_type -> agbox.v1.GetDrainStatusRequest
-	86,  // 134: agbox.v1.AdminService.Doctor:input_type -> agbox.v1.DoctorRequest
-	89,  // 135: agbox.v1.AdminService.ListAttackTargets:input_type -> agbox.v1.ListAttackTargetsRequest
-	4,   // 136: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
-	36,  // 137: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
-	38,  // 138: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
-	40,  // 139: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
-	70,  // 140: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
-	70,  // 141: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
-	70,  // 142: agbox.v1.SandboxService.PauseSandbox:output_type -> agbox.v1.AcceptedResponse
-	47,  // 143: agbox.v1.SandboxService.SetSandboxTimeout:output_type -> agbox.v1.SetSandboxTimeoutResponse
-	42,  // 144: agbox.v1.SandboxService.UpdateSandbox:output_type -> agbox.v1.UpdateSandboxResponse
-	70,  // 145: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
-	69,  // 146: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
-	31,  // 147: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
-	73,  // 148: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
-	70,  // 149: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
-	76,  // 150: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
-	78,  // 151: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
-	80,  // 152: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
-	19,  // 153: agbox.v1.SandboxService.GetServiceLog:output_type -> agbox.v1.GetServiceLogResponse
-	57,  // 154: agbox.v1.SandboxService.ListVolumes:output_type -> agbox.v1.ListVolumesResponse
-	53,  // 155: agbox.v1.SandboxService.GetStats:output_type -> agbox.v1.GetStatsResponse
-	50,  // 156: agbox.v1.SandboxService.GetNetworkActivity:output_type -> agbox.v1.GetNetworkActivityResponse
-	60,  // 157: agbox.v1.SandboxService.RemoveVolume:output_type -> agbox.v1.RemoveVolumeResponse
-	62,  // 158: agbox.v1.SandboxService.CreateSnapshot:output_type -> agbox.v1.CreateSnapshotResponse
-	64,  // 159: agbox.v1.SandboxService.ListSnapshots:output_type -> agbox.v1.ListSnapshotsResponse
-	67,  // 160: agbox.v1.SandboxService.RemoveSnapshot:output_type -> agbox.v1.RemoveSnapshotResponse
-	95,  // 161: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
-	82,  // 162: agbox.v1.AdminService.Backup:output_type -> agbox.v1.BackupChunk
-	84,  // 163: agbox.v1.AdminService.Explain:output_type -> agbox.v1.ExplainResponse
-	92,  // 164: agbox.v1.AdminService.CollectGarbage:output_type -> agbox.v1.CollectGarbageResponse
-	111, // 165: agbox.v1.AdminService.Drain:output_type -> agbox.v1.DrainResponse
-	112, // 166: agbox.v1.AdminService.Undrain:output_type -> agbox.v1.UndrainResponse
-	113, // 167: agbox.v1.AdminService.GetDrainStatus:output_type -> agbox.v1.GetDrainStatusResponse
-	87,  // 168: agbox.v1.AdminService.Doctor:output_type -> agbox.v1.DoctorResponse
-	90,  // 169: agbox.v1.AdminService.ListAttackTargets:output_type -> agbox.v1.ListAttackTargetsResponse
-	136, // [136:170] is the sub-list for method output_type
-	102, // [102:136] is the sub-list for method input_type
-	102, // [102:102] is the sub-list for extension type_name
-	102, // [102:102] is the sub-list for extension extendee
-	0,   // [0:102] is the sub-list for field type_name
+	104, // 69: agbox.v1.ListSandboxesRequest.gateway_metadata:type_name -> agbox.v1.ListSandboxesRequest.GatewayMetadataEntry
+	108, // 70: agbox.v1.ListSandboxesRequest.after_created_at:type_name -> google.protobuf.Timestamp
+	17,  // 71: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
+	13,  // 72: agbox.v1.UpdateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
+	17,  // 73: agbox.v1.UpdateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	107, // 74: agbox.v1.SetSandboxTimeoutRequest.timeout:type_name -> google.protobuf.Duration
+	108, // 75: agbox.v1.SetSandboxTimeoutRequest.deadline_at:type_name -> google.protobuf.Timestamp
+	108, // 76: agbox.v1.SetSandboxTimeoutResponse.deadline_at:type_name -> google.protobuf.Timestamp
+	51,  // 77: agbox.v1.GetNetworkActivityResponse.destinations:type_name -> agbox.v1.NetworkDestination
+	108, // 78: agbox.v1.NetworkDestination.last_at:type_name -> google.protobuf.Timestamp
+	54,  // 79: agbox.v1.GetStatsResponse.sandboxes:type_name -> agbox.v1.SandboxStats
+	108, // 80: agbox.v1.GetStatsResponse.read_at:type_name -> google.protobuf.Timestamp
+	0,   // 81: agbox.v1.SandboxStats.state:type_name -> agbox.v1.SandboxState
+	55,  // 82: agbox.v1.SandboxStats.containers:type_name -> agbox.v1.ContainerStats
+	107, // 83: agbox.v1.ContainerStats.cpu_time:type_name -> google.protobuf.Duration
+	58,  // 84: agbox.v1.ListVolumesResponse.volumes:type_name -> agbox.v1.Volume
+	108, // 85: agbox.v1.Volume.created_at:type_name -> google.protobuf.Timestamp
+	65,  // 86: agbox.v1.CreateSnapshotResponse.snapshot:type_name -> agbox.v1.Snapshot
+	65,  // 87: agbox.v1.ListSnapshotsResponse.snapshots:type_name -> agbox.v1.Snapshot
+	108, // 88: agbox.v1.Snapshot.created_at:type_name -> google.protobuf.Timestamp
+	105, // 89: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	106, // 90: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
+	107, // 91: agbox.v1.CreateExecRequest.timeout:type_name -> google.protobuf.Duration
+	33,  // 92: agbox.v1.CreateExecRequest.stdin:type_name -> agbox.v1.StdinSpec
+	34,  // 93: agbox.v1.CreateExecRequest.terminal:type_name -> agbox.v1.TerminalSpec
+	32,  // 94: agbox.v1.GetExecResponse.exec:type_name -> agbox.v1.ExecStatus
+	32,  // 95: agbox.v1.ListActiveExecsResponse.execs:type_name -> agbox.v1.ExecStatus
+	32,  // 96: agbox.v1.ListExecsResponse.execs:type_name -> agbox.v1.ExecStatus
+	0,   // 97: agbox.v1.ExplainResponse.state:type_name -> agbox.v1.SandboxState
+	108, // 98: agbox.v1.ExplainResponse.retry_at:type_name -> google.protobuf.Timestamp
+	85,  // 99: agbox.v1.ExplainResponse.deadlines:type_name -> agbox.v1.ExplainDeadline
+	108, // 100: agbox.v1.ExplainResponse.engine_problem_since:type_name -> google.protobuf.Timestamp
+	108, // 101: agbox.v1.ExplainDeadline.at:type_name -> google.protobuf.Timestamp
+	88,  // 102: agbox.v1.DoctorResponse.checks:type_name -> agbox.v1.DoctorCheck
+	93,  // 103: agbox.v1.CollectGarbageResponse.items:type_name -> agbox.v1.GarbageItem
+	3,   // 104: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
+	35,  // 105: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
+	37,  // 106: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
+	39,  // 107: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
+	43,  // 108: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
+	44,  // 109: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
+	45,  // 110: agbox.v1.SandboxService.PauseSandbox:input_type -> agbox.v1.PauseSandboxRequest
+	46,  // 111: agbox.v1.SandboxService.SetSandboxTimeout:input_type -> agbox.v1.SetSandboxTimeoutRequest
+	41,  // 112: agbox.v1.SandboxService.UpdateSandbox:input_type -> agbox.v1.UpdateSandboxRequest
+	48,  // 113: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
+	68,  // 114: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
+	71,  // 115: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
+	72,  // 116: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
+	74,  // 117: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
+	75,  // 118: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
+	77,  // 119: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
+	79,  // 120: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
+	18,  // 121: agbox.v1.SandboxService.GetServiceLog:input_type -> agbox.v1.GetServiceLogRequest
+	56,  // 122: agbox.v1.SandboxService.ListVolumes:input_type -> agbox.v1.ListVolumesRequest
+	52,  // 123: agbox.v1.SandboxService.GetStats:input_type -> agbox.v1.GetStatsRequest
+	49,  // 124: agbox.v1.SandboxService.GetNetworkActivity:input_type -> agbox.v1.GetNetworkActivityRequest
+	59,  // 125: agbox.v1.SandboxService.RemoveVolume:input_type -> agbox.v1.RemoveVolumeRequest
+	61,  // 126: agbox.v1.SandboxService.CreateSnapshot:input_type -> agbox.v1.CreateSnapshotRequest
+	63,  // 127: agbox.v1.SandboxService.ListSnapshots:input_type -> agbox.v1.ListSnapshotsRequest
+	66,  // 128: agbox.v1.SandboxService.RemoveSnapshot:input_type -> agbox.v1.RemoveSnapshotRequest
+	94,  // 129: agbox.v1.AdminService.ConfirmEngine:input_type -> agbox.v1.ConfirmEngineRequest
+	81,  // 130: agbox.v1.AdminService.Backup:input_type -> agbox.v1.BackupRequest
+	83,  // 131: agbox.v1.AdminService.Explain:input_type -> agbox.v1.ExplainRequest
+	91,  // 132: agbox.v1.AdminService.CollectGarbage:input_type -> agbox.v1.CollectGarbageRequest
+	109, // 133: agbox.v1.AdminService.Drain:input_type -> agbox.v1.DrainRequest
+	110, // 134: agbox.v1.AdminService.Undrain:input_type -> agbox.v1.UndrainRequest
+	111, // 135: agbox.v1.AdminService.GetDrainStatus:input_type -> agbox.v1.GetDrainStatusRequest
+	86,  // 136: agbox.v1.AdminService.Doctor:input_type -> agbox.v1.DoctorRequest
+	89,  // 137: agbox.v1.AdminService.ListAttackTargets:input_type -> agbox.v1.ListAttackTargetsRequest
+	4,   // 138: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
+	36,  // 139: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
+	38,  // 140: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
+	40,  // 141: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
+	70,  // 142: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
+	70,  // 143: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
+	70,  // 144: agbox.v1.SandboxService.PauseSandbox:output_type -> agbox.v1.AcceptedResponse
+	47,  // 145: agbox.v1.SandboxService.SetSandboxTimeout:output_type -> agbox.v1.SetSandboxTimeoutResponse
+	42,  // 146: agbox.v1.SandboxService.UpdateSandbox:output_type -> agbox.v1.UpdateSandboxResponse
+	70,  // 147: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
+	69,  // 148: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
+	31,  // 149: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
+	73,  // 150: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
+	70,  // 151: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
+	76,  // 152: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
+	78,  // 153: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
+	80,  // 154: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
+	19,  // 155: agbox.v1.SandboxService.GetServiceLog:output_type -> agbox.v1.GetServiceLogResponse
+	57,  // 156: agbox.v1.SandboxService.ListVolumes:output_type -> agbox.v1.ListVolumesResponse
+	53,  // 157: agbox.v1.SandboxService.GetStats:output_type -> agbox.v1.GetStatsResponse
+	50,  // 158: agbox.v1.SandboxService.GetNetworkActivity:output_type -> agbox.v1.GetNetworkActivityResponse
+	60,  // 159: agbox.v1.SandboxService.RemoveVolume:output_type -> agbox.v1.RemoveVolumeResponse
+	62,  // 160: agbox.v1.SandboxService.CreateSnapshot:output_type -> agbox.v1.CreateSnapshotResponse
+	64,  // 161: agbox.v1.SandboxService.ListSnapshots:output_type -> agbox.v1.ListSnapshotsResponse
+	67,  // 162: agbox.v1.SandboxService.RemoveSnapshot:output_type -> agbox.v1.RemoveSnapshotResponse
+	95,  // 163: agbox.v1.AdminService.ConfirmEngine:output_type -> agbox.v1.ConfirmEngineResponse
+	82,  // 164: agbox.v1.AdminService.Backup:output_type -> agbox.v1.BackupChunk
+	84,  // 165: agbox.v1.AdminService.Explain:output_type -> agbox.v1.ExplainResponse
+	92,  // 166: agbox.v1.AdminService.CollectGarbage:output_type -> agbox.v1.CollectGarbageResponse
+	112, // 167: agbox.v1.AdminService.Drain:output_type -> agbox.v1.DrainResponse
+	113, // 168: agbox.v1.AdminService.Undrain:output_type -> agbox.v1.UndrainResponse
+	114, // 169: agbox.v1.AdminService.GetDrainStatus:output_type -> agbox.v1.GetDrainStatusResponse
+	87,  // 170: agbox.v1.AdminService.Doctor:output_type -> agbox.v1.DoctorResponse
+	90,  // 171: agbox.v1.AdminService.ListAttackTargets:output_type -> agbox.v1.ListAttackTargetsResponse
+	138, // [138:172] is the sub-list for method output_type
+	104, // [104:138] is the sub-list for method input_type
+	104, // [104:104] is the sub-list for extension type_name
+	104, // [104:104] is the sub-list for extension extendee
+	0,   // [0:104] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_sandbox_proto_init() }
@@ -8051,7 +8115,7 @@ func file_agbox_v1_sandbox_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_sandbox_proto_rawDesc), len(file_agbox_v1_sandbox_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   103,
+			NumMessages:   104,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

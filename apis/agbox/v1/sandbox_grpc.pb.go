@@ -22,7 +22,7 @@
 //   CreateSpec            100-113 runtime settings, 130-132 lifetimes, see there; reserved: up to 129 runtime settings,
 //                         up to 139 lifetimes, 140-149 network policy; 153 volumes, 154 secrets,
 //                         180-182 gateways
-//   ListSandboxesRequest  180 gateway_owner
+//   ListSandboxesRequest  180-186 gateway_owner, filters and pages
 //   ResumeSandboxRequest  100 recover
 //   DeleteSandboxRequest  100 keep_agents, 153 volumes
 //   ServiceSpec           100-105, 107, 110-111 the settings of CreateSpec with the same numbers; 150 volumes,

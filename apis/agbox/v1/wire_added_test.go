@@ -21,7 +21,7 @@ SandboxEvent: 100 image_pull oneof details ImagePullDetails, 101 spec_change one
 ExecStatus: 100 error_code string, 101 created_at Timestamp, 102 started_at Timestamp, 103 ended_at Timestamp, 104 stdout_log_path string, 105 stderr_log_path string, 106 oom_killed bool, 107 stdout_dropped_bytes int64, 108 stderr_dropped_bytes int64, 109 oom_kills int64, 150 user string, 151 timeout Duration, 152 stdin StdinSpec, 153 terminal bool, 155 stdin_deadline_at Timestamp
 CreateExecRequest: 150 user string, 151 timeout Duration, 152 stdin StdinSpec, 153 terminal TerminalSpec, 154 live_output bool
 CreateSandboxRequest: 100 name string, 101 dry_run bool, 102 replaces string
-ListSandboxesRequest: 180 gateway_owner string
+ListSandboxesRequest: 180 gateway_owner string, 181 gateway_template string, 182 gateway_metadata map<string,string>, 183 limit uint32, 184 oldest_first bool, 185 after_created_at Timestamp, 186 after_sandbox_id string
 ResumeSandboxRequest: 100 recover bool
 DeleteSandboxRequest: 100 keep_agents bool, 153 volumes bool
 `
