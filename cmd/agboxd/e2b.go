@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -109,6 +110,9 @@ func (d *daemon) serveE2B(ctx context.Context) error {
 	})
 	requests, cutOff := context.WithCancel(context.WithoutCancel(ctx))
 	defer cutOff()
+	var sampling sync.WaitGroup
+	sampling.Go(func() { g.Sample(requests) })
+	defer sampling.Wait()
 	srv := &http.Server{
 		Handler: g, ReadHeaderTimeout: e2bHeaderTimeout, IdleTimeout: e2bIdleTimeout, MaxHeaderBytes: e2bHeaderBytes,
 		ErrorLog:    slog.NewLogLogger(d.log.Handler(), slog.LevelWarn),

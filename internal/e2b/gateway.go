@@ -67,6 +67,7 @@ type Gateway struct {
 	searches locks // "": for who signed a URL
 	bashes   seen  // sandboxes that had a /bin/bash when it was looked for
 	watchers *watchers
+	history  history
 	requests sync.WaitGroup
 
 	mu     sync.Mutex

@@ -43,7 +43,7 @@ type metric struct {
 	DiskTotal     uint64    `json:"diskTotal"`
 }
 
-// metrics answers what a sandbox uses now, if that is in the range of the request: there is no history.
+// metrics answers what a sandbox has used in the range of the request, at the times of the samples and now.
 func (g *Gateway) metrics(w http.ResponseWriter, r *http.Request, owner string) error {
 	start, err := secondsOf(r.URL.Query(), "start")
 	if err != nil {
@@ -57,7 +57,7 @@ func (g *Gateway) metrics(w http.ResponseWriter, r *http.Request, owner string) 
 	if err != nil {
 		return err
 	}
-	found := []metric{}
+	found := g.history.between(sb, start, end)
 	now := time.Now().Unix()
 	if now >= start && (end == 0 || now <= end+1) {
 		all, err := g.measure(r.Context(), sb)
@@ -140,25 +140,33 @@ func (g *Gateway) measure(ctx context.Context, asked ...*agboxv1.SandboxHandle) 
 	if err != nil {
 		return nil, err
 	}
-	was := map[string]*agboxv1.ContainerStats{}
-	for _, s := range before.GetSandboxes() {
-		was[s.GetSandboxId()] = primary(s)
-	}
-	window := after.GetReadAt().AsTime().Sub(before.GetReadAt().AsTime())
-	for _, s := range after.GetSandboxes() {
-		now, first := primary(s), was[s.GetSandboxId()]
-		if now == nil || first == nil || window <= 0 {
-			continue
-		}
-		spec := specs[s.GetSandboxId()]
-		used := now.GetCpuTime().AsDuration() - first.GetCpuTime().AsDuration()
-		at := after.GetReadAt().AsTime()
-		found[s.GetSandboxId()] = metric{
-			Timestamp: at, TimestampUnix: at.Unix(), CPUCount: cpus(spec), CPUUsedPct: 100 * max(used.Seconds(), 0) / window.Seconds(),
-			MemUsed: now.GetMemoryBytes(), MemTotal: cmp.Or(now.GetMemoryLimitBytes(), uint64(hostMemory())), //nolint:gosec // never negative
+	was, now := samplesOf(before), samplesOf(after)
+	for id, last := range now {
+		if first, ok := was[id]; ok && last.at.After(first.at) {
+			found[id] = metricOf(specs[id], first, last)
 		}
 	}
 	return found, nil
+}
+
+// metricOf is the use of a sandbox at the second sample, and of processors since the first.
+func metricOf(spec *agboxv1.CreateSpec, first, last sample) metric {
+	used, window := last.cpu-first.cpu, last.at.Sub(first.at)
+	return metric{
+		Timestamp: last.at, TimestampUnix: last.at.Unix(), CPUCount: cpus(spec), CPUUsedPct: 100 * max(used.Seconds(), 0) / window.Seconds(),
+		MemUsed: last.memory, MemTotal: cmp.Or(last.limit, uint64(hostMemory())), //nolint:gosec // never negative
+	}
+}
+
+// samplesOf returns the samples of a reading by sandbox ID.
+func samplesOf(read *agboxv1.GetStatsResponse) map[string]sample {
+	found := map[string]sample{}
+	for _, sb := range read.GetSandboxes() {
+		if c := primary(sb); c != nil {
+			found[sb.GetSandboxId()] = sample{read.GetReadAt().AsTime(), c.GetCpuTime().AsDuration(), c.GetMemoryBytes(), c.GetMemoryLimitBytes()}
+		}
+	}
+	return found
 }
 
 func primary(s *agboxv1.SandboxStats) *agboxv1.ContainerStats {
