@@ -8,7 +8,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"os/exec"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/agbox/agbox/internal/testing/conformance"
@@ -80,6 +83,61 @@ func TestPorts(t *testing.T) {
 		if got, err := in.ReadString('\n'); got != text {
 			t.Errorf("%q, %v", got, err)
 		}
+	}
+}
+
+// TestPortsOfAnAddressThatIsUsedAgain: on the fake engine all sandboxes have the same address, so a deleted one hands it to the next. Each request
+// has a connection of its own, so none reaches a program through what is left of another sandbox.
+func TestPortsOfAnAddressThatIsUsedAgain(t *testing.T) {
+	f := newFixture(t, conformance.Settings{})
+	app := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.RemoteAddr) }))
+	var connections atomic.Int32
+	app.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	app.Start()
+	t.Cleanup(app.Close)
+	_, port, _ := net.SplitHostPort(app.Listener.Addr().String())
+	const rounds = 3
+	gone := ""
+	for range rounds {
+		id := f.create(nil)
+		for range 2 {
+			if a := f.send(port+"-"+id+".localhost", "GET", "/", ""); a.code != http.StatusOK {
+				t.Errorf("%+v", a)
+			}
+		}
+		if gone != "" {
+			if a := f.send(port+"-"+gone+".localhost", "GET", "/", ""); a.code != http.StatusBadGateway || !strings.Contains(a.body, gone) {
+				t.Errorf("a deleted sandbox: %+v", a)
+			}
+		}
+		f.want(http.StatusNoContent, "", "DELETE", "/sandboxes/"+id, nil)
+		gone = id
+	}
+	if n := connections.Load(); n != 2*rounds {
+		t.Errorf("%d connections for %d requests", n, 2*rounds)
+	}
+}
+
+// TestPortsWithoutProxies runs TestPorts in a process whose environment has a proxy, as a process reads that once. Nothing goes to the proxy.
+func TestPortsWithoutProxies(t *testing.T) {
+	var asked atomic.Int32
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		w.WriteHeader(http.StatusTeapot)
+	}))
+	t.Cleanup(proxy.Close)
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestPorts$", "-test.v")
+	cmd.Env = append(os.Environ(), "NO_PROXY=", "no_proxy=")
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"} {
+		cmd.Env = append(cmd.Env, name+"="+proxy.URL, strings.ToLower(name)+"="+proxy.URL)
+	}
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: TestPorts") || asked.Load() > 0 {
+		t.Errorf("%v, the proxy was asked %d times: %s", err, asked.Load(), out)
 	}
 }
 
