@@ -9,7 +9,7 @@
 //	agbox-shim done [OUTCOME]                        called by a program of an agent: ends the turn
 //	agbox-shim hold NAME                             arguments of the image's ENTRYPOINT: shows init that they were executed, then holds
 //	agbox-shim probe WORD                            command that probes a runtime: prints WORD and waits for TERM
-//	agbox-shim attack [KIND=ADDRESS...]              the self-test of "agbox doctor --attack" (see internal/attack)
+//	agbox-shim attack [KIND=ADDRESS...] [--flood=CHECK:LIMIT...]   the self-test of "agbox doctor --attack" (see internal/attack)
 //	agbox-shim reserve                               memory reserve; init starts it
 //
 //	--gated                init: starts nothing before agboxd's release (see internal/host/execjournal)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"github.com/agbox/agbox/internal/host/execjournal"
@@ -34,6 +35,8 @@ const (
 	Cgroups      = "cgroups"
 	Processes    = "processes"
 	Pids         = "pids"
+	MemoryLimit  = "memory_limit"
+	DiskLimit    = "disk_limit"
 	Engine       = "engine"
 	Agbox        = "agbox"
 )
@@ -60,9 +63,53 @@ func ParseTarget(text string) (Target, error) {
 	return Target{Kind: kind, Address: a}, nil
 }
 
+// Flood is a limit that the self-test tries to exceed: one of Pids, MemoryLimit and DiskLimit.
+type Flood struct {
+	Check string
+	// Limit is in processes or bytes. 0, of Pids only: the one that the sandbox sees.
+	Limit uint64
+}
+
+// The highest limits that are tried, and how far beyond a limit a flood goes before it gives up.
+const (
+	MostProcesses = 8192
+	MostMemory    = 2 << 30
+	MostDisk      = 1 << 30
+
+	MoreProcesses = 16
+	MoreBytes     = 64 << 20
+)
+
+const floodFlag = "--flood="
+
+// String returns the flood as an argument of Verb: --flood=CHECK:LIMIT.
+func (f Flood) String() string { return fmt.Sprintf("%s%s:%d", floodFlag, f.Check, f.Limit) }
+
+// ParseFlood is the inverse of String; ok is false for an argument that is no flood at all. Errors: the flood exceeds what is tried.
+func ParseFlood(text string) (f Flood, ok bool, err error) {
+	text, ok = strings.CutPrefix(text, floodFlag)
+	if !ok {
+		return f, false, nil
+	}
+	check, limit, _ := strings.Cut(text, ":")
+	n, err := strconv.ParseUint(limit, 10, 64)
+	if most, known := Most[check]; err != nil || !known || n > most {
+		return f, true, fmt.Errorf("flood %q: the checks with a limit are %s, %s and %s, with at most %d processes, %d and %d bytes", text,
+			Pids, MemoryLimit, DiskLimit, uint64(MostProcesses), uint64(MostMemory), uint64(MostDisk))
+	}
+	return Flood{Check: check, Limit: n}, true, nil
+}
+
+// Most is the highest limit that is tried, by check.
+var Most = map[string]uint64{Pids: MostProcesses, MemoryLimit: MostMemory, DiskLimit: MostDisk}
+
 // Command returns the command that a sandbox runs for its self-test.
-func Command(targets []string) []string {
-	return append([]string{execjournal.ContainerShim, Verb}, targets...)
+func Command(targets []string, floods []Flood) []string {
+	command := append([]string{execjournal.ContainerShim, Verb}, targets...)
+	for _, f := range floods {
+		command = append(command, f.String())
+	}
+	return command
 }
 
 // Result is the outcome of one check inside a sandbox.
@@ -73,6 +120,10 @@ type Result struct {
 	Done []Success `json:"done,omitempty"`
 	// Tried is the number of things that were tried. 0: there was nothing to try.
 	Tried int `json:"tried"`
+	// Limit is the limit that the sandbox sees, in processes or bytes; 0: none.
+	Limit uint64 `json:"limit,omitempty"`
+	// Why says why nothing was tried, or what refused it; it may be empty.
+	Why string `json:"why,omitempty"`
 }
 
 // Success is a thing that succeeded.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -12,6 +13,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
 	"github.com/agbox/agbox/apis/netentry"
+	"github.com/agbox/agbox/apis/quantity"
 	"github.com/agbox/agbox/internal/attack"
 	"github.com/agbox/agbox/internal/attack/judge"
 	"github.com/agbox/agbox/internal/termsafe"
@@ -19,7 +21,7 @@ import (
 
 func (a *app) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "doctor [--attack NAME]", SuggestFor: []string{"check", "status", "info", "health"}, Short: "Show what daemon, engine and kernel are, and cannot enforce", Args: noArgs,
+		Use: "doctor [--attack NAME [--floods]]", SuggestFor: []string{"check", "status", "info", "health"}, Short: "Show what daemon, engine and kernel are, and cannot enforce", Args: noArgs,
 		Long: `Show what the daemon, the Docker engine behind it and its kernel are, and what they cannot enforce: one line for each check, with what
 follows for sandboxes and what to do about it. The first ones are those of /readyz.
 
@@ -32,17 +34,24 @@ Exit code 1: there is a problem.
 --attack runs a self-test inside a sandbox instead, as its user: it tries to reach the host, its network, metadata services and other sandboxes, and to
 gain rights. It takes a few seconds, sends a packet to each of a dozen ports of these addresses, changes nothing, and leaves nothing behind.
 
+--floods also tries to exceed the limits of the sandbox: processes, memory and disk, each for a moment, in which other commands of the sandbox may fail to
+start a process, to write or to get memory. Limits that the sandbox does not have are not tried.
+
   held      nothing of it succeeded
   allowed   what succeeded is what the sandbox's spec allows
   untested  there was nothing to try
   HOLE      something succeeded that should not; exit code 1`,
-		Example: "  agbox doctor\n  agbox doctor --attack web\n  agbox doctor -o json | jq -r 'select(.status != \"ok\") | .text'",
+		Example: "  agbox doctor\n  agbox doctor --attack web\n  agbox doctor --attack web --floods\n  agbox doctor -o json | jq -r 'select(.status != \"ok\") | .text'",
 	}
 	output := outputFlag(cmd, "json")
 	name := cmd.Flags().String("attack", "", "test from inside this sandbox what it can reach and do")
+	floods := cmd.Flags().Bool("floods", false, "with --attack: also try to exceed its limits of processes, memory and disk")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if cmd.Flags().Changed("attack") {
-			return a.attack(cmd.Context(), *name, output)
+		switch {
+		case cmd.Flags().Changed("attack"):
+			return a.attack(cmd.Context(), *name, *floods, output)
+		case *floods:
+			return usagef(cmd, "--floods is about a sandbox: name it by --attack")
 		}
 		return a.doctor(cmd.Context(), output)
 	}
@@ -53,7 +62,7 @@ gain rights. It takes a few seconds, sends a packet to each of a dozen ports of 
 }
 
 // attack runs the self-test of a sandbox and judges it by its spec.
-func (a *app) attack(ctx context.Context, ref string, o *output) error {
+func (a *app) attack(ctx context.Context, ref string, floods bool, o *output) error {
 	sb, err := a.sandboxKind().resolve(ctx, ref)
 	if err != nil {
 		return err
@@ -65,7 +74,15 @@ func (a *app) attack(ctx context.Context, ref string, o *output) error {
 	if err != nil {
 		return err
 	}
-	printed, err := a.conn().Command(ctx, sb.GetSandboxId(), attack.Command(targets)...).Output()
+	spec, err := a.attackSpec(ctx, sb, targets)
+	if err != nil {
+		return err
+	}
+	var tried []attack.Flood
+	if spec.Flooded = floods; floods {
+		tried = spec.Floods()
+	}
+	printed, err := a.conn().Command(ctx, sb.GetSandboxId(), attack.Command(targets, tried)...).Output()
 	if err != nil {
 		return fmt.Errorf("the self-test did not run in %s: %w", a.sandboxKind().label(sb), err)
 	}
@@ -75,7 +92,7 @@ func (a *app) attack(ctx context.Context, ref string, o *output) error {
 	}
 	var checks []*agboxv1.DoctorCheck
 	count := map[string]int{}
-	for _, row := range judge.Judge(attackSpec(sb, targets), results) {
+	for _, row := range judge.Judge(spec, results) {
 		count[row.Verdict]++
 		text := row.What
 		if row.Why != "" {
@@ -93,7 +110,7 @@ func (a *app) attack(ctx context.Context, ref string, o *output) error {
 }
 
 // attackSpec returns what a sandbox may do.
-func attackSpec(sb *agboxv1.SandboxHandle, targets []string) judge.Spec {
+func (a *app) attackSpec(ctx context.Context, sb *agboxv1.SandboxHandle, targets []string) (judge.Spec, error) {
 	user, _, _ := strings.Cut(sb.GetSpec().GetUser(), ":")
 	s := judge.Spec{Mode: sb.GetNetworkMode(), Hardened: sb.GetSecurityProfile() == "hardened", Root: user == "root" || user == "0"}
 	for _, l := range validate.Loosenings(sb.GetSpec().GetSecurity(), sb.GetSecurityProfile()) {
@@ -112,7 +129,20 @@ func attackSpec(sb *agboxv1.SandboxHandle, targets []string) judge.Spec {
 			s.Allow = append(s.Allow, e)
 		}
 	}
-	return s
+	s.Pids, s.MemoryBytes = uint64(sb.GetSpec().GetPidsLimit()), uint64(sb.GetDefaultMemoryBytes())
+	for to, text := range map[*uint64]string{&s.MemoryBytes: sb.GetSpec().GetMemoryLimit(), &s.DiskBytes: sb.GetSpec().GetDiskLimit()} {
+		if n, err := quantity.Bytes(text); text != "" && err == nil { // the daemon has accepted it
+			*to = uint64(n)
+		}
+	}
+	if s.DiskBytes > 0 {
+		checks, err := a.conn().Doctor(ctx)
+		if err != nil {
+			return s, err
+		}
+		s.DiskWatched = slices.ContainsFunc(checks, func(c *agboxv1.DoctorCheck) bool { return c.GetName() == attack.DiskLimit && c.GetStatus() != "ok" })
+	}
+	return s, nil
 }
 
 func (a *app) doctor(ctx context.Context, o *output) error {

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/docker/go-units"
 
 	"github.com/agbox/agbox/apis/netentry"
 	"github.com/agbox/agbox/apis/privilege"
@@ -38,6 +41,44 @@ type Spec struct {
 	Root bool
 	// Runtime has a kernel of its own, such as gVisor; empty: the kernel is the host's.
 	Runtime string
+	// Pids, MemoryBytes and DiskBytes are its limits, with their defaults if the client knows them; 0: none.
+	Pids, MemoryBytes, DiskBytes uint64
+	// DiskWatched: the engine does not enforce the disk limit, and agboxd measures.
+	DiskWatched bool
+	// Flooded: its limits were tried, where Floods says so.
+	Flooded bool
+}
+
+const watched = "the engine does not enforce disk_limit: agboxd measures, and stops the sandbox when it has written more"
+
+// Floods returns the limits that a flood may try. Where there is none, nothing is flooded.
+func (s Spec) Floods() (floods []attack.Flood) {
+	for _, f := range []attack.Flood{{Check: attack.Pids, Limit: s.Pids}, {Check: attack.MemoryLimit, Limit: s.MemoryBytes}, {Check: attack.DiskLimit, Limit: s.DiskBytes}} {
+		if s.unflooded(f.Check) == "" {
+			floods = append(floods, f)
+		}
+	}
+	return floods
+}
+
+// unflooded says why no flood tries a limit; empty: one does, or the check is about no limit.
+func (s Spec) unflooded(check string) string {
+	limit, ok := map[string]uint64{attack.Pids: s.Pids, attack.MemoryLimit: s.MemoryBytes, attack.DiskLimit: s.DiskBytes}[check]
+	switch {
+	case !ok:
+		return ""
+	case s.Runtime != "":
+		return "not flooded: a limit that is reached may end the whole sandbox on the runtime " + s.Runtime
+	case limit == 0 && check != attack.Pids: // every sandbox has a limit of processes
+		return "not flooded: there is no limit"
+	case limit > attack.Most[check] && check == attack.Pids:
+		return fmt.Sprintf("not flooded: the limit is above %d", attack.Most[check])
+	case limit > attack.Most[check]:
+		return "not flooded: the limit is above " + units.BytesSize(float64(attack.Most[check]))
+	case check == attack.DiskLimit && s.DiskWatched:
+		return "not flooded: " + watched
+	}
+	return ""
 }
 
 // reaches reports whether the policy names what a check reached.
@@ -93,9 +134,22 @@ var Checks = []Check{
 	{attack.Settings, "write settings of the kernel", hostKernel},
 	{attack.Cgroups, "write limits of cgroups", hostKernel},
 	{attack.Processes, "share processes or memory with the host", kernel},
-	{attack.Pids, "start processes without limit", kernel},
 	{attack.Engine, "find the engine's socket", never},
 	{attack.Agbox, "change agboxd's files, or speak to it as PID 1", never},
+	{attack.Pids, "start processes without limit", kernel},
+	{attack.MemoryLimit, "use memory without limit", func(s Spec) string {
+		return cmp.Or(kernel(s), without(s.MemoryBytes, attack.MemoryLimit))
+	}},
+	{attack.DiskLimit, "write files without limit", func(s Spec) string {
+		return cmp.Or(kernel(s), without(s.DiskBytes, attack.DiskLimit))
+	}},
+}
+
+func without(limit uint64, name string) string {
+	if limit == 0 {
+		return "the spec has no " + name
+	}
+	return ""
 }
 
 func never(Spec) string { return "" }
@@ -154,7 +208,16 @@ type Row struct {
 func Judge(s Spec, results []attack.Result) (rows []Row) {
 	for _, c := range Checks {
 		row := Row{Check: c.Name, What: c.What, Verdict: Hole, Why: "no result"}
-		if i := slices.IndexFunc(results, func(r attack.Result) bool { return r.Check == c.Name }); i >= 0 {
+		of := func(check string) int {
+			return slices.IndexFunc(results, func(r attack.Result) bool { return r.Check == check })
+		}
+		i := of(c.Name)
+		switch {
+		case i < 0 && slices.Contains(limits, c.Name) && of(attack.Pids) >= 0:
+			row.Verdict, row.Why = Untried, "the agbox-shim of this sandbox is older than this check"
+		case i >= 0 && slices.Contains(limits, c.Name):
+			row.Verdict, row.Why = c.judgeLimit(s, results[i])
+		case i >= 0:
 			row.Verdict, row.Why = c.judge(s, results[i])
 		}
 		rows = append(rows, row)
@@ -175,6 +238,43 @@ func (c Check) judge(s Spec, r attack.Result) (verdict, why string) {
 		return Allowed, "the network policy allows it: " + listed(r.Done)
 	}
 	return Hole, listed(beyond)
+}
+
+var limits = []string{attack.Pids, attack.MemoryLimit, attack.DiskLimit}
+
+// judgeLimit is judge for a check of a limit: one that is above that of the spec is a hole, too.
+func (c Check) judgeLimit(s Spec, r attack.Result) (verdict, why string) {
+	wanted := map[string]uint64{attack.Pids: s.Pids, attack.MemoryLimit: s.MemoryBytes, attack.DiskLimit: s.DiskBytes}[c.Name]
+	show := func(n uint64) string { return units.BytesSize(float64(n)) }
+	if c.Name == attack.Pids {
+		show = func(n uint64) string { return strconv.FormatUint(n, 10) }
+	}
+	var notes []string
+	if s.Flooded {
+		notes = append(notes, s.unflooded(c.Name))
+	}
+	isAbove := wanted > 0 && r.Limit > wanted
+	switch {
+	case c.Name != attack.DiskLimit:
+		if isAbove {
+			r.Done = append(r.Done, attack.Success{What: fmt.Sprintf("the limit is %s, and that of the spec %s", show(r.Limit), show(wanted))})
+		}
+	case len(r.Done) > 0: // by a flood
+	case r.Tried > 0 && wanted == 0:
+		r.Done = []attack.Success{{What: "the file system has " + show(r.Limit)}}
+	case isAbove && !s.DiskWatched:
+		r.Tried, r.Why = 0, cmp.Or(r.Why, "the file system, of "+show(r.Limit)+", does not show the limit; --floods tries it")
+	case isAbove:
+		r.Tried, r.Why = 0, cmp.Or(r.Why, watched)
+		notes = nil
+	}
+	verdict, why = c.judge(s, r)
+	if verdict == Untried && r.Why != "" {
+		why = r.Why
+	} else {
+		notes = append(notes, r.Why)
+	}
+	return verdict, strings.Join(slices.DeleteFunc(append([]string{why}, notes...), func(text string) bool { return text == "" }), "; ")
 }
 
 // listed names what succeeded: of each address one port, one that answers if there is one.

@@ -1,5 +1,6 @@
 // Package try tries inside a sandbox what package attack judges. It leaves nothing behind, and what succeeds harms nothing: it opens and
-// reads at most, and what it has made, it removes.
+// reads at most, and what it has made, it removes. A flood, which is asked for, fills a limit for a moment; if the self-test is killed in it, the kernel
+// removes what it has made.
 package try
 
 import (
@@ -23,11 +24,28 @@ const Nothing = "nothing"
 
 // Run is the verb attack.Verb with its arguments: it tries everything, and writes the results to w.
 func Run(args []string, w io.Writer) error {
-	if len(args) == 1 && args[0] == Nothing {
+	switch {
+	case len(args) == 1 && args[0] == Nothing:
 		return nil
+	case len(args) == 2 && args[0] == fillMemory:
+		return fill(args[1])
 	}
-	var targets []attack.Target
-	for _, arg := range args[:min(len(args), attack.MaxTargets)] {
+	var (
+		targets []attack.Target
+		floods  []attack.Flood
+	)
+	for _, arg := range args {
+		f, ok, err := attack.ParseFlood(arg)
+		if err != nil {
+			return err
+		}
+		if ok {
+			floods = append(floods, f)
+			continue
+		}
+		if len(targets) == attack.MaxTargets {
+			continue
+		}
 		t, err := attack.ParseTarget(arg)
 		if err != nil {
 			return err
@@ -36,6 +54,17 @@ func Run(args []string, w io.Writer) error {
 	}
 	out := json.NewEncoder(w)
 	for _, r := range append(local(), reach(targets)...) {
+		if err := out.Encode(r); err != nil {
+			return err
+		}
+	}
+	// Last, since a flood disturbs what runs at the same time.
+	for _, r := range limits() {
+		for _, f := range floods {
+			if f.Check == r.Check {
+				flood(&r, f.Limit)
+			}
+		}
 		if err := out.Encode(r); err != nil {
 			return err
 		}
@@ -70,7 +99,6 @@ func local() (results []attack.Result) {
 		}},
 		{attack.Cgroups, cgroupFiles()},
 		{attack.Processes, []deed{shares("pid", 0xEFFFFFFC), shares("ipc", 0xEFFFFFFF), shares("uts", 0xEFFFFFFE)}},
-		{attack.Pids, pidsLimit()},
 		{attack.Engine, []deed{
 			finds("/run/docker.sock"), finds("/var/run/docker.sock"), finds("/run/containerd/containerd.sock"), finds("/run/podman/podman.sock"),
 			finds("/run/crio/crio.sock"),
@@ -246,20 +274,6 @@ func shares(name string, first uint64) deed {
 		}
 		return "the " + name + " namespace of the host"
 	}
-}
-
-func pidsLimit() []deed {
-	for _, path := range []string{"/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/pids/pids.max"} {
-		if limit, err := os.ReadFile(path); err == nil {
-			return []deed{func() string {
-				if strings.TrimSpace(string(limit)) == "max" {
-					return path + " is max"
-				}
-				return ""
-			}}
-		}
-	}
-	return nil
 }
 
 func finds(path string) deed {

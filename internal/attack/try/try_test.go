@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -14,6 +15,18 @@ import (
 	"github.com/agbox/agbox/internal/attack/try"
 	"github.com/agbox/agbox/internal/testing/netns"
 )
+
+// TestMain makes the test's program that of the children of the self-test, too.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == attack.Verb {
+		if err := try.Run(os.Args[2:], os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
 
 // The self-test reaches what answers and what refuses in its network namespace, counts an answer of DNS with data only, and leaves nothing.
 func TestRunReachesWhatIsThere(t *testing.T) {
@@ -103,7 +116,9 @@ func names(conn net.PacketConn, answers uint16) {
 }
 
 func TestRunRefusesATargetThatIsNone(t *testing.T) {
-	if err := try.Run([]string{"host=nowhere"}, &bytes.Buffer{}); err == nil {
-		t.Error("it is accepted")
+	for _, arg := range []string{"host=nowhere", "--flood=pids", "--flood=pids:8193", "--flood=mount:1", "--flood=memory_limit:-1"} {
+		if err := try.Run([]string{arg}, &bytes.Buffer{}); err == nil {
+			t.Errorf("%s is accepted", arg)
+		}
 	}
 }

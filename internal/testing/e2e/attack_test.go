@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os/exec"
@@ -38,9 +39,9 @@ func surrounded(t *testing.T, e *dockerd.Engine) {
 }
 
 // attacked runs the self-test in a sandbox and returns the verdicts.
-func (d *daemon) attacked(name string) map[string]*agboxv1.DoctorCheck {
+func (d *daemon) attacked(name string, flags ...string) map[string]*agboxv1.DoctorCheck {
 	d.Helper()
-	cmd := exec.CommandContext(d.ctx(), filepath.Join(binaries, "agbox"), "doctor", "--attack", name, "-o", "json")
+	cmd := exec.CommandContext(d.ctx(), filepath.Join(binaries, "agbox"), append([]string{"doctor", "--attack", name, "-o", "json"}, flags...)...)
 	cmd.Env = append(cmd.Environ(), "XDG_RUNTIME_DIR="+d.home+"/run")
 	out, err := cmd.Output()
 	verdicts, holes := map[string]*agboxv1.DoctorCheck{}, false
@@ -58,14 +59,14 @@ func (d *daemon) attacked(name string) map[string]*agboxv1.DoctorCheck {
 	return verdicts
 }
 
-// wantVerdicts asserts that all verdicts but some are that nothing succeeded.
+// unlimited are the verdicts on a sandbox without limits of memory and disk.
+var unlimited = map[string]string{attack.MemoryLimit: judge.Allowed, attack.DiskLimit: judge.Allowed}
+
+// wantVerdicts asserts that all verdicts but some are that nothing succeeded. A sandbox has no limits of memory and disk by default.
 func wantVerdicts(t *testing.T, what string, got map[string]*agboxv1.DoctorCheck, but map[string]string) {
 	t.Helper()
 	for name, c := range got {
-		want := but[name]
-		if want == "" {
-			want = judge.Held
-		}
+		want := cmp.Or(but[name], unlimited[name], judge.Held)
 		if c.GetStatus() != want {
 			t.Errorf("%s: %s is %s and not %s: %s", what, name, c.GetStatus(), want, c.GetText())
 		}
@@ -80,7 +81,7 @@ func TestTheSelfTestOfASandbox(t *testing.T) {
 	d := prepared(t, t.TempDir())
 	d.host, d.netns, d.engine = e.Host(), e.Netns(), fmt.Sprintf("resolvers = [%q]\n", lanRouter)
 	d.start()
-	strict := &agboxv1.CreateSpec{Network: &agboxv1.NetworkSpec{Mode: "internal"}, Security: &agboxv1.SecuritySpec{Profile: "hardened"}}
+	strict := &agboxv1.CreateSpec{Network: &agboxv1.NetworkSpec{Mode: "internal"}, Security: &agboxv1.SecuritySpec{Profile: "hardened"}, MemoryLimit: "128MiB"}
 	open := &agboxv1.CreateSpec{User: "root", Network: &agboxv1.NetworkSpec{Mode: "open"}}
 	ids := map[string]string{}
 	for name, spec := range map[string]*agboxv1.CreateSpec{"default": {}, "strict": strict, "open": open} {
@@ -90,7 +91,7 @@ func TestTheSelfTestOfASandbox(t *testing.T) {
 		d.await(id, ready)
 	}
 	wantVerdicts(t, "default", d.attacked("default"), map[string]string{attack.Setuid: judge.Allowed, attack.LAN: judge.Allowed})
-	wantVerdicts(t, "strict", d.attacked("strict"), nil)
+	wantVerdicts(t, "strict", d.attacked("strict"), map[string]string{attack.MemoryLimit: judge.Held})
 	got := d.attacked("open")
 	wantVerdicts(t, "open", got, map[string]string{
 		attack.Host: judge.Allowed, attack.Metadata: judge.Allowed, attack.LAN: judge.Allowed, attack.Setuid: judge.Allowed, attack.Capabilities: judge.Allowed,
@@ -111,7 +112,7 @@ func TestTheSelfTestOfASandbox(t *testing.T) {
 	}
 	// docs/security.md has the same table.
 	for _, tt := range []struct{ flags, succeed string }{
-		{"", "host metadata lan capabilities setuid packets devices pids"},
+		{"", "host metadata lan capabilities setuid packets devices pids memory_limit"},
 		{"--user 1000 --cap-drop ALL --security-opt no-new-privileges --pids-limit 512 --memory 512m --read-only", "host metadata lan"},
 	} {
 		args := append([]string{"run", "--rm", "-v", filepath.Join(binaries, "agbox-shim") + ":/shim:ro"}, strings.Fields(tt.flags)...)
@@ -131,5 +132,5 @@ func TestTheSelfTestOfASandbox(t *testing.T) {
 	primary := "agbox-primary-" + ids["strict"]
 	docker("network", "connect", "bridge", primary)
 	docker("update", "--pids-limit", "-1", primary)
-	wantVerdicts(t, "with holes", d.attacked("strict"), map[string]string{attack.Host: judge.Hole, attack.Pids: judge.Hole})
+	wantVerdicts(t, "with holes", d.attacked("strict"), map[string]string{attack.Host: judge.Hole, attack.Pids: judge.Hole, attack.MemoryLimit: judge.Held})
 }
