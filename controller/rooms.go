@@ -87,6 +87,9 @@ func (c *Controller) EngineRefuses(spec *agboxv1.CreateSpec, confinement *storev
 	return c.sandboxes.EngineRefuses(spec, confinement)
 }
 
+// FreezeRefusal calls sandbox.Reconciler.FreezeRefusal.
+func (c *Controller) FreezeRefusal() string { return c.sandboxes.FreezeRefusal() }
+
 // newExecs connects the Reconciler of execs with the other packages.
 func (c *Controller) newExecs() *exec.Reconciler {
 	return exec.New(exec.Options{
@@ -168,7 +171,7 @@ func (c *Controller) newCollector() *inspect.Collector {
 func (c *Controller) newSnapshots() *snapshot.Keeper {
 	return snapshot.New(snapshot.Options{
 		Store: c.cfg.Store, Engine: c.cfg.Engine, Primary: c.primary, CheckMarker: c.link.Checker.CheckMarker, Enqueue: c.sandboxLoop.Add,
-		Logger: c.log, Metrics: c.cfg.Metrics,
+		FreezeRefusal: c.FreezeRefusal, Logger: c.log, Metrics: c.cfg.Metrics,
 	})
 }
 

@@ -235,6 +235,23 @@ func TestACommitThatFailsWhileTheContainerRunsIsRepeated(t *testing.T) {
 	})
 }
 
+func TestAnEngineThatCannotFreezeMakesSnapshotsOfStoppedSandboxesOnly(t *testing.T) {
+	withDaemon(t, func(t *testing.T, p *player) {
+		id := p.readyBox(t)
+		p.engine.SetInfo(func(i *dockerx.Info) { i.Freezes = false })
+		p.engine.RestartEngine(true)
+		pass(5 * time.Minute)
+		if _, err := p.daemon.CreateSnapshot(t.Context(), id, "snap"); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "Stop it for the snapshot") {
+			t.Errorf("of a running one: %v", err)
+		}
+		p.must(t, act{"stop", 0})
+		pass(time.Minute)
+		if _, err := p.commits(t, id, "snap")(); err != nil {
+			t.Errorf("of a stopped one: %v", err)
+		}
+	})
+}
+
 func TestAContainerThatIsAlwaysThawedHasNoSnapshot(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		id := p.readyBox(t)

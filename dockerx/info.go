@@ -50,12 +50,16 @@ type Info struct {
 	CgroupVersion string
 	// PrivateCgroups says that by default a container sees only its own part of the cgroup hierarchy.
 	PrivateCgroups bool
+	// Freezes says that the engine can freeze containers. A rootless one without control groups can't.
+	Freezes bool
 	// SeccompProfile is the filter of system calls that containers get: "default" or "builtin", the path of a file, or "unconfined". Empty:
 	// the engine or its kernel has none.
 	SeccompProfile string
 	// UsersRemapped says that user 0 of a container is an unprivileged user of the host, because of userns-remap or because the engine is
 	// Rootless.
 	UsersRemapped, Rootless bool
+	// OtherUser is the user of this host whose process serves a Rootless engine, if that is not the user of this process. 0: it is, or unknown.
+	OtherUser int
 	// RootUID and RootGID are the host's numbers of user 0 and group 0 of containers, of an engine with userns-remap; otherwise 0.
 	RootUID, RootGID int
 	// Run identifies one run of the engine's process: opaque, constant while the process lives, different after the engine
@@ -85,6 +89,11 @@ func (e *Engine) Info(ctx context.Context) (Info, error) {
 		}
 		info := infoOf(raw, e.current.Load(), after)
 		info.GPUs = e.seesGPUs(info.Runtimes, helperDirs)
+		if info.Rootless && e.host.network == "unix" {
+			if cred, err := peer(ctx, e.host); err == nil && int(cred.Uid) != os.Geteuid() {
+				info.OtherUser = int(cred.Uid)
+			}
+		}
 		return info, err
 	})
 }
@@ -107,6 +116,7 @@ func infoOf(raw system.Info, c *negotiated, life engineLife) Info {
 		KernelVersion:  raw.KernelVersion,
 		System:         raw.OperatingSystem,
 		CgroupVersion:  raw.CgroupVersion,
+		Freezes:        raw.CgroupDriver != "none",
 		Run:            life.id,
 		StartedAt:      life.started,
 	}

@@ -28,7 +28,7 @@ func TestInfoReportsCapabilities(t *testing.T) {
 			"ID": "id", "Driver": "overlay2", "DriverStatus": [][2]string{{"Backing Filesystem", "xfs"}, {"userxattr", "false"}},
 			"Runtimes":     map[string]any{"runsc": map[string]any{}, "nvidia": map[string]any{}},
 			"CpuCfsPeriod": true, "CpuCfsQuota": true, "MemoryLimit": true, "PidsLimit": true,
-			"KernelVersion": "6.1", "OperatingSystem": "Debian", "CgroupVersion": "2",
+			"KernelVersion": "6.1", "OperatingSystem": "Debian", "CgroupVersion": "2", "CgroupDriver": "none",
 			"SecurityOptions": []string{"name=apparmor", "name=seccomp,profile=builtin", "name=rootless", "name=cgroupns"},
 		})
 	})
@@ -43,7 +43,7 @@ func TestInfoReportsCapabilities(t *testing.T) {
 		t.Errorf("%+v", info)
 	}
 	if info.KernelVersion != "6.1" || info.System != "Debian" || info.CgroupVersion != "2" || !info.PrivateCgroups || info.SeccompProfile != "builtin" ||
-		!info.Rootless || !info.UsersRemapped {
+		!info.Rootless || !info.UsersRemapped || info.Freezes || info.OtherUser != 0 {
 		t.Errorf("%+v", info)
 	}
 }

@@ -91,22 +91,31 @@ func (r runSource) local(ctx context.Context, host endpoint) (engineLife, error)
 
 // listener returns the PID of the process that listens on host; 0 when it lives in another PID namespace.
 func listener(ctx context.Context, host endpoint) (int, error) {
-	conn, err := host.dial(ctx)
+	cred, err := peer(ctx, host)
 	if err != nil {
 		return 0, err
+	}
+	return int(cred.Pid), nil
+}
+
+// peer returns who listens on the engine's unix socket. Errors: ErrUnavailable.
+func peer(ctx context.Context, host endpoint) (*unix.Ucred, error) {
+	conn, err := host.dial(ctx)
+	if err != nil {
+		return nil, err
 	}
 	defer conn.Close()
 	raw, err := conn.(*net.UnixConn).SyscallConn()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	var cred *unix.Ucred
 	var credErr error
 	err = raw.Control(func(fd uintptr) { cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
 	if err := errors.Join(err, credErr); err != nil {
-		return 0, fmt.Errorf("peer of %s: %w: %w", host.address, errdefs.ErrUnavailable, err)
+		return nil, fmt.Errorf("peer of %s: %w: %w", host.address, errdefs.ErrUnavailable, err)
 	}
-	return int(cred.Pid), nil
+	return cred, nil
 }
 
 // process returns the run of a process named dockerd; empty for any other process and for none.

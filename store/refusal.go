@@ -77,6 +77,15 @@ func RefuseResume(id, why string) error {
 	}
 }
 
+// RefuseFreeze refuses to freeze a sandbox on an engine that can't: ENGINE_CANNOT_FREEZE.
+func RefuseFreeze(id, why, instead string) error {
+	return &Refusal{
+		Class: errdefs.ErrFailedPrecondition, Reason: "ENGINE_CANNOT_FREEZE",
+		Message:  fmt.Sprintf("sandbox %s can't be frozen: %s. %s", id, why, instead),
+		Metadata: map[string]string{"sandbox_id": id},
+	}
+}
+
 func corruptSandbox(id string) error {
 	return fmt.Errorf("record of sandbox %s does not decode: %w", id, errdefs.ErrDataLoss)
 }

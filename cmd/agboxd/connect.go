@@ -163,7 +163,7 @@ func (d *daemon) newServer() *server.Server {
 		Rules: d.rulesNow, CallerLimits: func() server.CallerLimits { return callerLimits(*d.current.Load()) }, SecretProblems: d.ctl.SecretProblems, DiskWarnings: d.ctl.DiskWarnings,
 		Rebuilding: d.rebuild.Sentence, DefaultTimeout: func() time.Duration { return d.current.Load().Runtime.Timeout },
 		Gateways: d.gateways,
-		Ports:    d.ctl.Ports, EngineRefuses: d.ctl.EngineRefuses, NetworkProblem: d.ctl.NetworkProblem, ConfirmEngine: d.ctl.ConfirmEngine, Version: version, Home: manifest.Home(), Logger: d.log, Now: d.clock.Now,
+		Ports:    d.ctl.Ports, EngineRefuses: d.ctl.EngineRefuses, FreezeRefusal: d.ctl.FreezeRefusal, NetworkProblem: d.ctl.NetworkProblem, ConfirmEngine: d.ctl.ConfirmEngine, Version: version, Home: manifest.Home(), Logger: d.log, Now: d.clock.Now,
 		Observe: func(method string, code codes.Code, took time.Duration) { d.metrics.RPC(method, code.String(), took) },
 	})
 }

@@ -130,6 +130,10 @@ func isolation(info dockerx.Info) []*agboxv1.DoctorCheck {
 
 func cgroups(info dockerx.Info) *agboxv1.DoctorCheck {
 	text := "Version " + cmp.Or(info.CgroupVersion, "unknown") + ". "
+	if !info.Freezes {
+		return warning("cgroups", text+"The engine uses none: no limit holds, agbox top shows nothing, and pause, on_timeout: pause and snapshots of running sandboxes are refused. "+
+			"For rootless Docker boot the host with cgroup version 2, and delegate its controllers to the engine's user.")
+	}
 	if info.PrivateCgroups || info.CgroupVersion == "2" {
 		return ok("cgroups", text+"A sandbox sees its own part of them only.")
 	}
@@ -151,9 +155,12 @@ func seccomp(info dockerx.Info) *agboxv1.DoctorCheck {
 
 func users(info dockerx.Info) *agboxv1.DoctorCheck {
 	switch {
+	case info.OtherUser != 0:
+		return &agboxv1.DoctorCheck{Name: "users", Status: "problem", Text: fmt.Sprintf("The engine is rootless and runs as user %d of the host, who can't reach the directories "+
+			"of agboxd: creates are refused. Run agboxd as that user: docs/engines.md.", info.OtherUser)}
 	case info.Rootless:
-		return warning("users", "The engine is rootless: root in a sandbox is an unprivileged user of the host. agbox is not tested there: agboxd must run as the "+
-			"engine's user, who must be able to reach all mounts, and it enforces no network policy: docs/engines.md.")
+		return warning("users", "The engine is rootless: root in a sandbox is the engine's user, and has no privileges on the host. That user must be able to reach all mounts, and "+
+			"no network policy is enforced: docs/engines.md.")
 	case info.UsersRemapped && info.RootUID == 0:
 		return warning("users", fmt.Sprintf("The engine remaps users, and its data root %s does not end with whom it makes root: no sandbox can start. "+
 			"Remove userns-remap from its daemon.json, or report this.", info.DataRoot))

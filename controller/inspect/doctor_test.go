@@ -14,7 +14,7 @@ func TestLimits(t *testing.T) {
 	good := dockerx.Info{
 		Version: "28.0.0", APIVersion: "1.50", StorageDriver: "btrfs", Driver: "btrfs", DataRoot: "/var/lib/docker", KernelVersion: "6.12", System: "Debian",
 		CPULimit: true, MemoryLimit: true, SwapLimit: true, PidsLimit: true, DiskLimit: true, GPUs: true, StartInterval: true, LiveRestore: true,
-		CgroupVersion: "2", PrivateCgroups: true, SeccompProfile: "builtin", UsersRemapped: true, RootUID: 100000, Runtimes: []string{"runc", "runsc"}, DefaultRuntime: "runc",
+		CgroupVersion: "2", Freezes: true, PrivateCgroups: true, SeccompProfile: "builtin", UsersRemapped: true, RootUID: 100000, Runtimes: []string{"runc", "runsc"}, DefaultRuntime: "runc",
 	}
 	safe := inspect.Defaults{Profile: "hardened", NetworkMode: "internet", MemoryLimit: 1}
 	for name, tc := range map[string]struct {
@@ -41,7 +41,9 @@ func TestLimits(t *testing.T) {
 		"root is root":       {func(i *dockerx.Info, _ *inspect.Defaults) { i.UsersRemapped = false }, "users", "warning", "user 0 of the host"},
 		"remapped":           {func(*dockerx.Info, *inspect.Defaults) {}, "users", "ok", "user 100000 of the host"},
 		"remapped to whom?":  {func(i *dockerx.Info, _ *inspect.Defaults) { i.RootUID = 0 }, "users", "warning", "no sandbox can start"},
-		"rootless":           {func(i *dockerx.Info, _ *inspect.Defaults) { i.Rootless = true }, "users", "warning", "as the engine's user"},
+		"rootless":           {func(i *dockerx.Info, _ *inspect.Defaults) { i.Rootless = true }, "users", "warning", "the engine's user"},
+		"another's rootless": {func(i *dockerx.Info, _ *inspect.Defaults) { i.Rootless, i.OtherUser = true, 1000 }, "users", "problem", "as that user"},
+		"no control groups":  {func(i *dockerx.Info, _ *inspect.Defaults) { i.Freezes = false }, "cgroups", "warning", "pause, on_timeout"},
 		"runsc":              {func(*dockerx.Info, *inspect.Defaults) {}, "runtimes", "ok", "runtime: runsc."},
 		"runsc by default":   {func(i *dockerx.Info, _ *inspect.Defaults) { i.DefaultRuntime = "runsc" }, "runtimes", "ok", "runsc is the default"},
 		"runc only":          {func(i *dockerx.Info, _ *inspect.Defaults) { i.Runtimes = []string{"runc"} }, "runtimes", "ok", "register gVisor"},
@@ -88,7 +90,7 @@ func TestNothingIsSaidOfAnEngineThatNeverAnswered(t *testing.T) {
 }
 
 func TestUnenforced(t *testing.T) {
-	info := dockerx.Info{Version: "28.0.0", CPULimit: true, MemoryLimit: true, SwapLimit: true, PidsLimit: true, DiskLimit: true, CgroupVersion: "2", SeccompProfile: "builtin"}
+	info := dockerx.Info{Version: "28.0.0", CPULimit: true, MemoryLimit: true, SwapLimit: true, PidsLimit: true, DiskLimit: true, CgroupVersion: "2", Freezes: true, SeccompProfile: "builtin"}
 	if got := inspect.Unenforced(info); got != "" {
 		t.Errorf("an engine that enforces all: %q", got)
 	}

@@ -99,6 +99,10 @@ func (r *Reconciler) EngineRefuses(spec *agboxv1.CreateSpec, confinement *storev
 		return nil
 	}
 	errs := refusals(spec, info)
+	if info.OtherUser != 0 {
+		errs = append(errs, validate.Error{Message: fmt.Sprintf("the engine is rootless and runs as user %d of the host, who can't reach the directories of agboxd: "+
+			"run agboxd as that user", info.OtherUser)})
+	}
 	if confinement.GetMemoryLimitBytes() > 0 && !info.MemoryLimit && spec.GetMemoryLimit() == "" {
 		errs = append(errs, validate.Error{
 			Field: "memory_limit", Message: "memory_limit has a default, runtime.memory_limit, that cannot be honoured: the engine's kernel does not support it",
@@ -114,6 +118,16 @@ func (r *Reconciler) EngineRefuses(spec *agboxv1.CreateSpec, confinement *storev
 	return errs
 }
 
+const unfreezable = "the engine has no control groups, and can't freeze containers; for rootless Docker boot the host with cgroup version 2"
+
+// FreezeRefusal says why the last observed engine can't freeze containers; empty: it can, or none was observed.
+func (r *Reconciler) FreezeRefusal() string {
+	if info := r.o.Link.Info(); info.Version != "" && !info.Freezes {
+		return unfreezable
+	}
+	return ""
+}
+
 // refusals compares a spec with the capabilities of an engine.
 func refusals(spec *agboxv1.CreateSpec, info dockerx.Info) (errs validate.Errors) {
 	refuse := func(field, format string, args ...any) {
@@ -124,6 +138,9 @@ func refusals(spec *agboxv1.CreateSpec, info dockerx.Info) (errs validate.Errors
 	}
 	if spec.GetGpus() != "" && !info.GPUs {
 		refuse("gpus", "cannot be honoured: the Docker engine has no GPU support (the NVIDIA container toolkit is not set up)")
+	}
+	if spec.GetOnTimeout() == "pause" && !info.Freezes {
+		refuse("on_timeout", "cannot be pause: %s. Write stop or delete", unfreezable)
 	}
 	refuseLimits(refuse, "", spec, info)
 	for prefix, list := range map[string][]*agboxv1.ServiceSpec{

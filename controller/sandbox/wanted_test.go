@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -68,6 +69,31 @@ func TestPoliciesAboutNamesNeedServersOfTheContainers(t *testing.T) {
 		errs := r.EngineRefuses(&agboxv1.CreateSpec{Network: tt.policy}, tt.c)
 		if refused := len(errs) == 1 && errs[0].Field == "network"; refused != tt.refused || len(errs) > 1 {
 			t.Errorf("%s: %v", name, errs)
+		}
+	}
+}
+
+// An engine that can't freeze containers gets no spec that asks for it, and one of another user none at all.
+func TestWhatARootlessEngineRefuses(t *testing.T) {
+	for name, tt := range map[string]struct {
+		info   dockerx.Info
+		spec   *agboxv1.CreateSpec
+		want   string
+		freeze bool
+	}{
+		"no freezer":         {dockerx.Info{Version: "1"}, &agboxv1.CreateSpec{OnTimeout: "pause"}, "on_timeout cannot be pause", true},
+		"no freezer is used": {dockerx.Info{Version: "1"}, &agboxv1.CreateSpec{OnTimeout: "stop"}, "", true},
+		"a freezer":          {dockerx.Info{Version: "1", Freezes: true}, &agboxv1.CreateSpec{OnTimeout: "pause"}, "", false},
+		"another's engine":   {dockerx.Info{Version: "1", Freezes: true, OtherUser: 1000}, &agboxv1.CreateSpec{}, "user 1000", false},
+		"no engine yet":      {dockerx.Info{}, &agboxv1.CreateSpec{OnTimeout: "pause"}, "", false},
+	} {
+		r := &Reconciler{o: Options{Link: engineOf{info: tt.info}}}
+		errs := r.EngineRefuses(tt.spec, nil)
+		if (len(errs) > 0) != (tt.want != "") || !strings.Contains(errs.Error(), tt.want) {
+			t.Errorf("%s: %v", name, errs)
+		}
+		if why := r.FreezeRefusal(); (why != "") != tt.freeze {
+			t.Errorf("%s: %q", name, why)
 		}
 	}
 }

@@ -66,8 +66,10 @@ type Options struct {
 	CheckMarker func(ctx context.Context) error
 	// Enqueue adds a sandbox to the queue.
 	Enqueue func(sandboxID string)
-	Logger  *slog.Logger
-	Metrics *metrics.Metrics
+	// FreezeRefusal says why the engine can't freeze containers; empty: it can. It must not block.
+	FreezeRefusal func() string
+	Logger        *slog.Logger
+	Metrics       *metrics.Metrics
 }
 
 // Keeper makes, lists and removes snapshots. Its memory is what it is making, and is lost with the process, as the snapshots are that are
@@ -116,7 +118,7 @@ func (k *Keeper) Committing(sandboxID string) bool {
 // CreateSnapshot makes a snapshot of a sandbox's files, and returns once it is complete. It goes on if the caller leaves. Repeated with the same
 // arguments, it returns the snapshot that exists, also after the sandbox was deleted. Cut off by a crash, it has made the snapshot or not.
 //
-// Errors: ErrNotFound; Refusals SNAPSHOT_ID_ALREADY_EXISTS for another sandbox's, SANDBOX_INVALID_STATE, and SANDBOX_BUSY while another
+// Errors: ErrNotFound; Refusals ENGINE_CANNOT_FREEZE, SNAPSHOT_ID_ALREADY_EXISTS for another sandbox's, SANDBOX_INVALID_STATE, and SANDBOX_BUSY while another
 // snapshot of the sandbox is being made, or if the sandbox is thawed, started or stopped again and again; ErrUnavailable.
 func (k *Keeper) CreateSnapshot(ctx context.Context, sandboxID, id string) (*agboxv1.Snapshot, error) {
 	c, err := k.begin(sandboxID, id)
@@ -197,6 +199,9 @@ func (k *Keeper) try(ctx context.Context, sandboxID, id string) (*agboxv1.Snapsh
 	if sb.Spec.GetSecurity().GetReadOnlyRoot() {
 		return nil, refusal("SANDBOX_INVALID_STATE", errdefs.ErrFailedPrecondition, sandboxID,
 			"sandbox %s has a read-only root: its files are in volumes, which no snapshot contains; copy them out with agbox cp", sandboxID)
+	}
+	if why := k.o.FreezeRefusal(); why != "" && sb.State == agboxv1.SandboxState_SANDBOX_STATE_READY {
+		return nil, store.RefuseFreeze(sandboxID, why, "Stop it for the snapshot: its files must rest meanwhile")
 	}
 	begun := time.Now()
 	made, err := k.commit(ctx, id, sb)

@@ -62,6 +62,7 @@ func (f *Fake) info() dockerx.Info {
 		System:         "Fake Linux 1",
 		CgroupVersion:  "2",
 		PrivateCgroups: true,
+		Freezes:        true,
 		SeccompProfile: "default",
 		Run:            fmt.Sprintf("life %d", f.link.life),
 		StartedAt:      f.startedAt,

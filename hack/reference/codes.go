@@ -41,6 +41,7 @@ var errorReasons = []code{
 	{"SNAPSHOT_NOT_FOUND", "there is no such snapshot"},
 	{"SNAPSHOT_IN_USE", "a sandbox has the snapshot's image in its spec, or a container or an image was made from it"},
 	{"SANDBOX_BUSY", "another snapshot of the sandbox is being made, or it did not rest while its files were copied; try again"},
+	{"ENGINE_CANNOT_FREEZE", "the engine can't freeze containers, as a rootless one without control groups: no pause, and no snapshot of a running sandbox"},
 	{"TEMPLATE_NOT_FOUND", "the gateway's owner has no such template"},
 	{"TEMPLATE_IN_USE", "a sandbox was made from the template, a container or an image has its image, or it is being removed"},
 	{"TEMPLATE_FILES_TOO_LARGE", "an uploaded archive, or all of a template, are larger than the limit"},

@@ -64,7 +64,7 @@ func TestReferencePageHasEveryCode(t *testing.T) {
 	for _, c := range slices.Concat(errorReasons, failureCodes) {
 		listed = append(listed, c.Name)
 	}
-	word := regexp.MustCompile(`^(SANDBOX|CONTAINER|NETWORK|EXEC|AGENT|AGENTS|PROMPT|DRAIN|DISK|VOLUME|SNAPSHOT|TEMPLATE|INVALID|FILE|ARCHIVE|WATCH|PORT|USER|STREAM|CHANNEL|GATEWAY|CALLER)_[A-Z_]*[A-Z]$|^DRAINING$`)
+	word := regexp.MustCompile(`^(SANDBOX|CONTAINER|NETWORK|EXEC|AGENT|AGENTS|PROMPT|DRAIN|DISK|VOLUME|SNAPSHOT|TEMPLATE|ENGINE|INVALID|FILE|ARCHIVE|WATCH|PORT|USER|STREAM|CHANNEL|GATEWAY|CALLER)_[A-Z_]*[A-Z]$|^DRAINING$`)
 	for _, dir := range []string{"store", "controller", "internal/server", "internal/channel", "internal/recovery", "internal/host/execjournal"} {
 		for _, text := range literals(t, filepath.Join(root, dir)) {
 			if word.MatchString(text) {

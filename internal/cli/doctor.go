@@ -84,7 +84,11 @@ func (a *app) attack(ctx context.Context, ref string, floods bool, o *output) er
 	}
 	printed, err := a.conn().Command(ctx, sb.GetSandboxId(), attack.Command(targets, tried)...).Output()
 	if err != nil {
-		return fmt.Errorf("the self-test did not run in %s: %w", a.sandboxKind().label(sb), err)
+		err = fmt.Errorf("the self-test did not run in %s: %w", a.sandboxKind().label(sb), err)
+		if floods {
+			err = fmt.Errorf("%w; a sandbox that an earlier release made knows no --floods", err)
+		}
+		return err
 	}
 	results, err := attack.ParseResults(printed)
 	if err != nil {

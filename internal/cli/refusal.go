@@ -23,7 +23,7 @@ func (a *app) again(ctx context.Context, sb *agboxv1.SandboxHandle) *agboxv1.San
 
 // sandboxRefused explains a refusal for the wrong state by the state that the sandbox has now.
 func (a *app) sandboxRefused(ctx context.Context, verb string, sb *agboxv1.SandboxHandle, err error) error {
-	if client.IsFailedPrecondition(err) {
+	if client.IsFailedPrecondition(err) && client.Reason(err) != "ENGINE_CANNOT_FREEZE" {
 		return withState(verb, a.again(ctx, sb), err)
 	}
 	return err

@@ -103,6 +103,8 @@ type Deps struct {
 	// EngineRefuses returns the fields of a valid spec and its resolved confinement that the engine cannot honour. It must not block: the
 	// answer may be older.
 	EngineRefuses func(*agboxv1.CreateSpec, *storev1.Confinement) validate.Errors
+	// FreezeRefusal says why the engine can't freeze containers; empty: it can. It must not block.
+	FreezeRefusal func() string
 	// Rules returns the present rules for a create. It may read paths of this host.
 	Rules func() Rules
 	// CallerLimits are those in force. It must not block.

@@ -28,11 +28,19 @@ type lifetimes struct {
 	*handles
 	store   lifetimeStore
 	explain func(ctx context.Context, sandboxID string) (*agboxv1.ExplainResponse, error)
-	now     func() time.Time
+	// freezeRefusal says why the engine can't freeze containers; empty: it can.
+	freezeRefusal func() string
+	now           func() time.Time
 }
 
-// PauseSandbox implements agbox.v1.SandboxService.
+// PauseSandbox implements agbox.v1.SandboxService. An engine that can't freeze containers would have to stop them, which ends their processes.
 func (s *lifetimes) PauseSandbox(ctx context.Context, req *agboxv1.PauseSandboxRequest) (*agboxv1.AcceptedResponse, error) {
+	if why := s.freezeRefusal(); why != "" {
+		sb, err := s.store.Sandbox(ctx, req.GetSandboxId())
+		if err == nil && sb.State == agboxv1.SandboxState_SANDBOX_STATE_READY {
+			return nil, store.RefuseFreeze(sb.ID, why, "Stop it instead: its files stay, its processes end")
+		}
+	}
 	return requestOf(ctx, "sandbox_id", req.GetSandboxId(), because(s.store.RequestPause, reasonPause))
 }
 

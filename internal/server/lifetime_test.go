@@ -146,6 +146,16 @@ func TestASecondPauseLeavesNoEvent(t *testing.T) {
 	}
 }
 
+func TestNoPauseOnAnEngineThatCannotFreeze(t *testing.T) {
+	f := newFixture(t, func(d *server.Deps) { d.FreezeRefusal = func() string { return "it has no freezer" } })
+	f.create("abcd", ready)
+	refused(t, f.pause("abcd"), codes.FailedPrecondition, "ENGINE_CANNOT_FREEZE", "sandbox abcd can't be frozen: it has no freezer. Stop it instead: its files stay, its processes end",
+		map[string]string{"sandbox_id": "abcd"})
+	if sb := f.get("abcd"); sb.GetState() != ready || sb.GetDesiredState() != "" {
+		t.Errorf("afterwards: %v", sb)
+	}
+}
+
 func TestSetTimeoutSaysWhatHolds(t *testing.T) {
 	f := newFixture(t)
 	f.create("abcd", ready)

@@ -107,7 +107,7 @@ func New(d Deps) *Server {
 	register(agboxv1.SandboxService_ServiceDesc, agboxv1.SandboxServiceServer(sandboxService{
 		specs:       &specs{handles: h, store: d.Store, callerLimits: d.CallerLimits, home: d.Home},
 		sandboxes:   &sandboxes{handles: h, store: d.Store, engine: d.Engine, gateways: d.Gateways, version: d.Version},
-		lifetimes:   &lifetimes{handles: h, store: d.Store, explain: d.Explain, now: d.Now},
+		lifetimes:   &lifetimes{handles: h, store: d.Store, explain: d.Explain, freezeRefusal: d.FreezeRefusal, now: d.Now},
 		execs:       exec,
 		events:      &events{lifecycle: s.lifecycle, store: d.Store},
 		serviceLogs: services,

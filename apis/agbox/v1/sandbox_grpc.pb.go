@@ -105,7 +105,7 @@ type SandboxServiceClient interface {
 	StopSandbox(ctx context.Context, in *StopSandboxRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
 	// PauseSandbox requests that a READY sandbox is frozen: its processes stop and keep their memory. Errors:
 	// FAILED_PRECONDITION with SANDBOX_ALREADY_PAUSED for a PAUSED one, and with SANDBOX_INVALID_STATE, `sandbox X is not
-	// ready`, for any other that is not READY. If a pause was already requested: OK, no second event.
+	// ready`, for any other that is not READY, and with ENGINE_CANNOT_FREEZE. If a pause was already requested: OK, no second event.
 	PauseSandbox(ctx context.Context, in *PauseSandboxRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
 	// SetSandboxTimeout sets the time at which the spec's on_timeout applies to a PENDING, READY or PAUSED sandbox. For others:
 	// FAILED_PRECONDITION with SANDBOX_INVALID_STATE, `sandbox X is not running`. A timeout counts from the call, also while PAUSED,
@@ -150,7 +150,7 @@ type SandboxServiceClient interface {
 	// READY sandbox is frozen meanwhile. After 30 s the answer is DEADLINE_EXCEEDED, and the daemon goes on. The same request again waits
 	// for it, or returns what is complete; so it also does after a death of the daemon, which leaves the snapshot complete or not there.
 	// Errors besides: ALREADY_EXISTS, reason SNAPSHOT_ID_ALREADY_EXISTS, for a snapshot of another sandbox; FAILED_PRECONDITION, reason
-	// SANDBOX_INVALID_STATE, for a sandbox that is not READY, PAUSED or STOPPED; ABORTED, reason SANDBOX_BUSY, while another snapshot of the
+	// SANDBOX_INVALID_STATE, for a sandbox that is not READY, PAUSED or STOPPED, and ENGINE_CANNOT_FREEZE, for a READY one; ABORTED, reason SANDBOX_BUSY, while another snapshot of the
 	// sandbox is being made; UNAVAILABLE.
 	CreateSnapshot(ctx context.Context, in *CreateSnapshotRequest, opts ...grpc.CallOption) (*CreateSnapshotResponse, error)
 	// ListSnapshots reads the snapshots, newest first. It asks the engine. Errors: UNAVAILABLE.
@@ -451,7 +451,7 @@ type SandboxServiceServer interface {
 	StopSandbox(context.Context, *StopSandboxRequest) (*AcceptedResponse, error)
 	// PauseSandbox requests that a READY sandbox is frozen: its processes stop and keep their memory. Errors:
 	// FAILED_PRECONDITION with SANDBOX_ALREADY_PAUSED for a PAUSED one, and with SANDBOX_INVALID_STATE, `sandbox X is not
-	// ready`, for any other that is not READY. If a pause was already requested: OK, no second event.
+	// ready`, for any other that is not READY, and with ENGINE_CANNOT_FREEZE. If a pause was already requested: OK, no second event.
 	PauseSandbox(context.Context, *PauseSandboxRequest) (*AcceptedResponse, error)
 	// SetSandboxTimeout sets the time at which the spec's on_timeout applies to a PENDING, READY or PAUSED sandbox. For others:
 	// FAILED_PRECONDITION with SANDBOX_INVALID_STATE, `sandbox X is not running`. A timeout counts from the call, also while PAUSED,
@@ -496,7 +496,7 @@ type SandboxServiceServer interface {
 	// READY sandbox is frozen meanwhile. After 30 s the answer is DEADLINE_EXCEEDED, and the daemon goes on. The same request again waits
 	// for it, or returns what is complete; so it also does after a death of the daemon, which leaves the snapshot complete or not there.
 	// Errors besides: ALREADY_EXISTS, reason SNAPSHOT_ID_ALREADY_EXISTS, for a snapshot of another sandbox; FAILED_PRECONDITION, reason
-	// SANDBOX_INVALID_STATE, for a sandbox that is not READY, PAUSED or STOPPED; ABORTED, reason SANDBOX_BUSY, while another snapshot of the
+	// SANDBOX_INVALID_STATE, for a sandbox that is not READY, PAUSED or STOPPED, and ENGINE_CANNOT_FREEZE, for a READY one; ABORTED, reason SANDBOX_BUSY, while another snapshot of the
 	// sandbox is being made; UNAVAILABLE.
 	CreateSnapshot(context.Context, *CreateSnapshotRequest) (*CreateSnapshotResponse, error)
 	// ListSnapshots reads the snapshots, newest first. It asks the engine. Errors: UNAVAILABLE.

@@ -218,7 +218,7 @@ func disk(limit uint64, root string, dirs ...string) (done, why string) {
 			return "", fmt.Sprintf("the flood was ended after %s", patienceFlood)
 		}
 		switch err := add(fd, int64(written), data); {
-		case err == unix.ENOSPC || err == unix.EDQUOT:
+		case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 			return "", fmt.Sprintf("%s after %s: %v", refused, size(written), err)
 		case err != nil:
 			return "", "the flood ended: " + err.Error()

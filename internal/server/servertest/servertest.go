@@ -28,6 +28,7 @@ func Deps(st server.Store) server.Deps {
 		ServiceLog: func(context.Context, string, string) (string, string, error) { return "", "", errdefs.ErrUnavailable },
 		Status:     func(string) string { return "" }, AgentStatus: func(string) (string, bool) { return "", false },
 		Nameless: func(string) bool { return false }, StartWarning: func(string) string { return "" }, SecretProblems: func(string) []string { return nil }, DiskWarnings: func(store.Sandbox) []string { return nil }, Ports: func(string) []*agboxv1.PublishedPort { return nil },
+		FreezeRefusal: func() string { return "" },
 		EngineRefuses: func(*agboxv1.CreateSpec, *storev1.Confinement) validate.Errors { return nil },
 		Rules:         func() server.Rules { return server.Rules{} }, CallerLimits: func() server.CallerLimits { return server.CallerLimits{} }, DefaultTimeout: func() time.Duration { return 0 },
 		DrainWait:  func() time.Duration { return time.Minute },

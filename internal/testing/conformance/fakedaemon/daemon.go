@@ -109,7 +109,7 @@ func (d *Daemon) start() {
 	api := server.New(server.Deps{
 		ServiceOutput: execs.ServiceLog, Outputs: execs, Channels: channels, Streams: channels, Opened: func(string) {}, Archives: ctl.Archive, Writers: &writers,
 		Store: st, Logs: execs.LogPaths, Status: ctl.Status, Engine: ctl.EngineProblem, ConfirmEngine: ctl.ConfirmEngine,
-		Ports: ctl.Ports, EngineRefuses: ctl.EngineRefuses, NetworkProblem: ctl.NetworkProblem, AgentStatus: ctl.AgentStatus, MainLogs: execs.MainLogPaths, Explain: ctl.Explain,
+		Ports: ctl.Ports, EngineRefuses: ctl.EngineRefuses, FreezeRefusal: ctl.FreezeRefusal, NetworkProblem: ctl.NetworkProblem, AgentStatus: ctl.AgentStatus, MainLogs: execs.MainLogPaths, Explain: ctl.Explain,
 		Doctor: func() []*agboxv1.DoctorCheck {
 			_, info := ctl.EngineRun()
 			return inspect.Limits(info, inspect.Defaults{})
