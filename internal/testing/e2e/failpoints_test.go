@@ -110,7 +110,7 @@ func (m *mortal) wholeLife(round string) {
 	if st := m.ended(round + "-long"); st.GetState() != ended {
 		m.Errorf("%s: a cancelled exec is %v", round, st)
 	}
-	spec.PidsLimit, spec.Network = 300, &agboxv1.NetworkSpec{Mode: "internal", Allow: []string{"192.0.2.1"}}
+	spec.PidsLimit, spec.Network = 300, &agboxv1.NetworkSpec{Mode: "internet", Deny: []string{"192.0.2.1"}}
 	must(m.UpdateSandbox(m.ctx(), &agboxv1.UpdateSandboxRequest{SandboxId: id, CreateSpec: spec}))(m)
 	must(m.SetSandboxTimeout(m.ctx(), &agboxv1.SetSandboxTimeoutRequest{
 		SandboxId: id, When: &agboxv1.SetSandboxTimeoutRequest_Timeout{Timeout: seconds(3600)},

@@ -211,6 +211,17 @@ func TestNetworkRulesOutliveTheDaemon(t *testing.T) {
 	d.hostIs(id, port, "closed")
 }
 
+// outside makes a network of no sandbox, and returns the first three bytes of its addresses, and its name. A container of that name is removed with it. Docker 28
+// and newer drop what other networks send to addresses of containers, unless the network says otherwise.
+func (d *daemon) outside() (block, name string) {
+	d.Helper()
+	block = fmt.Sprintf("198.18.%d", rand.IntN(256)) // of no network but this host's
+	name = "agbox-e2e-" + strings.ReplaceAll(block, ".", "-")
+	d.Cleanup(func() { d.docker("rm", "-f", name); d.docker("network", "rm", name) })
+	d.docker("network", "create", "--subnet", block+".0/24", "-o", "com.docker.network.bridge.gateway_mode_ipv4=nat-unprotected", name)
+	return block, name
+}
+
 // nameServer is a DNS server on a loopback address of this host, which knows addresses of some names.
 func nameServer(t *testing.T, addresses map[string][]string) (address string) {
 	t.Helper()
@@ -317,10 +328,7 @@ func TestNetworkVerifiesNames(t *testing.T) {
 	t.Parallel()
 	const port = 8080
 	d := prepared(t, must(os.MkdirTemp("", "agbox-e2e-"))(t))
-	site := fmt.Sprintf("198.18.%d", rand.IntN(256)) // of no sandbox, and of no network but this host's
-	name := "agbox-e2e-" + strings.ReplaceAll(site, ".", "-")
-	t.Cleanup(func() { d.docker("rm", "-f", name); d.docker("network", "rm", name) })
-	d.docker("network", "create", "--subnet", site+".0/24", name)
+	site, name := d.outside()
 	script := fmt.Sprintf("echo served >/tmp/index.html; exec httpd -f -p %d -h /tmp", port)
 	if d.docker("run", "-d", "--name", name, "--network", name, "--ip", site+".2", baseImage, "sh", "-c", script) == "" {
 		t.Fatal("the server of the names does not start")
