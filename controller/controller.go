@@ -33,6 +33,7 @@ import (
 	"github.com/agbox/agbox/controller/volume"
 	"github.com/agbox/agbox/dockerx"
 	"github.com/agbox/agbox/internal/host/buildfiles"
+	"github.com/agbox/agbox/internal/host/cabundle"
 	"github.com/agbox/agbox/internal/host/clockjump"
 	"github.com/agbox/agbox/internal/metrics"
 	"github.com/agbox/agbox/store"
@@ -162,7 +163,10 @@ func New(cfg Config) *Controller {
 	c.quotas = quota.New(quota.Options{
 		Store: cfg.Store, Files: cfg.Execs, Quota: func() int64 { return c.inForce().SandboxQuota }, Logger: cfg.Logger,
 	})
-	c.secrets = secret.New(secret.Options{Store: cfg.Store, Files: cfg.Execs, Authority: c.certificate, Refuses: cfg.RefusesSecret, Watch: cfg.WatchSecrets, Logger: cfg.Logger})
+	c.secrets = secret.New(secret.Options{
+		Store: cfg.Store, Files: cfg.Execs, Authority: c.certificate, Trusted: (&cabundle.Host{Logger: cfg.Logger}).Certificates,
+		Refuses: cfg.RefusesSecret, Watch: cfg.WatchSecrets, Logger: cfg.Logger,
+	})
 	c.clock = clock.New(cfg.Clock, func() time.Duration { return c.inForce().ClockGrace }, c.clockOnRecord())
 	c.started = c.clock.Now()
 	c.agents = c.newAgents()

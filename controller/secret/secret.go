@@ -44,6 +44,8 @@ type Options struct {
 	Files Files
 	// Authority returns the certificate of the authority that signs for hosts to whose requests of a sandbox headers are added, as PEM.
 	Authority func(sandboxID string) ([]byte, error)
+	// Trusted returns the certificates that programs of the host trust, as PEM, at most 1 MiB, for images that have none; empty: they are not known.
+	Trusted func() []byte
 	// Refuses returns why a sandbox may not have the file at a path without symbolic links, as the rest of a sentence, or "".
 	Refuses func(path string) string
 	// Watch wakes Run when sources may have changed; nil: it looks at intervals only.
@@ -103,6 +105,8 @@ type sandbox struct {
 	seen map[secret]hostfiles.FileID // the source that is delivered
 	kept []secret
 	tidy bool // no other secrets than kept are delivered
+	// authority is what deliverAuthority has delivered; the zero value: nothing that is known.
+	authority execjournal.Secret
 }
 
 // secret is one file for one container of a sandbox; service "" is the primary.
@@ -235,7 +239,7 @@ func (k *Keeper) Deliver(sandboxID string) error {
 		errs = append(errs, k.deliver(sandboxID, s, one))
 	}
 	if slices.ContainsFunc(wanted, injected) {
-		errs = append(errs, k.deliverAuthority(sandboxID))
+		errs = append(errs, k.deliverAuthority(sandboxID, s))
 	}
 	if !s.tidy || !slices.Equal(s.kept, wanted) {
 		err := k.keepOnly(sandboxID, s, wanted)
@@ -256,6 +260,8 @@ func (k *Keeper) keepOnly(sandboxID string, s *sandbox, wanted []secret) error {
 	}
 	if slices.ContainsFunc(wanted, injected) {
 		files[""] = append(files[""], execjournal.AuthoritySecret)
+	} else {
+		s.authority = execjournal.Secret{}
 	}
 	maps.DeleteFunc(s.seen, func(one secret, _ hostfiles.FileID) bool { return !slices.Contains(wanted, one) })
 	k.mu.Lock()
@@ -303,17 +309,33 @@ func (k *Keeper) deliver(sandboxID string, s *sandbox, one secret) error {
 
 func injected(s secret) bool { return s.service == execjournal.Injector }
 
-// deliverAuthority makes a sandbox trust the authority that signs for hosts to whose requests headers are added.
-func (k *Keeper) deliverAuthority(sandboxID string) error {
+// deliverAuthority makes a sandbox trust the authority that signs for hosts to whose requests headers are added. What has not changed since the last
+// delivery is not compared with the file.
+func (k *Keeper) deliverAuthority(sandboxID string, s *sandbox) error {
 	certificate, err := k.o.Authority(sandboxID)
 	if err != nil {
 		return err
 	}
-	had, err := k.o.Files.Secret(sandboxID, "", execjournal.AuthoritySecret)
-	if err == nil && had.Roots && bytes.Equal(had.Value, certificate) {
+	next := execjournal.Secret{Value: certificate, Roots: true, Others: k.o.Trusted()}
+	if sameRoots(s.authority, next) {
 		return nil
 	}
-	return k.o.Files.PutSecret(sandboxID, "", execjournal.AuthoritySecret, execjournal.Secret{Value: certificate, Roots: true})
+	had, err := k.o.Files.Secret(sandboxID, "", execjournal.AuthoritySecret)
+	put := next
+	if len(next.Others) == 0 {
+		put.Others = had.Others // those that this daemon can't read at present
+	}
+	if err != nil || !sameRoots(had, put) {
+		if err := k.o.Files.PutSecret(sandboxID, "", execjournal.AuthoritySecret, put); err != nil {
+			return err
+		}
+	}
+	s.authority = next
+	return nil
+}
+
+func sameRoots(a, b execjournal.Secret) bool {
+	return a.Roots == b.Roots && bytes.Equal(a.Value, b.Value) && bytes.Equal(a.Others, b.Others)
 }
 
 // noteUnfit records whether a value can be added to requests.

@@ -31,6 +31,7 @@ type world struct {
 	source string
 	log    strings.Builder
 	refuse string
+	roots  string // of the host
 	live   []string
 	sb     store.Sandbox
 }
@@ -51,6 +52,7 @@ func (w *world) restart() {
 	w.Keeper = New(Options{
 		Store: w, Files: w.dir, Refuses: func(string) string { return w.refuse }, Logger: slog.New(slog.NewTextHandler(&w.log, nil)),
 		Authority: func(id string) ([]byte, error) { return []byte("authority of " + id), nil },
+		Trusted:   func() []byte { return []byte(w.roots) },
 	})
 }
 
@@ -418,4 +420,41 @@ func TestASecretForRequestsStaysOutside(t *testing.T) {
 	if strings.Contains(w.log.String(), "value-") {
 		t.Error(w.log.String())
 	}
+}
+
+// The sandbox gets the certificates of the host beside its authority, and keeps the last ones if the host has none any more.
+func TestTheHostsCertificatesComeWithTheAuthority(t *testing.T) {
+	w := newWorld(t)
+	w.write("value")
+	spec := w.spec("")
+	spec.Secrets[0].Inject = []*agboxv1.InjectRule{{Host: "a.example", Header: "X: ${token}"}}
+	delivered := func(want string) {
+		t.Helper()
+		w.want(spec)
+		w.deliver()
+		if s, err := w.dir.Secret(box, "", execjournal.AuthoritySecret); err != nil || string(s.Others) != want || string(s.Value) != "authority of "+box {
+			t.Errorf("%+v, %v, want %q", s, err, want)
+		}
+	}
+	delivered("")
+	for _, roots := range []string{"one", "two"} {
+		w.roots = roots
+		delivered(roots)
+	}
+	w.restart()
+	delivered("two")
+	w.roots = ""
+	delivered("two")
+	w.restart()
+	delivered("two")
+	w.roots = "three"
+	delivered("three")
+
+	rules := spec.Secrets[0].Inject
+	spec.Secrets[0].Inject, spec.Secrets[0].Target = nil, "/t"
+	w.want(spec)
+	w.deliver()
+	spec = w.spec("")
+	spec.Secrets[0].Inject = rules
+	delivered("three")
 }

@@ -3,7 +3,6 @@ package shim
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -14,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agbox/agbox/internal/host/cabundle"
 	"github.com/agbox/agbox/internal/host/execjournal"
 )
 
@@ -24,8 +24,8 @@ type secrets map[string]delivery // by name
 // delivery is the last attempt to deliver a secret.
 type delivery struct {
 	file    fileID
-	roots   fileID // the certificates that the image trusted, if the secret is one
-	problem string // empty: it is delivered
+	roots   cabundle.ID // the certificates that the image trusted, if the secret is one
+	problem string      // empty: it is delivered
 	at      time.Time
 }
 
@@ -70,9 +70,9 @@ func readDir(fd int) ([]string, error) {
 func (p *initProcess) deliver(name string) {
 	file, _, ok := p.inbox.stat(execjournal.SecretName(name))
 	last, now := p.secrets[name], time.Now()
-	var roots fileID
+	var roots cabundle.ID
 	if name == execjournal.AuthoritySecret {
-		_, roots = trusted()
+		_, roots = cabundle.Find(bundles...)
 	}
 	if !ok || last.file == file && last.roots == roots && (last.problem == "" || now.Before(last.at.Add(rescanEvery))) {
 		return
@@ -107,7 +107,7 @@ func (p *initProcess) deliverFile(name string) error {
 	}
 	defer unix.Close(dir)
 	if s.Roots {
-		return putRoots(dir, name, s.Value)
+		return putRoots(dir, name, s)
 	}
 	if was := targetOf(dir, name); was != s.Target {
 		p.unlink(was, name)
@@ -121,37 +121,18 @@ func (p *initProcess) deliverFile(name string) error {
 	return p.link(s.Target, name)
 }
 
-// bundles are the files with the certificates that images trust: of Debian, Alpine and Arch, of Fedora, and of SUSE.
-var bundles = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"}
+// bundles are the files with the certificates that images trust. Tests replace them.
+var bundles = cabundle.Paths
 
-// maxBundle is how much of a bundle is read, in bytes; those of distributions have 250 KiB.
-const maxBundle = 4 << 20
-
-// trusted returns the file with the certificates that the image trusts; "": it has none.
-func trusted() (path string, id fileID) {
-	for _, path := range bundles {
-		var st unix.Stat_t
-		if unix.Stat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
-			return path, fileID{st.Ino, st.Mtim}
-		}
-	}
-	return "", fileID{}
-}
-
-// putRoots writes a certificate after those that the image trusts, for every user.
-func putRoots(dir int, name string, certificate []byte) error {
-	var all []byte
-	if path, _ := trusted(); path != "" {
-		f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // it may be another file by now
-		if err == nil {
-			defer f.Close()
-			all, err = io.ReadAll(io.LimitReader(f, maxBundle))
-		}
-		if err != nil {
+// putRoots writes a certificate after those that the image trusts, or those of the host if it has no file of these, for every user.
+func putRoots(dir int, name string, s execjournal.Secret) (err error) {
+	before := s.Others
+	if path, _ := cabundle.Find(bundles...); path != "" {
+		if before, _, err = cabundle.Read(path); err != nil {
 			return fmt.Errorf("read the certificates that the image trusts: %w", err)
 		}
 	}
-	return putValue(dir, name, slices.Concat(all, []byte("\n"), certificate), 0o444, 0, 0)
+	return putValue(dir, name, slices.Concat(before, []byte("\n"), s.Value), 0o444, 0, 0)
 }
 
 // putValue writes a value for the users that mode lets read. The mode is never wider, and the content is whole whenever the name exists.

@@ -135,7 +135,7 @@ func TestATargetBehindALinkGetsNothing(t *testing.T) {
 	}
 }
 
-// Programs trust what the image trusts, and the authority too.
+// Programs trust what the image trusts, or else what the host does, and the authority too.
 func TestTheAuthorityComesAfterTheImagesBundle(t *testing.T) {
 	dir := t.TempDir()
 	was := bundles
@@ -146,19 +146,22 @@ func TestTheAuthorityComesAfterTheImagesBundle(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(out)
-	for bundle, want := range map[string]string{"": "\nauthority\n", "of the image": "of the image\nauthority\n"} {
-		if bundle != "" {
-			if err := os.WriteFile(bundles[1], []byte(bundle), 0o644); err != nil {
+	for _, c := range []struct{ image, host, want string }{
+		{"", "", "\nauthority\n"}, {"", "of the host", "of the host\nauthority\n"},
+		{"of the image", "", "of the image\nauthority\n"}, {"of the image", "of the host", "of the image\nauthority\n"},
+	} {
+		if c.image != "" {
+			if err := os.WriteFile(bundles[1], []byte(c.image), 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := putRoots(out, execjournal.AuthoritySecret, []byte("authority\n")); err != nil {
+		if err := putRoots(out, execjournal.AuthoritySecret, execjournal.Secret{Value: []byte("authority\n"), Others: []byte(c.host)}); err != nil {
 			t.Fatal(err)
 		}
 		path := filepath.Join(dir, execjournal.AuthoritySecret)
 		got, err := os.ReadFile(path)
-		if info, statErr := os.Stat(path); err != nil || statErr != nil || string(got) != want || info.Mode() != 0o444 {
-			t.Errorf("%q: %q, %v, %v", bundle, got, info, err)
+		if info, statErr := os.Stat(path); err != nil || statErr != nil || string(got) != c.want || info.Mode() != 0o444 {
+			t.Errorf("%+v: %q, %v, %v", c, got, info, err)
 		}
 		_ = os.Remove(bundles[1])
 	}

@@ -18,8 +18,10 @@ type Secret struct {
 	Version int    `json:"version"`
 	Target  string `json:"target"`
 	Value   []byte `json:"value"`
-	// Roots: the value is a certificate. PID 1 puts those that the image trusts before it, and every user may read it.
-	Roots bool `json:"roots,omitempty"`
+	// Roots: the value is a certificate. PID 1 puts those that the image trusts before it, or Others if the image has no file of these, and every user
+	// may read it. Others are at most 1 MiB.
+	Roots  bool   `json:"roots,omitempty"`
+	Others []byte `json:"others,omitempty"`
 }
 
 // Names that no secret and no service of a spec has: of the Secret with the authority that signs for hosts to whose requests headers are added, and of the
