@@ -30,6 +30,7 @@ import (
 	"github.com/agbox/agbox/internal/host/disk"
 	"github.com/agbox/agbox/internal/host/firewall"
 	"github.com/agbox/agbox/internal/host/inotify"
+	"github.com/agbox/agbox/internal/host/nameproxy"
 	"github.com/agbox/agbox/internal/netrules"
 )
 
@@ -64,8 +65,8 @@ type Limits struct {
 	// SandboxConns bounds the TCP connections of a sandbox that ask for names; Passed and SandboxPassed those that are passed on to servers, of
 	// all sandboxes and of each. By default Passed leaves half of the process's descriptors to questions.
 	SandboxConns, Passed, SandboxPassed int
-	// Injected and SandboxInjected bound the connections to whose requests headers are added, of all sandboxes and of each: one takes up to 24 MiB.
-	Injected, SandboxInjected int
+	// InjectedBytes and SandboxInjectedBytes bound the memory that connections can take to whose requests headers are added, of all sandboxes and of each.
+	InjectedBytes, SandboxInjectedBytes int64
 	// SandboxAddresses bounds the addresses of names that are open for a sandbox, those of a port counted apart; AnswerAddresses those of
 	// one answer: the others are left out.
 	SandboxAddresses, AnswerAddresses int
@@ -83,7 +84,7 @@ func (l Limits) withDefaults() Limits {
 	return Limits{
 		InFlight: cmp.Or(l.InFlight, 1024), SandboxInFlight: cmp.Or(l.SandboxInFlight, 64),
 		SandboxRate: cmp.Or(l.SandboxRate, 500), SandboxConns: cmp.Or(l.SandboxConns, 32), Passed: cmp.Or(l.Passed, mostPassed()), SandboxPassed: cmp.Or(l.SandboxPassed, 1024),
-		Injected: cmp.Or(l.Injected, 256), SandboxInjected: cmp.Or(l.SandboxInjected, 64),
+		InjectedBytes: cmp.Or(l.InjectedBytes, 512<<20), SandboxInjectedBytes: cmp.Or(l.SandboxInjectedBytes, 128<<20),
 		SandboxAddresses: cmp.Or(l.SandboxAddresses, 1<<16), AnswerAddresses: cmp.Or(l.AnswerAddresses, 1000),
 		Deadline: cmp.Or(l.Deadline, 3500*time.Millisecond), Try: cmp.Or(l.Try, time.Second),
 		Floor: cmp.Or(l.Floor, 10*time.Minute), Ceiling: cmp.Or(l.Ceiling, time.Hour),
@@ -110,7 +111,7 @@ type filter struct {
 	refusals  refusals
 	inFlight  chan struct{}
 	passed    chan struct{}
-	injected  chan struct{}
+	injected  *nameproxy.Budget
 	sandboxes map[string]*sandbox // by bridge
 }
 
@@ -126,7 +127,7 @@ func Run(ctx context.Context, c Config) error {
 	}
 	defer lock.Close()
 	f := &filter{
-		Config: c, inFlight: make(chan struct{}, c.Limits.InFlight), passed: make(chan struct{}, c.Limits.Passed), injected: make(chan struct{}, c.Limits.Injected),
+		Config: c, inFlight: make(chan struct{}, c.Limits.InFlight), passed: make(chan struct{}, c.Limits.Passed), injected: nameproxy.NewBudget(c.Limits.InjectedBytes, c.Limits.SandboxInjectedBytes),
 		sandboxes: map[string]*sandbox{},
 	}
 	f.upstreams = upstreams{list: c.Upstreams, try: c.Limits.Try}

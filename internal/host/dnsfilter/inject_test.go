@@ -193,3 +193,23 @@ func TestOtherProtocolsAtInjectedPorts(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 }
+
+// Requests of a sandbox are refused where there is no room for them.
+func TestInjectedRequestsHaveABudget(t *testing.T) {
+	s := newSite(t)
+	s.child.Roots, s.child.Limits.SandboxInjectedBytes = string(s.secureWeb(t)), 600<<10
+	s.start(t)
+	s.names.has("api.example", "api.example. 60 A 1.1.1.1")
+	own, err := authority.Derive([]byte("of the daemon"), "sandbox")
+	if err != nil {
+		t.Fatal(err)
+	}
+	value := filepath.Join(t.TempDir(), "k")
+	if err := os.WriteFile(value, []byte("value"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.inject = &dnsfilter.Inject{Authority: string(own.Encode()), Headers: []dnsfilter.Injected{{Secret: "k", Host: "api.example:8443", Header: "X-Key: ${k}", Value: value}}}
+	s.enforce(t, "internet", "", "")
+	s.expect(t, map[string]string{"api.example": "1.1.1.1"})
+	fetch(t, s.client(t, "1.1.1.1:8443", own.Certificate()), "https://api.example:8443/", "502 agbox: too many requests have headers added at once")
+}

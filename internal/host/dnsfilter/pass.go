@@ -24,12 +24,6 @@ func (s *sandbox) passOn(ctx context.Context, c *net.TCPConn, to netip.AddrPort)
 		c.Close()
 		return
 	}
-	held := false
-	defer func() {
-		if held {
-			leave(s.injected, s.f.injected)
-		}
-	}()
 	nameproxy.Proxy{
 		To: to, Opaque: !r.verify, Roots: s.f.Roots,
 		Allows: func(name string) bool {
@@ -41,16 +35,7 @@ func (s *sandbox) passOn(ctx context.Context, c *net.TCPConn, to netip.AddrPort)
 				s.refuse(r, cmp.Or(name, to.String()), ReasonAsked)
 			}
 		},
-		Inject: func(name string) *nameproxy.Injection {
-			in := s.injection(name, to)
-			if in == nil {
-				return nil
-			}
-			if held = enter(s.injected, s.f.injected); !held {
-				in.Headers, in.Full = func() (http.Header, error) { return nil, errBusy }, true
-			}
-			return in
-		},
+		Inject: func(name string) *nameproxy.Injection { return s.injection(name, to) },
 	}.Serve(ctx, c)
 }
 
@@ -60,10 +45,7 @@ func (s *sandbox) permits(r *rules, to netip.AddrPort) bool {
 	return r != nil && !s.f.host.has(to.Addr()) && r.names.Permits(to.Addr(), false)
 }
 
-var (
-	errBusy      = errors.New("too many connections have headers added to their requests at once")
-	errForbidden = errors.New("the network policy of the sandbox does not let this host through")
-)
+var errForbidden = errors.New("the network policy of the sandbox does not let this host through")
 
 // injection returns what is added to the requests for a name at an address, by the policy at the time of each; nil: nothing.
 func (s *sandbox) injection(name string, to netip.AddrPort) *nameproxy.Injection {
@@ -72,6 +54,7 @@ func (s *sandbox) injection(name string, to netip.AddrPort) *nameproxy.Injection
 		return nil
 	}
 	return &nameproxy.Injection{
+		Share:       s.injected,
 		Certificate: func() (*tls.Certificate, error) { return r.authority.For(name) },
 		Headers: func() (http.Header, error) { // a request of an old connection may need a new one to the server
 			r := s.rules.Load()

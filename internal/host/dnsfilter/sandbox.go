@@ -14,6 +14,7 @@ import (
 	"github.com/agbox/agbox/internal/host/authority"
 	"github.com/agbox/agbox/internal/host/disk"
 	"github.com/agbox/agbox/internal/host/firewall"
+	"github.com/agbox/agbox/internal/host/nameproxy"
 	"github.com/agbox/agbox/internal/netrules"
 )
 
@@ -33,8 +34,10 @@ type sandbox struct {
 	bridge string
 	rules  atomic.Pointer[rules] // nil: there is no valid policy
 	rate   *rate.Limiter
-	// inFlight, conns, passed and injected are slots: of questions, of connections of DNS, of others, and of those to whose requests headers are added.
-	inFlight, conns, passed, injected chan struct{}
+	// inFlight, conns and passed are slots: of questions, of connections of DNS, and of others.
+	inFlight, conns, passed chan struct{}
+	// injected is the memory for connections to whose requests headers are added.
+	injected *nameproxy.Share
 
 	// Of the goroutine of Run alone: the version of the file, its hash, the hash that was acknowledged, the bridge that is listened on and
 	// the end of that.
@@ -65,7 +68,7 @@ func newSandbox(f *filter, bridge string) *sandbox {
 	return &sandbox{
 		f: f, bridge: bridge, rate: rate.NewLimiter(rate.Limit(l.SandboxRate), l.SandboxRate), known: map[resolved]time.Time{},
 		inFlight: make(chan struct{}, l.SandboxInFlight), conns: make(chan struct{}, l.SandboxConns),
-		passed: make(chan struct{}, l.SandboxPassed), injected: make(chan struct{}, l.SandboxInjected),
+		passed: make(chan struct{}, l.SandboxPassed), injected: f.injected.Share(),
 	}
 }
 

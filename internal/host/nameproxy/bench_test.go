@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/agbox/agbox/internal/host/nameproxy"
 )
@@ -48,4 +49,68 @@ func BenchmarkRequests(b *testing.B) {
 			})
 		}
 	}
+}
+
+// BenchmarkFarAnswers receives answers of a server that is 50 ms away, there and back.
+func BenchmarkFarAnswers(b *testing.B) {
+	body := make([]byte, 8<<20)
+	s := server(b, "a.example", true, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) })
+	client := newDoor(b, far(b, s.Listener.Addr(), 25*time.Millisecond), nil).client(b, true)
+	client.Timeout = 0
+	b.SetBytes(int64(len(body)))
+	for b.Loop() {
+		if _, got := answerTo(b, client, get(b, "https://a.example/")); len(got) != len(body) {
+			b.Fatal(len(got))
+		}
+	}
+}
+
+// far returns the address of a relay to a server that delays each byte by d, in both directions.
+func far(t testing.TB, server net.Addr, d time.Duration) net.Addr {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	type part struct {
+		due  time.Time
+		data []byte
+	}
+	relay := func(to, from net.Conn) {
+		parts := make(chan part, 1<<16)
+		go func() {
+			defer close(parts)
+			for {
+				data := make([]byte, 32<<10)
+				n, err := from.Read(data)
+				if err != nil {
+					return
+				}
+				parts <- part{time.Now().Add(d), data[:n]}
+			}
+		}()
+		for p := range parts {
+			time.Sleep(time.Until(p.due))
+			if _, err := to.Write(p.data); err != nil {
+				break
+			}
+		}
+		to.Close()
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			s, err := net.Dial("tcp", server.String())
+			if err != nil {
+				c.Close()
+				return
+			}
+			go relay(s, c)
+			go relay(c, s)
+		}
+	}()
+	return l.Addr()
 }

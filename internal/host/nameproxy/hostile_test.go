@@ -2,8 +2,6 @@ package nameproxy_test
 
 import (
 	"bufio"
-	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -13,8 +11,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/agbox/agbox/internal/host/nameproxy"
 )
 
 // raw is a server that records the heads of the requests that reach it, as they are.
@@ -243,30 +239,6 @@ func TestAnswersPassAsTheyAre(t *testing.T) {
 			t.Errorf("%q, %v", got, err)
 		}
 		c.Close()
-	}
-}
-
-// Those that have nothing added have no bound of their own.
-func TestFullConnectionsAreSmall(t *testing.T) {
-	s := server(t, "a.example", true, func(http.ResponseWriter, *http.Request) { t.Error("a request reaches the server") })
-	d := newDoor(t, s.Listener.Addr(), func(d *door) {
-		headers(func() (http.Header, error) { return nil, errors.New("too many") })(d)
-		inject := d.Inject
-		d.Inject = func(name string) *nameproxy.Injection {
-			in := inject(name)
-			in.Full = true
-			return in
-		}
-	})
-	if resp, body := answerTo(t, d.client(t, true), get(t, "https://a.example/")); resp.StatusCode != http.StatusBadGateway || body != "agbox: too many\n" || resp.Proto != version(false) {
-		t.Errorf("%s %s %q", resp.Proto, resp.Status, body)
-	}
-	c := d.dial(t, "a.example")
-	if _, err := io.WriteString(c, strings.Repeat("POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 0\r\n\r\n", 2)); err != nil {
-		t.Fatal(err)
-	}
-	if all, err := io.ReadAll(c); err != nil || bytes.Count(all, []byte("too many")) != 1 {
-		t.Errorf("%q, %v", all, err)
 	}
 }
 

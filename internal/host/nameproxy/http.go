@@ -26,9 +26,17 @@ const (
 	maxConns = 8
 )
 
-// limits are those of HTTP/2, in bytes and on either side. Requests and answers that are not read take up to 256 KiB of a connection's buffer each, and the
-// 17th is where they hold up the others. A body that is sent takes a buffer of the server's frame size, at most 512 KiB: the streams bound these.
-var limits = &http.HTTP2Config{MaxConcurrentStreams: 32, MaxReceiveBufferPerStream: 256 << 10, MaxReceiveBufferPerConnection: 4 << 20}
+// answerWindow is how much of an answer is on its way at most, in bytes: over a line of 50 ms one has 10 MB/s.
+const answerWindow = 512 << 10
+
+// Those of HTTP/2, in bytes: on the side of the client, and on that of the server. Requests that are not passed on take up to 256 KiB of a connection's buffer
+// each, and the ninth is where they hold up the others, as the ninth answer that is not read does.
+var (
+	clientLimits = &http.HTTP2Config{
+		MaxConcurrentStreams: 32, MaxReceiveBufferPerStream: 256 << 10, MaxReceiveBufferPerConnection: 2 << 20, MaxReadFrameSize: 16 << 10,
+	}
+	serverLimits = &http.HTTP2Config{MaxReceiveBufferPerStream: answerWindow, MaxReceiveBufferPerConnection: 4<<20 - 1, MaxReadFrameSize: 16 << 10}
+)
 
 // site is what a connection's requests are for: any host that the policy allows, by plain HTTP; or if in is set, the server with this name, by TLS.
 type site struct {
@@ -58,7 +66,7 @@ func (s site) serveHTTP(ctx context.Context, c *begun) {
 	var handlers sync.RWMutex // which the handlers share: the server does not wait for all
 	server := &http.Server{
 		ReadHeaderTimeout: helloPatience, IdleTimeout: idle, MaxHeaderBytes: maxHead, ErrorLog: quiet, DisableGeneralOptionsHandler: true,
-		HTTP2: limits, BaseContext: func(net.Listener) context.Context { return ctx },
+		HTTP2: clientLimits, BaseContext: func(net.Listener) context.Context { return ctx },
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if !handlers.TryRLock() {
 				return // the connection has ended
@@ -67,6 +75,13 @@ func (s site) serveHTTP(ctx context.Context, c *begun) {
 			if code, why := s.refusal(r); why != "" {
 				http.Error(w, why, code)
 				return
+			}
+			if s.in != nil {
+				leave := s.admit(w, r)
+				if leave == nil {
+					return
+				}
+				defer leave()
 			}
 			_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 always is
 			pass := pass
@@ -80,18 +95,37 @@ func (s site) serveHTTP(ctx context.Context, c *begun) {
 		}),
 	}
 	if s.in != nil {
-		server.TLSConfig = s.in.config()
-		if s.in.Full { // there may be many of these: HTTP/2 would keep bodies, and answers that are not read
-			server.Protocols = new(http.Protocols)
-			server.Protocols.SetHTTP1(true)
-			server.SetKeepAlivesEnabled(false)
-			server.ReadTimeout, server.WriteTimeout = helloPatience, helloPatience
+		leave := s.in.enter(server)
+		if leave == nil {
+			return
 		}
+		defer leave()
 		_ = server.ServeTLS(&single{conn: c}, "", "")
 	} else {
 		_ = server.Serve(&single{conn: c})
 	}
 	handlers.Lock()
+}
+
+// admit takes the room of a request, or answers it. leave gives the room back; nil: the request is answered.
+func (s site) admit(w http.ResponseWriter, r *http.Request) (leave func()) {
+	n := int64(requestBytes)
+	switch {
+	case r.ContentLength < 0:
+		n += maxScratch
+	case r.ContentLength > 0:
+		n += min(r.ContentLength, maxScratch)
+	}
+	if s.in.Share.take(n, usual) {
+		return func() { s.in.Share.give(n) }
+	}
+	if !s.in.Share.take(refusalBytes, last) {
+		panic(http.ErrAbortHandler) // an answer may wait for the client
+	}
+	defer s.in.Share.give(refusalBytes)
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(helloPatience))
+	http.Error(w, errBusy.Error(), http.StatusBadGateway)
+	return nil
 }
 
 // transport returns connections to the server, which end with ctx.
@@ -105,7 +139,7 @@ func (s site) transport(ctx context.Context) *http.Transport {
 			return leased{c, context.AfterFunc(ctx, func() { c.Close() })}, nil
 		},
 		TLSClientConfig:   &tls.Config{MinVersion: tls.VersionTLS12, ServerName: s.name, RootCAs: s.Roots},
-		ForceAttemptHTTP2: true, HTTP2: limits, TLSHandshakeTimeout: helloPatience, ExpectContinueTimeout: time.Second,
+		ForceAttemptHTTP2: true, HTTP2: serverLimits, TLSHandshakeTimeout: helloPatience, ExpectContinueTimeout: time.Second,
 		DisableCompression: true, IdleConnTimeout: idle, MaxResponseHeaderBytes: maxHead, MaxConnsPerHost: maxConns, MaxIdleConnsPerHost: maxConns,
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"net/textproto"
 	"slices"
 	"strings"
+	"sync/atomic"
 )
 
 // Injection is what is added to the requests for a name. Its functions may be called concurrently.
@@ -19,8 +20,37 @@ type Injection struct {
 	// Headers returns the headers of a request, which replace the client's own. Errors are sentences for the client, without the values: the request is
 	// not sent, and they are the answer.
 	Headers func() (http.Header, error)
-	// Full says that Headers fails: the connection ends with its first request, and takes little memory until then.
-	Full bool
+	// Share has the memory for the connection and its requests. Without HTTP/2 a connection takes less, so that this is what it speaks if there is less. If
+	// there is none its first request is answered 502.
+	Share *Share
+}
+
+// enter takes the room of a connection, and makes its server one that needs no more. leave gives the room back; nil: there is none, not even to say so.
+func (in *Injection) enter(server *http.Server) (leave func()) {
+	server.TLSConfig = in.config()
+	if in.Share.take(conn2Bytes, spare) {
+		var taken atomic.Int64
+		taken.Store(conn2Bytes)
+		server.TLSConfig.VerifyConnection = func(c tls.ConnectionState) error {
+			if c.NegotiatedProtocol != "h2" && taken.CompareAndSwap(conn2Bytes, connBytes) {
+				in.Share.give(conn2Bytes - connBytes)
+			}
+			return nil
+		}
+		return func() { in.Share.give(taken.Swap(0)) }
+	}
+	server.Protocols = new(http.Protocols)
+	server.Protocols.SetHTTP1(true)
+	if in.Share.take(connBytes, usual) {
+		return func() { in.Share.give(connBytes) }
+	}
+	if !in.Share.take(connBytes, last) {
+		return nil
+	}
+	server.SetKeepAlivesEnabled(false)
+	server.ReadTimeout, server.WriteTimeout = helloPatience, helloPatience
+	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, errBusy.Error(), http.StatusBadGateway) })
+	return func() { in.Share.give(connBytes) }
 }
 
 // config is that of the client's side of TLS.
