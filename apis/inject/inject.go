@@ -130,13 +130,7 @@ func printable(text string) bool {
 
 // Covers reports whether a rule is for a name, in lower case and without the final dot, at a port.
 func (r Rule) Covers(name string, port uint16) bool {
-	if r.Host.Ports.First != port {
-		return false
-	}
-	if r.Host.Below {
-		return strings.HasSuffix(name, "."+r.Host.Domain)
-	}
-	return name == r.Host.Domain
+	return r.Host.Ports.First == port && r.Host.Names(name)
 }
 
 // Value returns the header's value with that of the secret, without its final newlines. Errors, as sentences without any of it: as of Unfit.

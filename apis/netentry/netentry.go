@@ -143,6 +143,22 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	return p, nil
 }
 
+// Names reports whether the domain of an entry is a name, or with Below one above it. The name is in lower case and without the final dot.
+func (e Entry) Names(name string) bool {
+	if e.Below {
+		return strings.HasSuffix(name, "."+e.Domain)
+	}
+	return e.Domain != "" && name == e.Domain
+}
+
+// NamesAll reports whether an entry names all that another one does.
+func (e Entry) NamesAll(other Entry) bool {
+	if other.Below {
+		return e.Below && (e.Domain == other.Domain || e.Names(other.Domain))
+	}
+	return e.Names(other.Domain)
+}
+
 // looksLikeDomain reports whether text is no address, not even a misspelled one: these end with a number.
 func looksLikeDomain(text string) bool {
 	if text == "" || strings.ContainsAny(text, ":/%") {

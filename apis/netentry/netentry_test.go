@@ -127,3 +127,36 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestNames(t *testing.T) {
+	entry := func(text string) netentry.Entry {
+		e, err := netentry.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	for text, names := range map[string]map[string]bool{
+		"a.example":   {"a.example": true, "b.a.example": false, "a.example.": false, "": false, "xa.example": false},
+		"*.a.example": {"a.example": false, "b.a.example": true, "c.b.a.example": true, "ba.example": false, "": false, ".a.example": true},
+		"1.1.1.1":     {"": false, "1.1.1.1": false},
+		"host:1":      {"": false, "host": false},
+	} {
+		for name, want := range names {
+			if got := entry(text).Names(name); got != want {
+				t.Errorf("%s names %q: %v", text, name, got)
+			}
+		}
+	}
+	for text, all := range map[string]map[string]bool{
+		"a.example":   {"a.example": true, "*.a.example": false, "b.a.example": false, "1.1.1.1": false},
+		"*.a.example": {"a.example": false, "*.a.example": true, "b.a.example": true, "*.b.a.example": true, "*.example": false, "1.1.1.1": false},
+		"1.1.1.1":     {"1.1.1.1": false, "a.example": false},
+	} {
+		for other, want := range all {
+			if got := entry(text).NamesAll(entry(other)); got != want {
+				t.Errorf("%s names all of %s: %v", text, other, got)
+			}
+		}
+	}
+}

@@ -56,16 +56,11 @@ func checkInjected(errs *Errors, spec *agboxv1.CreateSpec) {
 				errs.add(at, `needs a network policy of the mode "internet" or "internal", not %q`, mode)
 			}
 			for _, d := range denied {
-				errs.addIf(coversAll(d, r.Host), at+".host", "%s is denied by network.deny", short(one.GetHost()))
+				errs.addIf(d.NamesAll(r.Host), at+".host", "%s is denied by network.deny", short(one.GetHost()))
 			}
 			k := key{fmt.Sprint(r.Host), r.Name}
 			errs.addIf(taken[k] != "", at, "sets the header %s of %s, as %s does", r.Name, short(one.GetHost()), taken[k])
 			taken[k] = at
 		}
 	}
-}
-
-// coversAll reports whether an entry covers each name that another one covers.
-func coversAll(e, other netentry.Entry) bool {
-	return e.Domain == other.Domain && e.Below == other.Below || e.Below && strings.HasSuffix(other.Domain, "."+e.Domain)
 }
