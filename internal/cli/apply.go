@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/agbox/agbox/apis/enum"
@@ -159,7 +158,7 @@ func (a *app) applyOnce(ctx context.Context, d document, o applyOptions, there *
 	}
 	switch p.verdict {
 	case verdictRefused:
-		return immutableError(d, p.immutable)
+		return immutableError(d, p)
 	case verdictConfigured:
 		err = a.configure(ctx, d, p)
 	case verdictReplaced:
@@ -191,7 +190,7 @@ func (a *app) rehearse(ctx context.Context, d document, p *plan) error {
 	a.printChanges(ctx, p)
 	switch {
 	case p.verdict == verdictRefused:
-		return immutableError(d, p.immutable)
+		return immutableError(d, p)
 	case p.verdict != verdictReplaced || d.Agent != nil:
 		return nil
 	}
@@ -239,13 +238,13 @@ func gone(err error) bool {
 	return client.IsNotFound(err) || client.Reason(err) == "SANDBOX_INVALID_STATE"
 }
 
-func immutableError(d document, fields []string) error {
+func immutableError(d document, p *plan) error {
 	lost := "sandbox with its files"
 	if d.Agent != nil {
 		lost = "agent with its conversation"
 	}
-	return fmt.Errorf("%s cannot be changed in place; \"agbox diff -f %s\" shows the difference, \"agbox apply --replace -f %s\" deletes the %s and recreates it",
-		strings.Join(fields, ", "), d.file, d.file, lost)
+	return fmt.Errorf("%s; \"agbox diff -f %s\" shows the difference, \"agbox apply --replace -f %s\" deletes the %s and recreates it",
+		p.refusal(), d.file, d.file, lost)
 }
 
 // aside adds what keeps a sandbox from being READY, and the way out.

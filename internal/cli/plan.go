@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/apis/agbox/v1/validate"
@@ -28,6 +29,8 @@ type plan struct {
 	changes []validate.Change
 	// immutable are the changed paths that need --replace.
 	immutable []string
+	// because are the daemon's sentences about those for which more than that is to be said.
+	because []string
 }
 
 // planOf compares a document with the object that holds its name. A dry run has passed all checks, those of the daemon too; then
@@ -74,9 +77,37 @@ func (a *app) planSandbox(ctx context.Context, d document, dryRun bool) (*plan, 
 	_, err = a.conn().UpdateSandbox(ctx, &agboxv1.UpdateSandboxRequest{SandboxId: old.GetSandboxId(), CreateSpec: d.Spec, DryRun: true})
 	p.changes, p.immutable = validate.Diff(old.GetSpec(), d.Spec), client.ImmutableFields(err)
 	if len(p.immutable) > 0 {
-		err = nil
+		p.because, err = reasonsFor(err), nil
 	}
 	return p, err
+}
+
+// Texts with which the daemon refuses to change a field.
+const (
+	notInPlace = " cannot be changed in place"
+	recreate   = `: delete and recreate ("agbox apply --replace")`
+)
+
+// reasonsFor returns the sentences of a refusal that say more than that a field cannot be changed, without the way out.
+func reasonsFor(refusal error) (list []string) {
+	for text := range strings.SplitSeq(refusal.Error(), "; ") {
+		if why, ok := strings.CutSuffix(text, recreate); ok && !strings.HasSuffix(why, notInPlace) {
+			list = append(list, why)
+		}
+	}
+	return list
+}
+
+// refusal returns what cannot be done in place.
+func (p *plan) refusal() string {
+	plain := slices.DeleteFunc(slices.Clone(p.immutable), func(field string) bool {
+		return slices.ContainsFunc(p.because, func(why string) bool { return strings.HasPrefix(why, field+" ") })
+	})
+	all := p.because
+	if len(plain) > 0 {
+		all = slices.Concat([]string{strings.Join(plain, ", ") + notInPlace}, all)
+	}
+	return strings.Join(all, "; ")
 }
 
 func (a *app) planAgent(ctx context.Context, d document, declared []string, dryRun bool) (*plan, error) {

@@ -26,7 +26,7 @@ func Update(before, after *agboxv1.CreateSpec) (changed []string, limits bool, e
 		}
 	}
 	if len(before.GetSecrets()) > 0 && inject.Has(before) != inject.Has(after) { // its containers have the environment for it, or have not
-		errs.add("secrets", `the first inject rule, or no more, cannot be changed in place: delete and recreate ("agbox apply --replace")`)
+		errs.add("secrets", `cannot get the first inject rule, or lose the last one, in place: delete and recreate ("agbox apply --replace")`)
 	}
 	slices.Sort(changed)
 	slices.SortFunc(errs, func(a, b Error) int { return cmp.Compare(a.Field, b.Field) })
