@@ -6,6 +6,7 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strings"
 
 	storev1 "github.com/agbox/agbox/apis/agbox/store/v1"
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -148,6 +149,9 @@ func (p *pass) entrypoint() []string {
 	for _, dir := range validate.WritableRoots(p.sb.Spec) {
 		args = append(args, "--part="+dir)
 	}
+	if bundle := imageBundle(p.images[""].Env); bundle != "" && inject.Has(p.sb.Spec) {
+		args = append(args, "--bundle="+bundle)
+	}
 	command, image := p.sb.Spec.GetCommand(), p.imageEntrypoint()
 	args = append(args, image...)
 	if len(command)+len(image) > 0 {
@@ -248,10 +252,24 @@ func (p *pass) env() []string {
 	return p.envList(tools, p.sb.Spec.GetEnvs())
 }
 
-// trusting are the variables that name the file of the authorities that a program trusts: of OpenSSL and what follows it (Go, Python, Ruby, curl), requests
-// and pip, Node.js, curl, git, AWS, Cargo, Deno.
+// trusting are the variables that name the file of the authorities that a program trusts: of OpenSSL and what follows it (Go, Python, Ruby, curl), the same
+// as Nix builds it, requests and pip, Node.js, curl, git, AWS, Cargo, Deno.
 var trusting = []string{
-	"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "AWS_CA_BUNDLE", "CARGO_HTTP_CAINFO", "DENO_CERT",
+	"SSL_CERT_FILE", "NIX_SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "AWS_CA_BUNDLE", "CARGO_HTTP_CAINFO",
+	"DENO_CERT",
+}
+
+// imageBundle returns the file of authorities that an image's environment names for OpenSSL; "": none. One below the mount of agboxd is ours: the image was
+// made of a sandbox's container.
+func imageBundle(env []string) string {
+	for _, name := range trusting[:2] {
+		for _, one := range env {
+			if file, ok := strings.CutPrefix(one, name+"="); ok && path.IsAbs(file) && !strings.HasPrefix(path.Clean(file), execjournal.ContainerOut+"/") {
+				return file
+			}
+		}
+	}
+	return ""
 }
 
 // envList returns what every container has in its environment, and envs. It is sorted, so the same spec always creates the same container.

@@ -28,6 +28,7 @@ type options struct {
 	entrypoint  []string // the image's ENTRYPOINT, which runs before everything else; empty: none runs
 	entryMust   bool     // the start fails if entrypoint ends before it has executed its arguments
 	entryNew    bool     // entrypoint runs only where the image has no user agbox
+	bundle      string   // the file of certificates that the image's environment names; empty: none
 	reports     bool     // the start of each run is reported to agboxd
 	warn        string   // main: the warning of the report
 	run         string   // random ID of this run of the container, set by init if it probes the runtime
@@ -50,6 +51,7 @@ func parse(args []string) (o options, ok bool) {
 	f.BoolVar(&o.entryMust, "entry-must", false, "")
 	f.BoolVar(&o.entryNew, "entry-new", false, "")
 	f.BoolVar(&o.reports, "report", false, "")
+	f.StringVar(&o.bundle, "bundle", "", "")
 	f.StringVar(&o.defaultUser, "default-user", "", "")
 	f.StringVar(&o.hostUser, "host-user", "", "")
 	f.StringVar(&o.user, "user", "", "")

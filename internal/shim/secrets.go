@@ -25,7 +25,8 @@ type secrets map[string]delivery // by name
 type delivery struct {
 	file    fileID
 	roots   cabundle.ID // the certificates that the image trusted, if the secret is one
-	problem string      // empty: it is delivered
+	problem string      // empty: there is none
+	failed  bool        // it is not delivered
 	at      time.Time
 }
 
@@ -66,20 +67,21 @@ func readDir(fd int) ([]string, error) {
 	return f.Readdirnames(-1)
 }
 
-// deliver delivers a secret if its file has changed, or if the last attempt failed.
+// deliver delivers a secret if its file has changed, if the sandbox has removed what was delivered, or if the last attempt failed.
 func (p *initProcess) deliver(name string) {
 	file, _, ok := p.inbox.stat(execjournal.SecretName(name))
 	last, now := p.secrets[name], time.Now()
 	var roots cabundle.ID
 	if name == execjournal.AuthoritySecret {
-		_, roots = cabundle.Find(bundles...)
+		_, roots = cabundle.Find(p.bundles()...)
 	}
-	if !ok || last.file == file && last.roots == roots && (last.problem == "" || now.Before(last.at.Add(rescanEvery))) {
+	if !ok || last.file == file && last.roots == roots && (last.failed && now.Before(last.at.Add(rescanEvery)) || !last.failed && p.holds(name)) {
 		return
 	}
 	next := delivery{file: file, roots: roots, at: now}
-	if err := p.deliverFile(name); err != nil {
-		next.problem = err.Error()
+	warning, err := p.deliverFile(name)
+	if next.problem = warning; err != nil {
+		next.problem, next.failed = err.Error(), true
 	}
 	p.secrets[name] = next
 	if next.problem != last.problem {
@@ -87,52 +89,62 @@ func (p *initProcess) deliver(name string) {
 	}
 }
 
-func (p *initProcess) deliverFile(name string) error {
+// holds reports whether the value of a secret that was delivered is still there.
+func (p *initProcess) holds(name string) bool {
+	var st unix.Stat_t
+	return unix.Lstat(p.valuePath(name), &st) == nil
+}
+
+func (p *initProcess) deliverFile(name string) (warning string, err error) {
 	ctl, err := execjournal.OpenDir(p.inbox.dir)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer unix.Close(ctl)
 	s, err := execjournal.ReadSecret(ctl, name)
 	if err != nil {
-		return err
+		return "", err
 	}
 	who, err := p.identify(p.user)
 	if err != nil {
-		return err
+		return "", err
 	}
 	dir, err := execjournal.OpenSecrets(p.places.Out, true)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer unix.Close(dir)
 	if s.Roots {
-		return putRoots(dir, name, s)
+		return putRoots(dir, name, s, p.bundles())
 	}
 	if was := targetOf(dir, name); was != s.Target {
 		p.unlink(was, name)
 		if err := replaceLink(dir, atName(name), s.Target); err != nil {
-			return fmt.Errorf("record its target: %w", err)
+			return "", fmt.Errorf("record its target: %w", err)
 		}
 	}
 	if err := putValue(dir, name, s.Value, 0o400, int(who.UID), int(who.GID)); err != nil {
-		return err
+		return "", err
 	}
-	return p.link(s.Target, name)
+	return "", p.link(s.Target, name)
 }
 
-// bundles are the files with the certificates that images trust. Tests replace them.
-var bundles = cabundle.Paths
+// bundles are the files with the certificates that the image may trust: the one that its environment names, and those of distributions.
+func (p *initProcess) bundles() []string { return append([]string{p.bundle}, cabundle.Paths...) }
 
 // putRoots writes a certificate after those that the image trusts, or those of the host if it has no file of these, for every user.
-func putRoots(dir int, name string, s execjournal.Secret) (err error) {
+func putRoots(dir int, name string, s execjournal.Secret, bundles []string) (warning string, err error) {
 	before := s.Others
 	if path, _ := cabundle.Find(bundles...); path != "" {
-		if before, _, err = cabundle.Read(path); err != nil {
-			return fmt.Errorf("read the certificates that the image trusts: %w", err)
+		var cut bool
+		if before, cut, err = cabundle.Read(path); err != nil {
+			return "", fmt.Errorf("read the certificates that the image trusts: %w", err)
+		}
+		if cut {
+			warning = fmt.Sprintf("%s has more than %d MiB; programs trust the first part of it only", path, cabundle.MaxBytes>>20)
 		}
 	}
-	return putValue(dir, name, slices.Concat(before, []byte("\n"), s.Value), 0o444, 0, 0)
+	return warning, putValue(dir, name, slices.Concat(before, []byte("\n"), s.Value), 0o444, 0, 0)
 }
 
 // putValue writes a value for the users that mode lets read. The mode is never wider, and the content is whole whenever the name exists.
@@ -179,7 +191,7 @@ func (p *initProcess) pruneSecrets(present map[string]bool) {
 	}
 }
 
-// noteProblems writes down what could not be delivered, for agboxd to show.
+// noteProblems writes down what could not be delivered as it should, for agboxd to show.
 func (p *initProcess) noteProblems() {
 	dir, err := execjournal.OpenSecrets(p.places.Out, false)
 	if err != nil {

@@ -138,9 +138,7 @@ func TestATargetBehindALinkGetsNothing(t *testing.T) {
 // Programs trust what the image trusts, or else what the host does, and the authority too.
 func TestTheAuthorityComesAfterTheImagesBundle(t *testing.T) {
 	dir := t.TempDir()
-	was := bundles
-	bundles = []string{filepath.Join(dir, "none"), filepath.Join(dir, "ca-certificates.crt")}
-	t.Cleanup(func() { bundles = was })
+	bundles := []string{"", filepath.Join(dir, "none"), filepath.Join(dir, "ca-certificates.crt")}
 	out, err := execjournal.OpenDir(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -151,18 +149,56 @@ func TestTheAuthorityComesAfterTheImagesBundle(t *testing.T) {
 		{"of the image", "", "of the image\nauthority\n"}, {"of the image", "of the host", "of the image\nauthority\n"},
 	} {
 		if c.image != "" {
-			if err := os.WriteFile(bundles[1], []byte(c.image), 0o644); err != nil {
+			if err := os.WriteFile(bundles[2], []byte(c.image), 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := putRoots(out, execjournal.AuthoritySecret, execjournal.Secret{Value: []byte("authority\n"), Others: []byte(c.host)}); err != nil {
-			t.Fatal(err)
+		s := execjournal.Secret{Value: []byte("authority\n"), Others: []byte(c.host)}
+		if warning, err := putRoots(out, execjournal.AuthoritySecret, s, bundles); err != nil || warning != "" {
+			t.Fatal(warning, err)
 		}
 		path := filepath.Join(dir, execjournal.AuthoritySecret)
 		got, err := os.ReadFile(path)
 		if info, statErr := os.Stat(path); err != nil || statErr != nil || string(got) != c.want || info.Mode() != 0o444 {
 			t.Errorf("%+v: %q, %v, %v", c, got, info, err)
 		}
-		_ = os.Remove(bundles[1])
+		_ = os.Remove(bundles[2])
 	}
+}
+
+// A bundle that is too large loses whole certificates, and a warning says so once.
+func TestABundleThatIsTooLarge(t *testing.T) {
+	b, path := newBox(t), filepath.Join(t.TempDir(), "bundle")
+	const certificate = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"
+	if err := os.WriteFile(path, []byte(strings.Repeat(certificate, 5<<20/len(certificate))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.dir.PutSecret(sandbox, "", execjournal.AuthoritySecret, execjournal.Secret{Value: []byte("authority\n"), Roots: true}); err != nil {
+		t.Fatal(err)
+	}
+	b.args = append(b.args, "--bundle="+path)
+	b.boot()
+	want := []string{"secret _authority: " + path + " has more than 4 MiB; programs trust the first part of it only"}
+	b.until("the warning", func() bool { return slices.Equal(b.dir.SecretProblems(sandbox), want) })
+	got, err := os.ReadFile(filepath.Join(b.paths.Out, execjournal.SecretsDir, execjournal.AuthoritySecret))
+	if err != nil || !strings.HasSuffix(string(got), "\n"+certificate+"\nauthority\n") || len(got) > 4<<20+100 || len(got) < 4<<20-100 {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	b.stop()
+}
+
+// What root of the sandbox removes comes back.
+func TestRemovedSecretsComeBack(t *testing.T) {
+	b := newBox(t)
+	token := filepath.Join(t.TempDir(), "token")
+	b.putSecret("token", token, "value")
+	b.boot()
+	b.shows(token, "value")
+	for _, path := range []string{filepath.Join(b.paths.Out, execjournal.SecretsDir, "token"), filepath.Join(b.paths.Out, execjournal.SecretsDir)} {
+		if err := os.RemoveAll(path); err != nil {
+			t.Fatal(err)
+		}
+		b.shows(token, "value")
+	}
+	b.stop()
 }
