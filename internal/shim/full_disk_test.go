@@ -185,3 +185,32 @@ func TestOutputThatAQuotaRefusedLeavesRoomForOthers(t *testing.T) {
 		t.Errorf("%q, %v; pending: %q", got, err, s.pending)
 	}
 }
+
+// Programs keep the certificates that they trusted, until there is room for the new ones.
+func TestFullDiskKeepsTheAuthority(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	smalldisk.Mount(t, b.paths.Out, "size=64k,mode=755")
+	path := filepath.Join(b.paths.Out, execjournal.SecretsDir, execjournal.AuthoritySecret)
+	put := func(others string) {
+		t.Helper()
+		s := execjournal.Secret{Value: []byte("authority\n"), Others: []byte(others), Roots: true}
+		must(t, b.dir.PutSecret(sandbox, "", execjournal.AuthoritySecret, s))
+	}
+	bundle := filepath.Join(t.TempDir(), "bundle")
+	must(t, os.WriteFile(bundle, []byte("one"), 0o600))
+	put("")
+	b.args = []string{"--bundle=" + bundle}
+	b.boot()
+	b.shows(path, "one\nauthority\n")
+	large := strings.Repeat("x", 100<<10)
+	must(t, os.WriteFile(bundle, []byte(large), 0o600))
+	b.until("the problem", func() bool { return strings.Contains(strings.Join(b.dir.SecretProblems(sandbox), ""), "no space left on device") })
+	if got, err := os.ReadFile(path); err != nil || string(got) != "one\nauthority\n" {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	must(t, unix.Mount("tmpfs", b.paths.Out, "tmpfs", unix.MS_REMOUNT, "size=8m"))
+	b.shows(path, large+"\nauthority\n")
+	b.until("no problem", func() bool { return b.dir.SecretProblems(sandbox) == nil })
+	b.stop()
+}
