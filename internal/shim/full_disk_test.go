@@ -205,7 +205,9 @@ func TestFullDiskKeepsTheAuthority(t *testing.T) {
 	b.shows(path, "one\nauthority\n")
 	large := strings.Repeat("x", 100<<10)
 	must(t, os.WriteFile(bundle, []byte(large), 0o600))
-	b.until("the problem", func() bool { return strings.Contains(strings.Join(b.dir.SecretProblems(sandbox), ""), "no space left on device") })
+	b.until("the problem", func() bool {
+		return strings.Contains(strings.Join(b.dir.SecretProblems(sandbox), ""), "no space left on device")
+	})
 	if got, err := os.ReadFile(path); err != nil || string(got) != "one\nauthority\n" {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}

@@ -185,7 +185,7 @@ func TestMemoryIsWhatIsTaken(t *testing.T) {
 				if now-before > taken {
 					t.Fatalf("%d KiB are in use, and %d taken", (now-before)>>10, taken>>10)
 				}
-				if end.Sub(time.Now()) < 60*time.Millisecond {
+				if time.Until(end) < 60*time.Millisecond {
 					t.Logf("%d MiB in use of %d MiB; resident are %d MiB, and %d before", (now-before)>>20, taken>>20, resident>>20, residentBefore>>20)
 				}
 			}
