@@ -14,12 +14,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -268,5 +270,115 @@ func TestRealClientsOfInjectedHosts(t *testing.T) {
 	d.remove(id)
 	if err := syscall.Kill(d.nameFilter(), syscall.SIGKILL); err != nil { // it would end a minute after its last sandbox
 		t.Error(err)
+	}
+}
+
+// injecting starts a daemon that trusts a site with api.example and other.example, and returns a spec by which a secret is added to the requests for the former.
+func injecting(t *testing.T, host string) (*daemon, *secureSite, *agboxv1.CreateSpec) {
+	t.Helper()
+	site := newSecureSite(t, []string{"api.example", "other.example"}, nil)
+	d := prepared(t, must(os.MkdirTemp("", "agbox-e2e-"))(t))
+	if host != "" {
+		d.host = host
+	}
+	d.engine = fmt.Sprintf("resolvers = [%q, \"192.0.2.53\"]\n", site.names)
+	d.env = []string{"SSL_CERT_FILE=" + site.authority.File}
+	d.start()
+	t.Cleanup(func() {
+		if pid := d.nameFilter(); pid > 0 {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it would end a minute after its last sandbox
+		}
+	})
+	return d, site, &agboxv1.CreateSpec{
+		Image: baseImage, Mounts: []*agboxv1.MountSpec{{Source: filepath.Join(binaries, "fetch"), Target: "/bin/fetch"}},
+		Network: &agboxv1.NetworkSpec{Mode: "internet", Allow: []string{site.addr}},
+		Secrets: []*agboxv1.SecretSpec{{
+			Name: "k", File: newSecretFile(t, "s3cret-0123456789").path, Inject: []*agboxv1.InjectRule{{Host: "api.example", Header: "Authorization: Bearer ${k}"}},
+		}},
+	}
+}
+
+// A restored sandbox trusts what it trusted before. A snapshot has neither the value nor the authority, and a sandbox of it can have rules of its own.
+func TestInjectedSecretsInBackupsAndSnapshots(t *testing.T) {
+	t.Parallel()
+	d, site, spec := injecting(t, "")
+	id := d.named("web", proto.CloneOf(spec))
+	d.await(id, ready)
+	fetches := func(id, want string) {
+		t.Helper()
+		d.eventually("the answer", func() error {
+			site.took()
+			got := d.sh(id, "fetch https://api.example/")
+			if seen := site.took(); !strings.Contains(got, "200 HTTP/2.0") || seen != "api.example Bearer "+want {
+				return fmt.Errorf("%q; the server saw %q", got, seen)
+			}
+			return nil
+		})
+	}
+	fetches(id, "s3cret-0123456789")
+	trusted := d.sh(id, "cat /run/agbox/out/secrets/_authority")
+	file := filepath.Join(d.home, "b.backup")
+	d.agbox("backup", file)
+	d.kill()
+	if out, err := d.command("restore", file).CombinedOutput(); err != nil {
+		t.Fatalf("%s, %v", out, err)
+	}
+	d.start()
+	d.await(id, ready)
+	if got := d.sh(id, "cat /run/agbox/out/secrets/_authority"); got != trusted {
+		t.Error("it trusts another authority")
+	}
+	fetches(id, "s3cret-0123456789")
+
+	made := strings.Fields(d.agbox("snapshot", "create", "web", "kept", "-o", "jsonpath=.image"))
+	image := made[len(made)-1] // behind what it says of its progress
+	plain := proto.CloneOf(spec)
+	plain.Image, plain.Secrets = image, nil
+	other := proto.CloneOf(spec)
+	other.Image = image
+	ids := []string{d.create(plain), d.create(other)}
+	d.await(ids[0], ready)
+	if got := d.sh(ids[0], "env; ls -a /run/agbox/out/secrets 2>&1; true"); strings.Contains(got, "SSL_CERT_FILE") || strings.Contains(got, "_authority") {
+		t.Errorf("in a sandbox of the snapshot: %s", got)
+	}
+	d.await(ids[1], ready)
+	fetches(ids[1], "s3cret-0123456789")
+	if got := d.sh(ids[1], "cat /run/agbox/out/secrets/_authority"); got == trusted || strings.Count(got, "BEGIN CERTIFICATE") != 2 {
+		t.Errorf("a sandbox of the snapshot trusts %s", got)
+	}
+	for _, one := range append(ids, id) {
+		d.remove(one)
+	}
+	d.agbox("snapshot", "rm", "kept")
+}
+
+// Requests of gVisor's own network stack get the headers too, and of the host's, which gVisor uses in the container's network namespace.
+func TestGVisorInjectedSecrets(t *testing.T) {
+	runsc := os.Getenv(runscVariable)
+	if runsc == "" {
+		t.Skip(runscVariable + " is not set: gVisor's runtime takes minutes to build, see make test-runsc")
+	}
+	e := newEngine(t, runtimes(t, runsc, map[string]string{"own": "--overlay2=none", "hosts": "--overlay2=none --network=host"})...)
+	// The site and the daemon belong to the engine's network namespace.
+	ns := must(os.Open(e.Netns()))(t)
+	defer ns.Close()
+	runtime.LockOSThread() // for good: the thread ends with the test
+	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	d, site, spec := injecting(t, e.Host())
+	for _, runtime := range []string{"hosts", "own"} {
+		spec.Runtime = runtime
+		id := d.create(proto.CloneOf(spec))
+		d.await(id, ready)
+		got := d.sh(id, "fetch https://api.example/ https://other.example/")
+		seen, want := site.took(), "api.example Bearer s3cret-0123456789\nother.example Bearer of-the-sandbox"
+		if strings.Contains(fmt.Sprint(d.sandbox(id).GetWarnings()), "no host name resolves") { // it does not reach the engine's server of DNS
+			want = ""
+		}
+		if seen != want || runtime == "hosts" && want == "" {
+			t.Errorf("%s: %q; the server saw %q", runtime, got, seen)
+		}
+		d.remove(id)
 	}
 }
