@@ -307,47 +307,50 @@ func (k *Keeper) Sweep(context.Context) error {
 }
 
 // repair sets rules that records demand and the kernel does not have, without the engine, which may be away for long while containers run. Only
-// packet filter rules: without its filter no name resolves, so a pass may start that.
-func (k *Keeper) repair() {
+// packet filter rules: without its filter no name resolves, so a pass may start that. A pass of each sandbox has to follow if some is true: its policy may
+// have changed meanwhile.
+func (k *Keeper) repair() (some bool) {
 	if k.Problem() != "" {
-		return
+		return false
 	}
 	var problems []error
 	for _, sb := range k.o.Live() {
-		problems = append(problems, k.repairOne(sb))
+		set, err := k.repairOne(sb)
+		some, problems = some || set, append(problems, err)
 	}
 	if err := errors.Join(problems...); err != nil {
 		k.o.Logger.Warn("packet filter rules are left for the next pass", "err", err)
 	}
+	return some
 }
 
-func (k *Keeper) repairOne(sb store.Sandbox) error {
+func (k *Keeper) repairOne(sb store.Sandbox) (set bool, err error) {
 	networkID := sb.Desired.GetObjects().GetNetworkId()
 	if networkID == "" {
-		return nil
+		return false, nil
 	}
 	r, err := k.rules(sb, networkID)
 	if err != nil || r.Empty() {
-		return err
+		return false, err
 	}
 	if held, err := k.o.Firewall.Holds(r); err != nil || held {
-		return err
+		return false, err
 	}
 	if exists, err := k.o.Firewall.Exists(r.Bridge); err != nil || !exists {
-		return err
+		return false, err
 	}
 	if err := k.o.Firewall.Enforce(r); err != nil {
-		return err
+		return false, err
 	}
 	k.o.Logger.Warn("packet filter rules were missing and are set again", "sandbox_id", sb.ID, "bridge", r.Bridge)
-	return nil
+	return true, nil
 }
 
 // watchRetry is the delay before a watch that has failed is started again.
 const watchRetry = 10 * time.Second
 
-// Run repairs what others have changed of the rules, at its start and after each change, until ctx ends; a pass of each sandbox follows, since a
-// policy may have changed meanwhile. While it cannot watch the rules, resyncs find changes.
+// Run repairs what others have changed of the rules, at its start and after each change, until ctx ends. A change is also reported, for a pass of each
+// sandbox. While Run cannot watch the rules, resyncs find changes.
 func (k *Keeper) Run(ctx context.Context) {
 	if k.o.Firewall == nil {
 		return
@@ -359,9 +362,11 @@ func (k *Keeper) Run(ctx context.Context) {
 		default: // a repair is due already
 		}
 	}
-	changed()
 	var wg sync.WaitGroup
 	wg.Go(func() {
+		if k.repair() {
+			k.o.Changed()
+		}
 		for {
 			select {
 			case <-ctx.Done():
