@@ -182,7 +182,7 @@ func TestASaveWhoseSandboxVanishesIsGivenUp(t *testing.T) {
 				if err := p.start(-1); err != nil {
 					t.Fatal(err)
 				}
-				pass(20 * time.Second)
+				pass(45 * time.Second) // ten until the absence is proven, and a pass that failed before is retried within thirty
 				p.wantAgent(t, id, agentStopped)
 				if got := p.agent(t, id).Status.GetSaved(); got != store.NotSaved {
 					t.Errorf("its work is %q", got)
