@@ -39,7 +39,7 @@ var packetViolations = []planted{
 	{"rules that end in a circle", late(func(p *place) { p.rule("denied", func(c *chain) { c.last = "denied" }) }), "I24 sandbox cold: its network is none, and packets get past the rules of the list to"},
 	{"a rule that accepts", late(func(p *place) { p.rule("from-br-net-web", func(c *chain) { c.accepts = true }) }), "I24 sandbox web: its network is internet, and a rule of the list from for its bridge br-net-web accepts packets"},
 	{"PAUSED without rules", late(func(p *place) { delete(p.rules.chains, "output-br-net-cold") }), "I24 sandbox cold: its network is none, and no rules of the list output hold"},
-	{"a mode that nobody knows", early(func(p *place) {
+	{"an unknown mode", early(func(p *place) {
 		edit(p, "sandbox-desired", "web", &storev1.Desired{}, func(d *storev1.Desired) { d.Confinement.NetworkMode = "some" })
 	}), "I24 sandbox web: its network mode is \"some\""},
 	{"rules of an open sandbox", late(func(p *place) { p.rules.chains["from-br-net-died"] = chain{rules: 1} }), "I24 sandbox died: its network is open, and there are rules of its bridge br-net-died: from"},
@@ -67,7 +67,7 @@ func TestRulesThatAreNobodysAreNoViolation(t *testing.T) {
 			p.rules.interfaces["br-other"] = true
 			p.rules.jumps["from"]["br-other"] = "from-br-other"
 		}), ""},
-		{"rules of a bridge that is gone, of nobody on record", late(func(p *place) { p.rules.chains["to-br-other"] = chain{} }), "I24 packet filter: the bridge br-other is no interface"},
+		{"rules of a bridge that is gone, that no record names", late(func(p *place) { p.rules.chains["to-br-other"] = chain{} }), "I24 packet filter: the bridge br-other is no interface"},
 		{"the engine is elsewhere", late(func(p *place) { delete(p.rules.interfaces, "br-net-web") }), "I24 sandbox web: its network is internet; the rules are not checked: its bridge br-net-web is no interface here"},
 		{"no privilege", late(func(p *place) { p.rules = &packets{unchecked: "it needs CAP_NET_ADMIN"} }), "I24 packet filter: the rules of network policies are not checked: it needs CAP_NET_ADMIN"},
 		{"STOPPED without rules, as after a boot", early(func(p *place) {

@@ -96,8 +96,8 @@ func join(texts ...string) string {
 // refused begins the text about a flood that met the limit. Other texts say why none took place.
 const refused = "refused"
 
-// forks starts processes until the kernel refuses one, or there are most of them. Each exits at once, and counts as long as nobody has asked for
-// its exit code; so they need neither memory nor processors, and if this process is killed, none of them is left to be ended: its supervisor, or else
+// forks starts processes until the kernel refuses one, or there are most of them. Each exits at once, and counts until its exit code is
+// asked for; so they need neither memory nor processors, and if this process is killed, none of them is left to be ended: its supervisor, or else
 // PID 1, asks for their exit codes.
 //
 // From the refusal to the first exit code that is asked for, which is microseconds, nothing else in the sandbox can start a process.

@@ -71,10 +71,7 @@ func BenchmarkTraffic(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	many := &agboxv1.NetworkSpec{Mode: "internet"}
-	for i := range 10_000 {
-		many.Deny = append(many.Deny, fmt.Sprintf("203.%d.%d.0/25", i/256, i%256))
-	}
+	many := manyEntries()
 	policies := []struct {
 		name string
 		spec *agboxv1.NetworkSpec
@@ -189,10 +186,7 @@ func BenchmarkConnect(b *testing.B) {
 	}
 	v4 := facts
 	v4.Pool, v4.Resolvers = facts.Pool[:1], facts.Resolvers[:1]
-	many := &agboxv1.NetworkSpec{Mode: "internet"}
-	for i := range 10_000 {
-		many.Deny = append(many.Deny, fmt.Sprintf("203.%d.%d.0/25", i/256, i%256))
-	}
+	many := manyEntries()
 	policies := []struct {
 		name  string
 		spec  *agboxv1.NetworkSpec
@@ -308,4 +302,13 @@ func (p *pair) connects(b *testing.B, n int) [2]float64 {
 		b.Fatal(err)
 	}
 	return [2]float64{median(connect), median(cycle)}
+}
+
+// manyEntries is a policy of 10,000 entries.
+func manyEntries() *agboxv1.NetworkSpec {
+	many := &agboxv1.NetworkSpec{Mode: "internet"}
+	for i := range 10_000 {
+		many.Deny = append(many.Deny, fmt.Sprintf("203.%d.%d.0/25", i/256, i%256))
+	}
+	return many
 }
