@@ -109,10 +109,10 @@ func (d *daemon) serveE2B(ctx context.Context) error {
 		MaxFrozen: func() int { return d.current.Load().Pause.MaxFrozen },
 	})
 	requests, cutOff := context.WithCancel(context.WithoutCancel(ctx))
-	defer cutOff()
 	var sampling sync.WaitGroup
-	sampling.Go(func() { g.Sample(requests) })
 	defer sampling.Wait()
+	defer cutOff()
+	sampling.Go(func() { g.Sample(requests) })
 	srv := &http.Server{
 		Handler: g, ReadHeaderTimeout: e2bHeaderTimeout, IdleTimeout: e2bIdleTimeout, MaxHeaderBytes: e2bHeaderBytes,
 		ErrorLog:    slog.NewLogLogger(d.log.Handler(), slog.LevelWarn),
