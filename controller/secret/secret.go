@@ -34,6 +34,7 @@ type Store interface {
 type Files interface {
 	PutSecret(sandboxID, service, name string, s execjournal.Secret) error
 	Secret(sandboxID, service, name string) (execjournal.Secret, error)
+	HasSecret(sandboxID, service, name string) bool
 	KeepSecrets(sandboxID, service string, names ...string) error
 	SecretProblems(sandboxID string) []string
 }
@@ -276,9 +277,9 @@ func (k *Keeper) keepOnly(sandboxID string, s *sandbox, wanted []secret) error {
 	return errors.Join(errs...)
 }
 
-// deliver delivers one secret if its source has changed.
+// deliver delivers one secret if its source has changed, or if what was delivered is lost.
 func (k *Keeper) deliver(sandboxID string, s *sandbox, one secret) error {
-	if id, err := hostfiles.Identify(one.path); err == nil && s.seen[one] == id {
+	if id, err := hostfiles.Identify(one.path); err == nil && s.seen[one] == id && k.o.Files.HasSecret(sandboxID, one.service, one.file) {
 		return nil
 	}
 	delete(s.seen, one)
@@ -317,7 +318,7 @@ func (k *Keeper) deliverAuthority(sandboxID string, s *sandbox) error {
 		return err
 	}
 	next := execjournal.Secret{Value: certificate, Roots: true, Others: k.o.Trusted()}
-	if sameRoots(s.authority, next) {
+	if sameRoots(s.authority, next) && k.o.Files.HasSecret(sandboxID, "", execjournal.AuthoritySecret) {
 		return nil
 	}
 	had, err := k.o.Files.Secret(sandboxID, "", execjournal.AuthoritySecret)

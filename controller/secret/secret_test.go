@@ -458,3 +458,32 @@ func TestTheHostsCertificatesComeWithTheAuthority(t *testing.T) {
 	spec.Secrets[0].Inject = rules
 	delivered("three")
 }
+
+// The run directory may be lost while the daemon runs, and a pass makes it again: what was delivered is delivered again.
+func TestLostDirectoriesGetTheirSecretsAgain(t *testing.T) {
+	w := newWorld(t)
+	w.write("value")
+	old := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(w.source, old, old); err != nil {
+		t.Fatal(err)
+	}
+	spec := w.spec("")
+	spec.Secrets = append(spec.Secrets, &agboxv1.SecretSpec{
+		Name: "outside", File: w.source, Inject: []*agboxv1.InjectRule{{Host: "a.example", Header: "X: ${outside}"}},
+	})
+	w.want(spec)
+	w.deliver()
+	w.deliver()
+	if err := os.RemoveAll(w.paths.Ctl); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.dir.Prepare(box); err != nil {
+		t.Fatal(err)
+	}
+	w.deliver()
+	for _, one := range append(secretsOf(spec), secret{file: execjournal.AuthoritySecret}) {
+		if _, err := w.dir.Secret(box, one.service, one.file); err != nil {
+			t.Errorf("%s: %v", one, err)
+		}
+	}
+}

@@ -140,6 +140,19 @@ func (d *Dir) PutSecret(sandboxID, service, name string, s Secret) error {
 	})
 }
 
+// HasSecret reports whether PutSecret's file is there. It does not read it.
+func (d *Dir) HasSecret(sandboxID, service, name string) bool {
+	if checkIDs(sandboxID, name) != nil {
+		return false
+	}
+	dir, file := d.execDir(sandboxID), SecretName(name)
+	if service != "" {
+		dir, file = d.serviceSecrets(sandboxID, service), name
+	}
+	var st unix.Stat_t
+	return withDir(dir, func(fd int) error { return unix.Fstatat(fd, file, &st, unix.AT_SYMLINK_NOFOLLOW) }) == nil
+}
+
 // Secret returns a secret as PutSecret left it. Errors: not found; others.
 func (d *Dir) Secret(sandboxID, service, name string) (s Secret, err error) {
 	if err := checkIDs(sandboxID, name); err != nil {
