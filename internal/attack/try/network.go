@@ -196,9 +196,10 @@ func (p packet) answer() string {
 	return "answers with names"
 }
 
-// gateways returns the addresses of the default routes of this network namespace: the host's end of the sandbox's network.
+// gateways returns the addresses of the default routes of this thread's network namespace: the host's end of the sandbox's network. The
+// sockets are of that namespace, too; /proc/net is that of the process's first thread.
 func gateways() (all []netip.Addr) {
-	for line := range lines("/proc/net/route") {
+	for line := range lines("/proc/thread-self/net/route") {
 		f := strings.Fields(line) // Iface Destination Gateway ...; addresses in the byte order of the processor
 		if len(f) < 3 || f[1] != "00000000" {
 			continue
@@ -207,7 +208,7 @@ func gateways() (all []netip.Addr) {
 			all = append(all, netip.AddrFrom4([4]byte(binary.NativeEndian.AppendUint32(nil, binary.BigEndian.Uint32(b)))))
 		}
 	}
-	for line := range lines("/proc/net/ipv6_route") {
+	for line := range lines("/proc/thread-self/net/ipv6_route") {
 		f := strings.Fields(line) // destination, its length, source, its length, next hop
 		if len(f) < 5 || f[1] != "00" {
 			continue

@@ -16,6 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// The process's first thread is kept for the main goroutine, so that none of the namespaces becomes the one that /proc/self shows. Which
+// thread a goroutine gets is chance otherwise.
+func init() { runtime.LockOSThread() }
+
 // NS is a network namespace of the test. It ends with its last process, socket and file.
 type NS struct {
 	Name string
