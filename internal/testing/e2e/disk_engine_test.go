@@ -56,6 +56,10 @@ func fillTheEnginesDisk(t *testing.T, dir, run string) {
 	d.started(ends)
 	flood := d.exec(culprit, "sh", "-c", "while ! test -e /dev/shm/go; do sleep 0.1; done; cat /dev/zero >/workspace/fill; sleep 1000")
 	d.started(flood)
+	ballast := dir + "/ballast"
+	if err := os.WriteFile(ballast, make([]byte, 4<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	e.Freeze() // so that the disk is full before the engine creates anything for the next sandbox
 	waits := d.create(nil)
 	d.sh(culprit, "touch /dev/shm/go")
@@ -94,6 +98,11 @@ func fillTheEnginesDisk(t *testing.T, dir, run string) {
 		return nil
 	})
 	d.restart()
+	if d.inContainerd() { // its store needs room to remove a container
+		if err := os.Remove(ballast); err != nil {
+			t.Fatal(err)
+		}
+	}
 	d.remove(culprit)
 	if st := d.ended(flood.GetExecId()); st.GetState() != ended {
 		t.Errorf("the flood: %v", st)
