@@ -212,7 +212,7 @@ func (f *fixture) followOnce(ctx context.Context, id string) {
 		}
 		switch {
 		case slices.Contains([]codes.Code{codes.Canceled, codes.OutOfRange}, status.Code(err)):
-			return // the test is over, or this reader was too slow and is told so
+			return // the test is over, or this reader was too slow and got the error
 		case err != nil:
 			f.t.Errorf("after %d: %v", last, err)
 			return

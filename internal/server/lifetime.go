@@ -37,7 +37,7 @@ type lifetimes struct {
 func (s *lifetimes) PauseSandbox(ctx context.Context, req *agboxv1.PauseSandboxRequest) (*agboxv1.AcceptedResponse, error) {
 	if why := s.freezeRefusal(); why != "" {
 		sb, err := s.store.Sandbox(ctx, req.GetSandboxId())
-		if err == nil && sb.State == agboxv1.SandboxState_SANDBOX_STATE_READY {
+		if err == nil && sb.State == agboxv1.SandboxState_SANDBOX_STATE_READY && sb.Desired.GetRunState() == storev1.RunState_RUN_STATE_RUN {
 			return nil, store.RefuseFreeze(sb.ID, why, "Stop it instead: its files stay, its processes end")
 		}
 	}

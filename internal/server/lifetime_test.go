@@ -154,6 +154,8 @@ func TestNoPauseOnAnEngineThatCannotFreeze(t *testing.T) {
 	if sb := f.get("abcd"); sb.GetState() != ready || sb.GetDesiredState() != "" {
 		t.Errorf("afterwards: %v", sb)
 	}
+	f.must(f.stop("abcd"))
+	refused(t, f.pause("abcd"), codes.FailedPrecondition, "SANDBOX_INVALID_STATE", "sandbox abcd is not ready", map[string]string{"sandbox_id": "abcd"})
 }
 
 func TestSetTimeoutSaysWhatHolds(t *testing.T) {
@@ -281,7 +283,7 @@ func TestATimeoutThatChangesCountsFromTheChange(t *testing.T) {
 	}
 }
 
-// overtaken is a store in which somebody else comes first whenever a resume is asked for.
+// overtaken is a store in which another client comes first whenever a resume is asked for.
 type overtaken struct {
 	*store.Store
 	first func(id string)
@@ -320,7 +322,7 @@ func TestAResumeThatIsOvertaken(t *testing.T) {
 			_, err := f.store.RequestDelete(t.Context(), id, "delete_requested")
 			f.must(err)
 		}, false},
-		{"by nobody, and it ran all the time", func(id string) { f.create(id, ready) }, func(string) {}, false},
+		{"by no client, and it ran all the time", func(id string) { f.create(id, ready) }, func(string) {}, false},
 		{"by the end of its create", func(id string) { f.create(id, pending) }, func(id string) { f.report(id, ready) }, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -100,7 +100,7 @@ func (i *Identity) admits(chain []*x509.Certificate) error {
 	name := Name(chain[0])
 	switch {
 	case name == "":
-		return errors.New("the certificate names nobody")
+		return errors.New("the certificate has no name")
 	case len(i.clients) > 0 && !slices.Contains(i.clients, name):
 		return fmt.Errorf("client %q is not among those that may connect", name)
 	}
@@ -141,7 +141,7 @@ type accepted struct {
 }
 
 // New returns a listener on raw, which it closes. At most pending connections are in their handshake; one more closes the oldest of them, so
-// that clients without a certificate keep nobody out.
+// that clients without a certificate do not use up the connections of others.
 func New(raw net.Listener, pending int, i *Identity, log *slog.Logger) *Listener {
 	l := &Listener{raw: connlimit.Oldest(raw, pending), log: log, accepted: make(chan accepted), now: i, open: map[*Conn]struct{}{}}
 	l.closing, l.stop = context.WithCancel(context.Background())
