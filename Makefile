@@ -123,6 +123,11 @@ test-runsc: test-tools engine image ## Build gVisor's runsc and run conformance 
 test-userns: test-tools engine image ## Run the conformance suite on a private engine that remaps users (root).
 	AGBOX_REMAP=1 go test -race -count=1 -timeout 20m -tags docker -v -run TestOnARemappingEngine ./internal/testing/conformance
 
+.PHONY: test-rootless
+test-rootless: engine image ## Run the conformance suite on a private rootless engine, as its user (root).
+	hack/test-tools.sh rootless
+	AGBOX_ROOTLESS=1 go test -race -count=1 -timeout 20m -tags docker -v -run TestOnARootlessEngine ./internal/testing/conformance
+
 PATTERN ?=
 
 .PHONY: test-vm

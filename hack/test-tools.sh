@@ -2,7 +2,7 @@
 # Makes sure that what the tests call is there: a C compiler, since Go's race detector is linked with cgo; ip and
 # nsenter for private engines; git for saved work trees and ignored files; mount, mkfs.ext4 and btrfs for small disks; protoc and Python with
 # grpcio for a client in Python; systemd-analyze for the unit; tmux for terminals; ssh, and sshd below bin/. Installs Debian's
-# packages when we are root; otherwise says what to do.
+# packages when we are root; otherwise says what to do. With "rootless", what a rootless engine needs, too.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
@@ -21,6 +21,9 @@ fi
 command -v systemd-analyze >/dev/null || packages+=(systemd)
 command -v mkfs.btrfs >/dev/null && command -v btrfs >/dev/null || packages+=(btrfs-progs)
 command -v tmux >/dev/null || packages+=(tmux)
+if [[ ${1-} == rootless ]] && ! type rootlesskit slirp4netns newuidmap setpriv &>/dev/null; then
+  packages+=(rootlesskit slirp4netns uidmap util-linux)
+fi
 command -v ssh >/dev/null && command -v ssh-keygen >/dev/null || packages+=(openssh-client)
 
 # sshd is unpacked, not installed: an installed one would listen on all addresses.

@@ -31,11 +31,13 @@ var engines atomic.Int64
 
 // Engine is one private engine. Its methods must be called from one goroutine.
 type Engine struct {
-	t     testing.TB
-	dir   string
-	netns string
-	args  []string
-	// wrapper is a command that executes dockerd, whose command line is appended; nil: none.
+	t       testing.TB
+	dir     string
+	netns   string
+	args    []string
+	user    int    // who runs it
+	program string // dockerd, or one that executes it
+	// wrapper is a command that executes program, whose command line is appended; nil: none.
 	wrapper []string
 	proc    *exec.Cmd
 }
@@ -60,7 +62,7 @@ func prepare(t testing.TB, args []string) *Engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &Engine{t: t, dir: dir, args: args, netns: fmt.Sprintf("agbox-%d-%d", os.Getpid(), engines.Add(1))}
+	e := &Engine{t: t, dir: dir, program: "dockerd", args: args, netns: fmt.Sprintf("agbox-%d-%d", os.Getpid(), engines.Add(1))}
 	t.Cleanup(e.clean)
 	e.ip("netns", "add", e.netns)
 	e.ip("-n", e.netns, "link", "set", "lo", "up")
@@ -79,6 +81,20 @@ func (e *Engine) Pid() int { return e.proc.Process.Pid }
 // Netns is the path of the engine's network namespace.
 func (e *Engine) Netns() string { return filepath.Join("/run/netns", e.netns) }
 
+// User is the ID of the user and the group that run the engine.
+func (e *Engine) User() int { return e.user }
+
+// Beside returns a command that executes a program as the engine's user, in its network namespace: the ports that containers publish are there.
+func (e *Engine) Beside(program string) *exec.Cmd {
+	return exec.Command("nsenter", slices.Concat([]string{"--net=" + e.Netns()}, e.asUser(), []string{program})...)
+}
+
+// asUser is a command that executes another one as the engine's user, whose command line is appended.
+func (e *Engine) asUser() []string {
+	id := strconv.Itoa(e.user)
+	return []string{"setpriv", "--reuid", id, "--regid", id, "--clear-groups"}
+}
+
 // Start starts an engine that was stopped or killed, with the arguments of the first start and args, and waits until it
 // answers.
 func (e *Engine) Start(args ...string) {
@@ -90,7 +106,7 @@ func (e *Engine) Start(args ...string) {
 	}
 	defer log.Close()
 	e.proc = exec.Command("nsenter", slices.Concat([]string{"--net=" + e.Netns()}, e.wrapper, []string{
-		"dockerd",
+		e.program,
 		"--data-root", filepath.Join(e.dir, "data"),
 		"--exec-root", filepath.Join(e.dir, "exec"),
 		"--pidfile", filepath.Join(e.dir, "pid"),

@@ -149,7 +149,7 @@ func (c *client) settled(id, box string) {
 	})
 }
 
-// told checks what an agent was told, in order.
+// told checks the texts that an agent received, in order.
 func (c *client) told(id string, want ...string) {
 	c.Helper()
 	resp, err := c.agents.GetAgentConversation(c.ctx(), &agboxv1.GetAgentConversationRequest{AgentId: id})

@@ -100,7 +100,7 @@ func (c *client) must(err error) {
 	}
 }
 
-// newID is an ID that nobody used.
+// newID returns an unused ID.
 func newID() string { return "conf-" + strings.ToLower(rand.Text()[:12]) }
 
 // create records a sandbox and returns its ID. It is deleted when the test ends.

@@ -36,6 +36,22 @@ func TestOnARemappingEngine(t *testing.T) {
 	onDocker(t, e)
 }
 
+// TestOnARootlessEngine: the daemon and the engine run as an unprivileged user. With cgroup version 1 such an engine has no control groups.
+func TestOnARootlessEngine(t *testing.T) {
+	if os.Getenv("AGBOX_ROOTLESS") == "" {
+		t.Skip("AGBOX_ROOTLESS is not set: the whole suite a second time takes minutes, see make test-rootless")
+	}
+	e := dockerd.StartRootless(t)
+	loadBase(t, e)
+	driver, err := exec.Command("docker", "-H", e.Host(), "info", "--format", "{{.CgroupDriver}}").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	onDocker(t, e, func(target *Target) {
+		target.User, target.NoCgroups = e.User(), strings.TrimSpace(string(driver)) == "none"
+	})
+}
+
 // TestOnGVisor: the engine's default runtime has a kernel of its own, which hides locks and notifies of no files.
 func TestOnGVisor(t *testing.T) {
 	runsc := os.Getenv("AGBOX_RUNSC")
@@ -70,6 +86,13 @@ func onDocker(t *testing.T, e *dockerd.Engine, but ...func(*Target)) {
 		cmd.Env = append(os.Environ(), args[0])
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("build %s: %v\n%s", name, err, out)
+		}
+	}
+	if e != nil { // its user runs them
+		for _, dir := range []string{bin, filepath.Dir(bin)} {
+			if err := os.Chmod(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	target := Target{
@@ -128,6 +151,13 @@ func startReal(t testing.TB, bin string, e *dockerd.Engine, s Settings) Daemon {
 	if err := os.WriteFile(file, []byte(d.config(s)), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if e != nil {
+		for _, path := range []string{home, filepath.Join(home, "config"), filepath.Dir(file), file} {
+			if err := os.Chown(path, e.User(), e.User()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 	d.start(t)
 	return d
 }
@@ -154,7 +184,7 @@ func (d *realDaemon) start(t testing.TB) {
 	program := filepath.Join(d.bin, "agboxd")
 	cmd := exec.Command(program)
 	if d.engine != nil {
-		cmd = exec.Command("nsenter", "--net="+d.engine.Netns(), program)
+		cmd = d.engine.Beside(program)
 	}
 	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+d.home+"/run", "XDG_DATA_HOME="+d.home+"/data", "XDG_CONFIG_HOME="+d.home+"/config")
 	if d.engine != nil {

@@ -100,6 +100,17 @@ func badSpecs(c *client) {
 	}
 }
 
+// limits ends the test where memory can't be limited, after a look at the refusal.
+func (c *client) limits() {
+	c.Helper()
+	if !c.target.NoCgroups {
+		return
+	}
+	_, err := c.CreateSandbox(c.ctx(), &agboxv1.CreateSandboxRequest{CreateSpec: &spec{Image: c.target.Image, MemoryLimit: "64MiB"}})
+	c.refused(err, invalid("memory_limit", "memory_limit cannot be honoured: ..."))
+	c.Skip("the engine can't limit memory")
+}
+
 func yaml(text string) *agboxv1.CreateSandboxRequest {
 	return &agboxv1.CreateSandboxRequest{ConfigYaml: []byte(text)}
 }

@@ -48,6 +48,7 @@ func events(t *testing.T, c *client) {
 		}
 	})
 	c.sub(t, "out of memory is named", func(c *client) {
+		c.limits()
 		id := c.ready(glutton)
 		c.daemon.Break(c, id, StarvePrimary)
 		c.failsWith(id, "CONTAINER_OOM", "memory")

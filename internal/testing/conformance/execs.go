@@ -95,8 +95,8 @@ func execs(t *testing.T, c *client) {
 			}
 		}
 	})
-	c.sub(t, "every container is told the numbers of the daemon's user, and never root's", func(c *client) {
-		c.prints(c.ready(), fmt.Sprintf("%d %d\n", cmp.Or(os.Getuid(), 1000), cmp.Or(os.Getgid(), 1000)), "sh", "-c", "echo $HOST_UID $HOST_GID")
+	c.sub(t, "every container has the IDs of the daemon's user in its environment, and never root's", func(c *client) {
+		c.prints(c.ready(), fmt.Sprintf("%d %d\n", cmp.Or(c.target.User, os.Getuid(), 1000), cmp.Or(c.target.User, os.Getgid(), 1000)), "sh", "-c", "echo $HOST_UID $HOST_GID")
 	})
 	c.sub(t, "active execs are listed by ID, of one sandbox or of all", activeExecs)
 	c.sub(t, "a delete cancels what runs and removes the logs", func(c *client) {

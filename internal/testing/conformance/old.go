@@ -275,7 +275,7 @@ func (o *old) newEvents() {
 	}
 }
 
-// setTimeout is what somebody with a newer client does meanwhile.
+// setTimeout is the call of a newer client meanwhile.
 func (o *old) setTimeout(id string) {
 	o.Helper()
 	_, err := o.SetSandboxTimeout(o.ctx(), &agboxv1.SetSandboxTimeoutRequest{

@@ -34,7 +34,7 @@ func snapshots(t *testing.T, c *client) {
 		}
 		c.Cleanup(func() { _ = remove() })
 		made, err := create(id)
-		c.must(err)
+		c.frozen(err, id)
 		if made.GetSnapshotId() != snap || made.GetSandboxId() != id || !strings.HasPrefix(made.GetImage(), "sha256:") || made.GetCreatedAt() == nil || made.GetSizeBytes() == 0 {
 			c.Errorf("made: %v", made)
 		}

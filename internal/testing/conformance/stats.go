@@ -10,6 +10,7 @@ import (
 // stats has the rows of what sandboxes use.
 func stats(t *testing.T, c *client) {
 	c.sub(t, "a running sandbox uses CPU, memory and processes in each container", func(c *client) {
+		c.limits()
 		id := c.ready(required(c.well("db")), func(s *spec) { s.MemoryLimit = "64MiB" })
 		of := func(ids ...string) *agboxv1.GetStatsResponse {
 			resp, err := c.GetStats(c.ctx(), &agboxv1.GetStatsRequest{SandboxIds: ids})

@@ -18,6 +18,10 @@ type Target struct {
 	Image string
 	// NoChannel: the runtime of its containers does not let them reach the daemon's socket, so there are no live channels.
 	NoChannel bool
+	// NoCgroups: its engine neither limits nor freezes containers. Both are refused.
+	NoCgroups bool
+	// User is the ID of the daemon's user and group; 0: those of this process.
+	User int
 	// MissingImage is a reference of an image that the engine does not have.
 	MissingImage string
 }

@@ -19,9 +19,9 @@ func timeouts(t *testing.T, c *client) {
 	c.sub(t, "what a timeout ends in", timeoutActions)
 	c.sub(t, "a handle says when and how a sandbox ends", func(c *client) {
 		before := time.Now()
-		h := c.get(c.ready(lasting(time.Hour, "pause")))
+		h := c.get(c.ready(lasting(time.Hour, "delete")))
 		end := h.GetDeadlineAt().AsTime()
-		if h.GetTimeout().AsDuration() != time.Hour || h.GetOnTimeout() != "pause" || end.Before(before.Add(time.Hour)) ||
+		if h.GetTimeout().AsDuration() != time.Hour || h.GetOnTimeout() != "delete" || end.Before(before.Add(time.Hour)) ||
 			end.After(time.Now().Add(time.Hour)) {
 			c.Errorf("%v", h)
 		}
@@ -107,6 +107,12 @@ func timeoutActions(c *client) {
 		{"pause", agboxv1.EventType_SANDBOX_PAUSED, []string{"PAUSE_REQUESTED READY reason=timeout", "PAUSED PAUSED reason=timeout"}},
 		{"delete", agboxv1.EventType_SANDBOX_DELETED, []string{"DELETE_REQUESTED DELETING reason=timeout", "DELETED DELETED reason=timeout"}},
 	} {
+		if row.action == "pause" && c.target.NoCgroups {
+			req := &agboxv1.CreateSandboxRequest{CreateSpec: &spec{Image: c.target.Image}}
+			lasting(time.Second, row.action)(req.CreateSpec)
+			c.refused(errOf(c.CreateSandbox(c.ctx(), req)), invalid("on_timeout", "on_timeout cannot be pause: ..."))
+			continue
+		}
 		id := c.create(lasting(time.Second, row.action))
 		list := c.subscribe(id, 0, false).until(row.last)
 		c.allRows(list, append([]string{rowAccepted, rowPreparing, rowReady}, row.events...)...)
