@@ -58,7 +58,7 @@ func call[Req, Resp any](ctx context.Context, c *Client, m method[Req, Resp], re
 	return once(ctx, c, m, req)
 }
 
-// request is call for a method whose answer says nothing.
+// request is call for a method with an empty answer.
 func request[Req, Resp any](ctx context.Context, c *Client, m method[Req, Resp], req Req) error {
 	_, err := call(ctx, c, m, req)
 	return err

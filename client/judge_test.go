@@ -48,7 +48,7 @@ func TestJudge(t *testing.T) {
 		"service ready before the sandbox":         {state: pending, want: ServiceReady("db"), service: up, done: true},
 		"service of a stopped sandbox":             {state: stopped, want: ServiceReady("db"), service: up},
 		"service of a paused sandbox":              {state: paused, want: ServiceReady("db"), service: up},
-		"service that nobody brings back":          {state: ready, want: ServiceReady("db"), service: down, done: true, err: "sandbox abcd will not be service=db: the service failed (CONTAINER_DIED: exit 1)"},
+		"service without a restart":                {state: ready, want: ServiceReady("db"), service: down, done: true, err: "sandbox abcd will not be service=db: the service failed (CONTAINER_DIED: exit 1)"},
 		"service that its policy brings back":      {state: ready, want: ServiceReady("db"), service: down, policy: "always"},
 		"service that is not in the spec":          {state: ready, want: ServiceReady("cache"), service: up, done: true, err: `sandbox abcd will not be service=cache: it has no service "cache"`},
 		"service of a sandbox that is being gone":  {state: deleting, want: ServiceReady("db"), done: true, err: "sandbox abcd will not be service=db: it is DELETING"},

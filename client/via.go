@@ -112,8 +112,8 @@ func (s socketVia) unreachable(string) string {
 // accessWrite is W_OK of access(2): what connect(2) needs.
 const accessWrite = 2
 
-// DialSocket connects to the socket of a daemon on this host. The error is the cause of the end of ctx, or an *Error that says why nobody
-// listens there. It is IsUnavailable unless no daemon can start to listen there.
+// DialSocket connects to the socket of a daemon on this host. The error is the cause of the end of ctx, or an *Error that says why there
+// is no listener. It is IsUnavailable unless no daemon can start to listen there.
 func DialSocket(ctx context.Context, path string) (*net.UnixConn, error) {
 	s := socketVia(SocketPath(path))
 	conn, err := s.dial(ctx)

@@ -9,7 +9,7 @@ import (
 
 // TestSystemdDoesNotRestartADrainedDaemon: an exit with 0 is only ever asked for, as by "agbox drain --exit" before a reboot; a
 // restart then would bring the parked agents back. systemd counts a SIGPIPE as clean, and a Go program dies of it when its stderr
-// is gone, which nobody asked for.
+// is gone, without a request.
 func TestSystemdDoesNotRestartADrainedDaemon(t *testing.T) {
 	unit, err := os.ReadFile("systemd/agboxd.service")
 	if err != nil {

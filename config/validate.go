@@ -137,7 +137,7 @@ func oneOf(allowed ...string) rule {
 	})
 }
 
-// knownGroup also looks the group up: a daemon whose group is misspelt would let nobody in.
+// knownGroup also looks the group up: a daemon whose group is misspelt would admit no client.
 func knownGroup(value string) error {
 	if value == "" {
 		return nil

@@ -40,7 +40,7 @@ func (p *player) wantQuiet(t *testing.T) {
 	}
 }
 
-// A `docker container prune` while agboxd was down leaves any number of sandboxes that nobody touches. Their resyncs cost as much as those
+// A `docker container prune` while agboxd was down leaves any number of sandboxes that no client uses. Their resyncs cost as much as those
 // of none.
 func TestSandboxesThatAreGoneCostNoCallsByThemselves(t *testing.T) {
 	for _, n := range []int{1, 2, 30} {

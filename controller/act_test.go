@@ -88,7 +88,7 @@ func TestAConflictingObjectIsNamedAndNotTouched(t *testing.T) {
 			t.Errorf("the status is %q", s)
 		}
 		if len(p.engine.Networks()) != 1 {
-			t.Error("the network of somebody else is gone")
+			t.Error("the network of another owner is gone")
 		}
 		p.engine.RemoveNetworkOutside(n.ID)
 		pass(time.Minute)

@@ -45,7 +45,7 @@ func TestAStopWaitsForTurns(t *testing.T) {
 			down: 18 * time.Second, triggers: "PROMPT_RECEIVED RESULT_RECEIVED DRAIN_PARKED", saved: "not saved", outcome: "interrupted", queue: "hang"},
 		{name: "nothing to save", text: "hang", down: 17 * time.Second, triggers: "PROMPT_RECEIVED RESULT_RECEIVED DRAIN_PARKED",
 			outcome: "interrupted", queue: "hang"},
-		{name: "a save that fails with the code that says nothing to save, in a command of one's own", text: "hang",
+		{name: "a save that fails with the exit code for nothing to save, in a command of one's own", text: "hang",
 			spec: &agboxv1.AgentSpec{SaveCommand: []string{"sleep", "1000", "66"}}, down: 18 * time.Second,
 			triggers: "PROMPT_RECEIVED RESULT_RECEIVED DRAIN_PARKED", saved: "not saved", outcome: "interrupted", queue: "hang"},
 		{name: "a save without an end is given up", text: "deaf", spec: &agboxv1.AgentSpec{SaveCommand: []string{"sleep", "1000000", "0"}},

@@ -345,7 +345,7 @@ func (p *agentPlayer) checkPrompt(id string) error {
 	case whole > 1, whole == 1 && waits:
 		return fmt.Errorf("%d results, %d cut off; waits %v, held %v", results, cuts, waits, held)
 	case whole == 1 && len(seen) == 0:
-		return errors.New("it has a result, and nobody was told")
+		return errors.New("it has a result without an event")
 	case waits && !held && a.Status.GetState() == agentIdle && !p.asleep(a.SandboxID):
 		return errors.New("it waits for an agent that is IDLE")
 	case !waits && results == 0 && a.Status.GetPromptId() != id:

@@ -51,7 +51,7 @@ applets() {
   done
 }
 
-# rootfs fills the directory $1. Owners are set later, by tar, so that nobody needs to be root for it.
+# rootfs fills the directory $1. Owners are set later, by tar, so that it needs no root.
 rootfs() {
   mkdir -p "$1"/{bin,dev,etc,home/agbox,proc,root,run,sbin,sys,tmp,usr/bin,usr/sbin,var/log,var/tmp,workspace}
   install -m 0755 "$busybox" "$1/bin/busybox"

@@ -115,7 +115,7 @@ end_process() {
   die "$2 (pid $1) cannot be ended"
 }
 
-# drop_stale_system_containerd removes the socket of a system containerd that nobody serves: dockerd takes the file
+# drop_stale_system_containerd removes the socket of a system containerd without a server: dockerd takes the file
 # alone as a sign that one runs, and waits for it until it gives up.
 drop_stale_system_containerd() {
   local sock=/run/containerd/containerd.sock
@@ -129,7 +129,7 @@ drop_stale_system_containerd() {
 # running_dockerd tells whether our pid file names a living dockerd, be it that it is still starting.
 running_dockerd() { [[ -f $pidfile ]] && is_process "$(pid_in "$pidfile")" dockerd; }
 
-# start_dockerd starts the engine in a session of its own, with nothing of ours open: it outlives us and holds nobody's
+# start_dockerd starts the engine in a session of its own, with nothing of ours open: it outlives us and holds no caller's
 # pipe or lock.
 start_dockerd() {
   local args=() # only what is asked for: dockerd refuses a setting that is also in /etc/docker/daemon.json

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Plants each bug of controller/testdata/bugs in a copy of the tree and runs the simulation there, which must fail. A patch
-# that does not apply or does not compile fails too: it says nothing any more, and is to be made again.
+# that does not apply or does not compile fails too: it plants nothing any more, and must be made again.
 #
 #   SIM_BUG_STEPS  600000, the steps within which each bug must be found
 #   arguments      names of the bugs to plant; none: all

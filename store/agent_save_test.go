@@ -33,9 +33,9 @@ func TestATurnInterruptedToSaveIsRedelivered(t *testing.T) {
 		{"the daemon's, and the turn ended well", func(s *Store) error { _, err := s.RequestInterruptToSave(ctx, "agent"); return err }, "end_turn", 0, true},
 		{"the daemon's, reported as a limit", func(s *Store) error { _, err := s.RequestInterruptToSave(ctx, "agent"); return err }, "max_turn_requests", 1, true},
 		{"the daemon's, reported as an error", func(s *Store) error { _, err := s.RequestInterruptToSave(ctx, "agent"); return err }, "error", 1, true},
-		{"a limit, and nobody's", func(*Store) error { return nil }, "max_turn_requests", 0, false},
-		{"somebody's", func(s *Store) error { _, err := s.RequestInterrupt(ctx, "agent"); return err }, "interrupted", 0, false},
-		{"somebody's after the daemon's", func(s *Store) error {
+		{"a limit, without a request", func(*Store) error { return nil }, "max_turn_requests", 0, false},
+		{"a client's", func(s *Store) error { _, err := s.RequestInterrupt(ctx, "agent"); return err }, "interrupted", 0, false},
+		{"a client's after the daemon's", func(s *Store) error {
 			_, err := s.RequestInterruptToSave(ctx, "agent")
 			must(t, err)
 			changed, err := s.RequestInterrupt(ctx, "agent")

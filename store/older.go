@@ -43,7 +43,7 @@ const (
 
 // adoptOlder replaces a database of an older daemon by one with the same records. It leaves any other file alone. A crash leaves the old file
 // in place, or the new one, complete; the old one stays in either case. Errors: ErrFailedPrecondition for a file that is of neither daemon, or
-// that cannot be adopted: it is unchanged and nobody sets it aside; ErrUnavailable when a process has it open, or there is no space.
+// that cannot be adopted: it stays unchanged and in its place; ErrUnavailable when a process has it open, or there is no space.
 func adoptOlder(ctx context.Context, o Options) error {
 	db, err := bolt.Open(o.Path, 0o600, &bolt.Options{ReadOnly: true, Timeout: o.LockTimeout, FreelistType: bolt.FreelistMapType})
 	if err != nil {

@@ -99,6 +99,6 @@ func (o Options) withDefaults() Options {
 func exitOnFatal(log *slog.Logger) func(error) {
 	return func(err error) {
 		log.Error("the store failed", "err", err)
-		os.Exit(exitSoftware) //nolint:forbidigo // nobody may go on after an fsync that failed
+		os.Exit(exitSoftware) //nolint:forbidigo // no work may follow a failed fsync
 	}
 }

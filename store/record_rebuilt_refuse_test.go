@@ -75,7 +75,7 @@ func TestRecordRebuiltSkipsInvalidRecords(t *testing.T) {
 		"an endless ID":             func(r *storev1.SandboxRecord) { r.SandboxId = strings.Repeat("x", maxIDBytes+1) },
 		"no spec":                   func(r *storev1.SandboxRecord) { r.Spec = nil },
 		"no state":                  func(r *storev1.SandboxRecord) { r.State = 0 },
-		"a state of nobody":         func(r *storev1.SandboxRecord) { r.State = 77 },
+		"an unknown state":          func(r *storev1.SandboxRecord) { r.State = 77 },
 		"deleted":                   func(r *storev1.SandboxRecord) { r.State = int32(deleted) },
 		"no intent":                 func(r *storev1.SandboxRecord) { r.Desired = nil },
 		"an intent of a later time": func(r *storev1.SandboxRecord) { r.Desired.RunState = 99 },

@@ -14,7 +14,7 @@ func TestEachStepOfAnAgentIsExplained(t *testing.T) {
 			t.Errorf("%s is for %q", kind, reason)
 		}
 		if got := len(e.nextSteps()); (got == 0) != (kind == agentplan.Wait) {
-			t.Errorf("%s is told in %d lines", kind, got)
+			t.Errorf("%s is described in %d lines", kind, got)
 		}
 	}
 }

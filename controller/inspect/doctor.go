@@ -36,7 +36,7 @@ type Defaults struct {
 }
 
 // Limits returns what the engine of info and its kernel are, what they cannot enforce, and which defaults are weaker than they can be. About
-// an engine that has never answered it says nothing.
+// an engine that has never answered it reports no problem.
 func Limits(info dockerx.Info, d Defaults) []*agboxv1.DoctorCheck {
 	defaults := []*agboxv1.DoctorCheck{defaultProfile(d), loosening(d), defaultNetwork(d)}
 	if info.Version == "" {

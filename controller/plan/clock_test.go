@@ -34,7 +34,7 @@ func TestAWaitCountsFromTheReturnOfTheEngine(t *testing.T) {
 	for since, want := range map[time.Duration]string{
 		-time.Minute:     "make-inputs ensure-image(mq) ensure-image next:1m0s",
 		-2 * time.Minute: "SERVICE_FAILED(db:SANDBOX_SERVICE_FAILED) FAILED(SANDBOX_CREATE_FAILED)",
-		time.Hour:        "SERVICE_FAILED(db:SANDBOX_SERVICE_FAILED) FAILED(SANDBOX_CREATE_FAILED)", // the clock was set back since: it says nothing
+		time.Hour:        "SERVICE_FAILED(db:SANDBOX_SERVICE_FAILED) FAILED(SANDBOX_CREATE_FAILED)", // the clock was set back since: the time is unusable
 	} {
 		s := served()
 		half(&s, "running", "starting")

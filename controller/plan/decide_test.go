@@ -134,7 +134,7 @@ func TestDecide(t *testing.T) {
 			s.w.Containers[0].ExitCode, s.w.Containers[0].OOMKilled, s.w.ExecOOM = 137, true, true
 			s.w.Containers[0].KilledOutside = true
 		}, "FAILED(CONTAINER_DIED)"},
-		{"killed after an exec had met the OOM killer, nobody knows by whom: failed with OOM", func(s *scene) {
+		{"killed by an unknown process after an exec had met the OOM killer: failed with OOM", func(s *scene) {
 			s.w.Containers[0] = primary("exited")
 			s.w.Containers[0].ExitCode, s.w.Containers[0].OOMKilled, s.w.ExecOOM = 137, true, true
 		}, "FAILED(CONTAINER_OOM)"},
@@ -165,7 +165,7 @@ func TestDecide(t *testing.T) {
 		{"the host's death needs no word of the engine", func(s *scene) {
 			s.w.Run, s.w.Containers[0].Status = life("b2", ""), "exited"
 		}, "start-container:c1 release:c1 next:1m0s"},
-		{"when deaths fail what ran, nobody needs to know which", func(s *scene) {
+		{"when deaths fail what ran, their cause is not read", func(s *scene) {
 			s.w.Run, s.w.Containers[0].Status, s.p.FailOnEngineDeath = life("b", ""), "exited", true
 		}, "FAILED(CONTAINER_DIED)"},
 		{"a known life is not forgotten for an unknown one", func(s *scene) { s.w.Run = life("b", "") }, "next:29m0s"},
@@ -287,7 +287,7 @@ func TestDecide(t *testing.T) {
 		{"stop: exited", func(s *scene) { stopping(s); s.w.Containers[0].Status = "exited" }, "STOPPED(stop_requested)"},
 		{"stop: missing", func(s *scene) { stopping(s); s.w.Containers = nil }, "FAILED(CONTAINER_MISSING)"},
 		{"stopped and exited: nothing", func(s *scene) { stopping(s); s.r.State, s.w.Containers[0].Status = halted, "exited" }, ""},
-		{"stopped but somebody started it: stop again", func(s *scene) { stopping(s); s.r.State = halted }, "stop-container:c1"},
+		{"stopped, and started from outside: stop again", func(s *scene) { stopping(s); s.r.State = halted }, "stop-container:c1"},
 		{"the network of a stopped sandbox stays", func(s *scene) {
 			stopping(s)
 			s.r.State, s.w.Containers[0].Status = halted, "exited"

@@ -93,7 +93,7 @@ func TestDecideAPause(t *testing.T) {
 		{"too many are frozen", served, all(frozen, func(s *scene) { s.r.OverFrozen = true }), "demote"},
 		{"frozen forever", served, all(frozen, func(s *scene) { s.p.FreezeDuration = 0 }), ""},
 		{"frozen past its deadline: not acted on", served, all(frozen, func(s *scene) { s.r.DeadlineAt = now.Add(-time.Hour) }), "next:23h0m0s"},
-		{"somebody thawed it", served, all(frozen, func(s *scene) { s.container("c1").Status = "running" }), "pause-container:c1 next:23h0m0s"},
+		{"thawed from outside", served, all(frozen, func(s *scene) { s.container("c1").Status = "running" }), "pause-container:c1 next:23h0m0s"},
 		{"frozen and killed", healthy, all(frozen, exited), "FAILED(CONTAINER_DIED)"},
 		{"frozen, then the engine died", healthy, all(frozen, exited, newLife), "stop-dead"},
 		{"frozen, then the host died", healthy, all(frozen, exited, func(s *scene) { s.w.Run = life("c", "2") }), "stop-dead"},
@@ -104,7 +104,7 @@ func TestDecideAPause(t *testing.T) {
 		{"demoted: stop the primary", served, givenUp, "stop-container:c1"},
 		{"demoted with execs: thaw, and let them end", served, all(givenUp, func(s *scene) { s.r.ActiveExecs, s.r.DemotedAt = 1, now }),
 			"cancel-execs unpause-container:c1 next:40s"},
-		{"demoted with execs that heed nobody", served, all(givenUp, func(s *scene) { s.r.ActiveExecs, s.r.DemotedAt = 1, now.Add(-time.Hour) }),
+		{"demoted with execs that ignore signals", served, all(givenUp, func(s *scene) { s.r.ActiveExecs, s.r.DemotedAt = 1, now.Add(-time.Hour) }),
 			"cancel-execs stop-container:c1"},
 		{"demoted: then the services", served, all(givenUp, func(s *scene) { s.container("c1").Status = "exited" }),
 			"stop-container(db):db stop-container(mq):mq stop-container(opt):opt"},
@@ -115,14 +115,14 @@ func TestDecideAPause(t *testing.T) {
 		{"demoted for long, and kept", healthy, all(demotedDown, func(s *scene) { s.r.DemotedAt, s.r.KeepStopped = now.Add(-720*time.Hour), true }), ""},
 		{"demoted forever", healthy, all(demotedDown, func(s *scene) { s.p.StoppedGCAfter = 0 }), ""},
 		{"demoted, then the engine died: nothing", healthy, all(demotedDown, newLife), "next:719h59m0s"},
-		{"demoted, and somebody started it", healthy, all(demotedDown, func(s *scene) { s.container("c1").Status = "running" }), "stop-container:c1"},
+		{"demoted, and started from outside", healthy, all(demotedDown, func(s *scene) { s.container("c1").Status = "running" }), "stop-container:c1"},
 		{"demoted, and its primary was removed", healthy, all(demotedDown, func(s *scene) { s.w.Containers = nil }), "FAILED(CONTAINER_MISSING)"},
 
 		{"resume of a frozen one: services first", served, all(frozen, back),
 			"unpause-container(db):db unpause-container(mq):mq unpause-container(opt):opt unpause-container:c1 READY life:1"},
 		{"resume of one that the engine calls running: thawed all the same", healthy, all(frozen, back, func(s *scene) { s.container("c1").Status = "running" }),
 			"unpause-container:c1 READY life:1"},
-		{"resume of one that was told thawed and is frozen still", healthy, all(frozen, back, func(s *scene) {
+		{"resume of one that was recorded thawed and is still frozen", healthy, all(frozen, back, func(s *scene) {
 			s.r.Progress.Frozen, s.r.Progress.Thawed = false, true
 		}), "unpause-container:c1 READY life:1"},
 		{"resume of a frozen one: an unhealthy service is as before", served, all(frozen, back, func(s *scene) { s.container("db").Health = verdictBad }),
@@ -146,7 +146,7 @@ func TestDecideAPause(t *testing.T) {
 		{"its time is up soon", healthy, func(s *scene) { s.r.DeadlineAt = now.Add(time.Second) }, "next:1s"},
 		{"its time is up before it is READY: not acted on", healthy, all(resuming, func(s *scene) { s.r.DeadlineAt = now.Add(-time.Hour) }),
 			"start-container:c1 release:c1 life:1 next:1m0s"},
-		{"somebody froze a running one", healthy, func(s *scene) { s.container("c1").Status = "paused" }, "unpause-container:c1 next:29m0s"},
+		{"a running one was frozen from outside", healthy, func(s *scene) { s.container("c1").Status = "paused" }, "unpause-container:c1 next:29m0s"},
 		{"its commit froze a running one", healthy, committing, "next:29m0s"},
 		{"pause amid a commit: it waits, because the end of the commit thaws", healthy, all(asked, committing), ""},
 		{"pause amid a commit that has not frozen it yet", healthy, all(asked, func(s *scene) { s.w.Committing = true }), ""},

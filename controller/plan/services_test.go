@@ -171,7 +171,7 @@ func TestDecideWithServices(t *testing.T) {
 			hooked(s, Hook{})
 			s.r.Wanted.Copies, s.container("c1").Status, s.r.Progress.PrimaryStarted = true, "created", false
 		}, "make-inputs copy-files:c1"},
-		{"create: also into one that somebody else started", func(s *scene) {
+		{"create: also into one that was started from outside", func(s *scene) {
 			hooked(s, Hook{})
 			s.r.Wanted.Copies, s.r.Progress.PrimaryStarted = true, false
 		}, "make-inputs copy-files:c1"},
@@ -201,7 +201,7 @@ func TestDecideWithServices(t *testing.T) {
 			hooked(s, Hook{})
 			s.r.Wanted.Main, s.r.Progress.Released = true, false
 		}, "make-inputs release:c1 life:1 next:1m0s"},
-		{"main process: one that ended before that was told of is not run again", func(s *scene) {
+		{"main process: one that ended before its start was recorded is not run again", func(s *scene) {
 			creating(s)
 			s.r.Wanted.Main, s.r.Progress.Released, s.container("c1").Status, s.w.Start = true, false, "exited", Start{}
 		}, "FAILED(SANDBOX_CREATE_FAILED)"},
@@ -259,7 +259,7 @@ func TestDecideWithServices(t *testing.T) {
 			creating(s)
 			s.r.Progress.Services["opt"].Mark = 0
 		}, "make-inputs READY life:1 | SERVICE_READY(opt)"},
-		{"optional service: late health is told", func(s *scene) { s.r.Progress.Services["opt"].Mark = 0 },
+		{"optional service: late health is recorded", func(s *scene) { s.r.Progress.Services["opt"].Mark = 0 },
 			"| SERVICE_READY(opt) next:29m0s"},
 		{"optional service: not healthy yet", func(s *scene) {
 			s.r.Progress.Services["opt"].Mark = 0
@@ -283,11 +283,11 @@ func TestDecideWithServices(t *testing.T) {
 		}, "| SERVICE_FAILED(db:CONTAINER_OOM) next:29m0s"},
 		{"ready: a service falls ill", func(s *scene) { s.container("db").Health = "unhealthy" },
 			"| SERVICE_FAILED(db:SANDBOX_SERVICE_FAILED) next:29m0s"},
-		{"ready: a fall is told once", func(s *scene) {
+		{"ready: a failure is recorded once", func(s *scene) {
 			s.container("db").Status = "exited"
 			s.r.Progress.Services["db"].Mark = toldFailed
 		}, "next:29m0s"},
-		{"ready: a recovery is told", func(s *scene) { s.r.Progress.Services["db"].Mark = toldFailed },
+		{"ready: a recovery is recorded", func(s *scene) { s.r.Progress.Services["db"].Mark = toldFailed },
 			"| SERVICE_READY(db) next:29m0s"},
 		{"ready: a service that ended is brought back by its policy", func(s *scene) {
 			s.r.Wanted.Services[0].Restart = RestartOnFailure
@@ -337,11 +337,11 @@ func TestDecideWithServices(t *testing.T) {
 			stopped(s)
 			s.w.Run, s.r.Progress.RestartRun = life("b", "3"), life("b", "2")
 		}, "start-container(db):db next:2m0s"},
-		{"the engine's death: somebody else started the primary again", func(s *scene) {
+		{"the engine's death: the primary was started from outside", func(s *scene) {
 			stopped(s)
 			s.w.Run, s.container("c1").Status = life("b", "2"), "running"
 		}, "start-container(db):db next:2m0s"},
-		{"a restart that was cut off after the start is told of", func(s *scene) {
+		{"a restart that was interrupted after the start is recorded", func(s *scene) {
 			s.w.Run, s.r.Progress.RestartRun = life("b", "2"), life("b", "2")
 		}, "RESTARTED(engine_death) life:2"},
 
@@ -354,7 +354,7 @@ func TestDecideWithServices(t *testing.T) {
 			s.container("mq").Status, s.w.Stopping = "running", []string{"mq"}
 		}, ""},
 		{"stop: all down", func(s *scene) { stopping(s); stopped(s) }, "STOPPED(stop_requested)"},
-		{"stopped but somebody started a service: stop again", func(s *scene) {
+		{"stopped, and a service was started from outside: stop again", func(s *scene) {
 			stopping(s)
 			stopped(s)
 			s.r.State, s.container("db").Status = halted, "running"
@@ -501,7 +501,7 @@ func TestDecideRestartPolicyLimitsAndCleanup(t *testing.T) {
 			ended(s, RestartAlways, 1)
 			s.w.Containers[0].FinishedAt = now.Add(time.Millisecond)
 		}, "next:1.001s"},
-		{"a restart by policy that was cut off is told of", func(s *scene) {
+		{"an interrupted restart by policy is recorded", func(s *scene) {
 			s.r.Wanted.Restart, s.r.Progress = RestartAlways, &storev1.Progress{RestartRun: life("b", "1")}
 		}, "release:c1 RESTARTED(restart_policy) life:1"},
 		{"a missing primary is not brought back", func(s *scene) { s.r.Wanted.Restart, s.w.Containers = RestartAlways, nil },

@@ -15,7 +15,7 @@ import (
 )
 
 // claim records, once, which objects belong to a sandbox that an older daemon created: those objects name no instance, and only recorded
-// ones are ever touched. Without a primary nothing is claimed, and each pass looks again. It returns the record as it is then.
+// ones are ever touched. Without a primary nothing is claimed, and each pass lists them again. It returns the record as it is then.
 func (r *Reconciler) claim(ctx context.Context, rec plan.Record, sb store.Sandbox, run *storev1.EngineRun) (plan.Record, store.Sandbox, error) {
 	if rec.Standing != plan.Live || sb.Desired.GetAdopted() == nil || sb.Desired.GetObjects() != nil {
 		return rec, sb, nil

@@ -26,7 +26,7 @@ type memory struct {
 	// ports are the published ports that the last pass observed. Nil: not known.
 	ports []*agboxv1.PublishedPort
 	// oddities counts the unclassified errors since the last pass without error, by service; "" is the sandbox itself. Classified errors do
-	// not count: an engine that is away or slow says nothing about the sandbox.
+	// not count: an engine that is away or slow proves nothing about the sandbox.
 	oddities map[string]int
 }
 

@@ -7,7 +7,7 @@ import "sync"
 type Record[R any] interface {
 	// Clone returns a copy that shares nothing that changes.
 	Clone() R
-	// IsEmpty reports whether the record says nothing, so that it can be dropped.
+	// IsEmpty reports whether the record is empty, so that it can be dropped.
 	IsEmpty() bool
 }
 

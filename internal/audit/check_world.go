@@ -49,7 +49,7 @@ func (a *auditor) inDocker(sb *sandbox) {
 		}
 	case stopped:
 		a.noneAlive(sb, p, "I15", "STOPPED", container.alive)
-		a.primaryExists(note, sb, p, "I15", "STOPPED") // somebody removed it, and the engine reported nothing
+		a.primaryExists(note, sb, p, "I15", "STOPPED") // removed from outside, without an event of the engine
 	case paused:
 		if want == wantPause {
 			a.pausedInDocker(sb, p)

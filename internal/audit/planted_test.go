@@ -232,7 +232,7 @@ var agentViolations = []planted{
 	{"busy with nothing", early(func(p *place) {
 		edit(p, "agent-status", "helper", &storev1.AgentStatus{}, func(s *storev1.AgentStatus) { s.PromptId = "" })
 	}), "I20 agent helper: it is AGENT_STATE_BUSY with prompt \"\""},
-	{"a process that nobody started", early(func(p *place) {
+	{"a process without a start", early(func(p *place) {
 		edit(p, "agent-status", "helper", &storev1.AgentStatus{}, func(s *storev1.AgentStatus) { s.Incarnation = 2 })
 	}), "I20 agent helper: it is AGENT_STATE_BUSY, and no exec of its incarnation 2 is on record"},
 	{"a process in a sandbox that is gone", early(func(p *place) {
@@ -386,7 +386,7 @@ func TestWithoutADaemonDifferencesWithTheWorldAreWarnings(t *testing.T) {
 	}
 }
 
-// A STOPPED sandbox whose container somebody removed without an event stays STOPPED until a resume: a warning, however long it persists.
+// A STOPPED sandbox whose container was removed without an event stays STOPPED until a resume: a warning, however long it persists.
 func TestAStoppedSandboxWithoutAPrimaryIsAWarning(t *testing.T) {
 	p := sound(t).mirror()
 	p.world.containers = slices.DeleteFunc(p.world.containers, func(c container) bool { return c.name() == "agbox-primary-still" })

@@ -195,7 +195,7 @@ func (r *records) bucket(name string, b *bolt.Bucket) error {
 			return nil
 		}
 		if owned && strings.HasPrefix(kind, "agent-") {
-			r.agent(owner) // also for a record that does not decode: its agent may be nobody's
+			r.agent(owner) // also for a record that does not decode: its agent may have no sandbox
 		}
 		read(r, owner, string(k), v)
 		return nil

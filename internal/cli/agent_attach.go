@@ -117,7 +117,7 @@ func (at *attached) take(ctx context.Context, line string, last bool) error {
 	case !last:
 		return nil
 	case at.typed():
-		return errAnswered // ^D: nobody waits for answers
+		return errAnswered // ^D: no answer is awaited
 	}
 	return at.over(ctx)
 }

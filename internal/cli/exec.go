@@ -209,7 +209,7 @@ func (a *app) attachExec(ctx context.Context, execID string, o execOptions) erro
 	cancel := sync.OnceFunc(func() {
 		defer close(cancelled)
 		if o.tty && o.stdin {
-			giveUp() // as when a terminal is closed: the command hangs up later, unless somebody attaches
+			giveUp() // as when a terminal is closed: the daemon hangs the command up later, unless a client attaches
 			return
 		}
 		a.cancelAttached(execID, giveUp)

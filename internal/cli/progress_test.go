@@ -30,7 +30,7 @@ var pullStory = []*agboxv1.SandboxEvent{
 	pulling("web:2", "", "pulling", 0, 0),
 }
 
-// Without a terminal only beginnings and ends are told, in whole lines.
+// Without a terminal only starts and ends are printed, in whole lines.
 func TestPullsInLines(t *testing.T) {
 	var out bytes.Buffer
 	p := &pulls{notes: &notes{out: &out}, name: "web"}

@@ -280,7 +280,7 @@ func (p *Purge) staying() (lines []string) {
 func (p *Purge) directories() (all []string) {
 	if !inside(p.o.Paths.DataDir, p.o.Logs) {
 		for _, id := range p.sandboxes {
-			if dir := filepath.Join(p.o.Logs, id); exists(dir) { // other directories may be somebody else's
+			if dir := filepath.Join(p.o.Logs, id); exists(dir) { // other directories may not be ours
 				all = append(all, dir)
 			}
 		}

@@ -180,12 +180,12 @@ func TestFaultsOtherThanDamageChangeNoFile(t *testing.T) {
 			return nil
 		}, errdefs.IsFailedPrecondition},
 		"another daemon has it": {func(s *site) func() error { return s.Start().Close }, errdefs.IsUnavailable},
-		"another daemon has it, and somebody removed it": {func(s *site) func() error {
+		"another daemon has it, and it was removed": {func(s *site) func() error {
 			other := s.Start()
 			s.Must(os.Remove(s.Database))
 			return func() error { _ = other.Close(); return nil } // the clean end cannot be recorded
 		}, errdefs.IsUnavailable},
-		"another daemon has it, and somebody emptied it": {func(s *site) func() error {
+		"another daemon has it, and it was emptied": {func(s *site) func() error {
 			other := s.Start()
 			s.Must(os.Rename(s.Database, s.Database+".elsewhere")) // so that the other one does not fault
 			s.Must(os.WriteFile(s.Database, nil, 0o600))

@@ -239,7 +239,7 @@ func TestBegan(t *testing.T) {
 			h.step(-2 * day)
 			h.run(time.Hour)
 		}, time.Hour},
-		{"in the second before anybody saw it ahead", func(h *host, mark func()) {
+		{"in the second before it was seen ahead", func(h *host, mark func()) {
 			h.step(2 * day)
 			h.pass(time.Second / 2)
 			mark()

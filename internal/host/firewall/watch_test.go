@@ -69,7 +69,7 @@ func watched(t *testing.T, fw *firewall.Firewall) <-chan struct{} {
 	return changed
 }
 
-// Changes of this process are not reported; those of another one are, and then Holds looks again.
+// Changes of this process are not reported; those of another one are, and then Holds reads the rules again.
 func TestWatch(t *testing.T) {
 	host := netns.New(t, "host")
 	fw := firewall.New(int(host.File.Fd()))
@@ -141,16 +141,16 @@ func TestWatchOfAnotherDaemon(t *testing.T) {
 		}
 		elsewhere(bridge)
 	}
-	told("nothing is told of our bridge")
+	told("no report of our bridge")
 	for len(changed) > 0 {
 		<-changed
 	}
 	elsewhere(theirs)
 	elsewhere(theirs)
 	elsewhere(bridge)
-	told("nothing is told of our bridge after theirs")
+	told("no report of our bridge after theirs")
 	if len(changed) > 0 {
-		t.Error("another daemon's bridge is told of, too")
+		t.Error("another daemon's bridge is reported, too")
 	}
 }
 

@@ -125,7 +125,7 @@ type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
-// What a budget says is taken is more than what connections take in memory, when nobody reads what they carry.
+// What a budget says is taken is more than what connections take in memory, when no side reads what they carry.
 func TestMemoryIsWhatIsTaken(t *testing.T) {
 	const conns, streams = 2, 32
 	part, long := make([]byte, 1<<20), strings.Repeat("a", 100)

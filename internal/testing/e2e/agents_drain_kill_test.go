@@ -59,7 +59,7 @@ func (c *crew) drainPhase() agboxv1.DrainPhase {
 	return must(c.admin().GetDrainStatus(c.ctx(), &agboxv1.GetDrainStatusRequest{}))(c).GetStatus().GetPhase()
 }
 
-// TestSigkillDuringADrainLosesNothing: neither the work, nor the prompt, nor what an agent was told; and nothing is done twice
+// TestSigkillDuringADrainLosesNothing: neither the work, nor the prompt, nor a text that an agent received; and nothing is done twice
 // that was not cut off.
 func TestSigkillDuringADrainLosesNothing(t *testing.T) {
 	for _, k := range drainKills {

@@ -40,7 +40,7 @@ type recovery struct {
 // rows of the table of recoveries.
 var recoveries = []recovery{
 	{id: "pending-never-attempted", record: (*stage).accept, moves: reborn},
-	{id: "pending-spawned-and-nobody-told", record: (*stage).spawn, moves: " CONNECTED=IDLE"},
+	{id: "pending-spawned-without-a-request", record: (*stage).spawn, moves: " CONNECTED=IDLE"},
 	{id: "starting-ready", was: agentStarting, away: (*stage).allow, moves: " CONNECTED=IDLE"},
 	{id: "starting-alive", was: agentStarting, stays: true, moves: " CONNECTED=IDLE"},
 	{id: "starting-dead", was: agentStarting, away: hit("KILL"), moves: " PROCESS_CRASHED=FAILED" + reborn},

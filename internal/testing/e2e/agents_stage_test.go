@@ -144,7 +144,7 @@ func (s *stage) prints(id, words string) {
 	})
 }
 
-// accept records an agent that nobody has tried to start.
+// accept records an agent without a start.
 func (s *stage) accept(db *store.Store, id string) {
 	s.Helper()
 	spec := &agboxv1.AgentSpec{SandboxId: s.box}
@@ -152,7 +152,7 @@ func (s *stage) accept(db *store.Store, id string) {
 	must(db.CreateAgent(context.Background(), id, "", spec))(s)
 }
 
-// spawn records a process of which nobody has told the container.
+// spawn records a process that the container has no request for.
 func (s *stage) spawn(db *store.Store, id string) {
 	s.Helper()
 	s.accept(db, id)

@@ -154,7 +154,7 @@ func TestATurnThatWasCutOffIsRedelivered(t *testing.T) {
 	}
 }
 
-// wantInterrupted checks that both attempts are told, each as interrupted.
+// wantInterrupted checks that both attempts have events, each as interrupted.
 func (c *crew) wantInterrupted(id string) {
 	c.Helper()
 	cut := 0

@@ -75,5 +75,5 @@ func TestTheAuditFindsWhatWasPlantedInTheEngine(t *testing.T) {
 	if out, code := run(); code != 1 || !strings.Contains(out, "VIOLATION I19 container") || !strings.Contains(out, `sandbox "alien" is not on record`) {
 		t.Errorf("a container of nobody: exit code %d\n%s", code, out)
 	}
-	d.unaudited = "the container of nobody is still there"
+	d.unaudited = "the container without a record is still there"
 }

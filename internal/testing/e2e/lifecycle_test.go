@@ -165,7 +165,7 @@ func (d *daemon) started(e *agboxv1.CreateExecResponse) {
 	d.eventually("exec has started", func() error { _, err := os.Stat(journal); return err })
 }
 
-func TestAStoppedSandboxThatSomebodyStartedIsStoppedAgain(t *testing.T) {
+func TestAStoppedSandboxStartedFromOutsideIsStoppedAgain(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "", "")
 	id := d.create(nil)

@@ -19,7 +19,7 @@ func (d *daemon) errorCode(id string) string {
 	return must(d.GetSandbox(d.ctx(), &agboxv1.GetSandboxRequest{SandboxId: id}))(d).GetSandbox().GetErrorCode()
 }
 
-// What happens while nobody listens is found by the first resync.
+// The first resync finds what happened while the daemon was down.
 func TestAResyncFindsDeathsWithoutEvents(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "", "[runtime]\nresync_interval = \"1h\"\n") // no later resync helps

@@ -17,7 +17,7 @@ var packagesImage = flag.String("packages", "", "the image in which packages are
 // packageSteps use a sandbox as an agent does. $sudo is how a command becomes root; /art has what testdata/packages/make.sh made.
 var packageSteps = []struct {
 	what, script string
-	// hardened is part of what root is told in a hardened sandbox; "": the step works there.
+	// hardened is part of the message that root gets in a hardened sandbox; "": the step works there.
 	hardened string
 }{
 	{"apt installs a package", `$sudo apt-get install -y /art/agbox.deb

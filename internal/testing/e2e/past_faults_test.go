@@ -130,7 +130,7 @@ func (d *daemon) raceExecsWithAStop(id string) {
 	}
 }
 
-// nobody can do what the host lets everybody do.
+// asNobody runs a command as the user nobody, who can do what every user of the host can do.
 func asNobody(command ...string) error {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}

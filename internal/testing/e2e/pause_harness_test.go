@@ -40,7 +40,7 @@ func (d *daemon) awaitStatus(id, want string) {
 	})
 }
 
-// awaitDemoted waits until a paused sandbox is stopped instead of frozen, and that is told.
+// awaitDemoted waits until a paused sandbox is stopped instead of frozen, with its event.
 func (d *daemon) awaitDemoted(id string) {
 	d.Helper()
 	d.eventually(id+" is stopped and paused still", func() error {

@@ -138,7 +138,7 @@ func TestWhatOthersDoToAPausedSandbox(t *testing.T) {
 	id := d.create(nil)
 	d.await(id, ready)
 	d.docker("pause", naming.Primary(id))
-	d.sh(id, "true") // it was thawed: nobody has asked for a pause
+	d.sh(id, "true") // it was thawed: no client has asked for a pause
 	d.freeze(id)
 	d.docker("unpause", naming.Primary(id))
 	d.awaitStatus(id, "paused")

@@ -58,7 +58,7 @@ func getName(port uint32) (string, error) {
 	return string(text), err
 }
 
-// listeners are the addresses, as the kernel writes them, on which somebody listens at a TCP port of this host.
+// listeners are the addresses, as the kernel writes them, of the listeners at a TCP port of this host.
 func (d *daemon) listeners(port uint32) (addresses []string) {
 	d.Helper()
 	for line := range strings.Lines(d.read("/proc/net/tcp") + d.read("/proc/net/tcp6")) {

@@ -42,7 +42,7 @@ func pythonStubs(t *testing.T) string {
 }
 
 // TestAnOlderPythonClient lists, creates, runs and subscribes while things are there that it does not know: a PAUSED sandbox, the events
-// of a pull, and a timeout that somebody else sets.
+// of a pull, and a timeout that another client sets.
 func TestAnOlderPythonClient(t *testing.T) {
 	t.Parallel()
 	stubs := pythonStubs(t)

@@ -87,7 +87,7 @@ func TestWhatOthersDoToAContainerIsNoFailure(t *testing.T) {
 	d.remove(id)
 }
 
-// With a main process the exit code says nothing: what PID 1 noted does.
+// With a main process the exit code proves nothing: what PID 1 recorded does.
 func TestDockerStopOfAMainProcessIsAStop(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "", "")

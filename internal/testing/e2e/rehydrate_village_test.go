@@ -13,7 +13,7 @@ import (
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
-// village is one sandbox of each kind, on a daemon whose resyncs help nobody.
+// village is one sandbox of each kind, on a daemon that hardly resyncs.
 type village struct {
 	*daemon
 	ids     map[string]string // by kind

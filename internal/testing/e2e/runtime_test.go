@@ -225,7 +225,7 @@ func gVisorsLife(t *testing.T, d *daemon, id string) {
 	d.halt(id) // it takes no signal while it is frozen
 	d.resume(id)
 
-	// Nobody rings for an exec that ends with its container.
+	// No event reports an exec that ends with its container.
 	x = d.exec(id, "sh", "-c", "echo up; exec sleep 1000")
 	d.says(x, "up\n")
 	d.docker("kill", "agbox-primary-"+id)

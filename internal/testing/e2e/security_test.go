@@ -192,7 +192,7 @@ func TestEveryProcessOfAHardenedSandboxIsWithoutPrivilege(t *testing.T) {
 				t.Errorf("the %s of a service has %s", file, got)
 			}
 		}
-		// PID 1 does what it must do for them all the same: cancel somebody else's tree, and stop.
+		// PID 1 does what it must do for them all the same: cancel another user's tree, and stop.
 		e := d.exec(id, "sh", "-c", "trap '' TERM; sleep 1000000 & wait")
 		must(d.CancelExec(d.ctx(), &agboxv1.CancelExecRequest{ExecId: e.GetExecId()}))(t)
 		if st := d.ended(e.GetExecId()); st.GetState() != agboxv1.ExecState_EXEC_STATE_CANCELLED {

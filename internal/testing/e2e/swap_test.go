@@ -17,7 +17,7 @@ import (
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
-// Somebody who can write to a part of a mount's path swaps it for a link all the time. Whatever the engine makes of that,
+// A user who can write to a part of a mount's path swaps it for a link all the time. Whatever the engine makes of that,
 // nothing of a sandbox ever sees what the link leads to.
 func TestAMountThatIsSwappedWhileTheSandboxStarts(t *testing.T) {
 	t.Parallel()

@@ -73,7 +73,7 @@ func TestTimeoutsOutliveTheDaemon(t *testing.T) {
 		t.Errorf("the deadline was %v and is %v", due, now)
 	}
 	d.kill()
-	time.Sleep(time.Until(passes)) // nobody is there
+	time.Sleep(time.Until(passes)) // the daemon is down
 	d.start()
 	started := time.Now()
 	d.await(past, stopped)

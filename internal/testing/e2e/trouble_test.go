@@ -22,7 +22,7 @@ import (
 	"github.com/agbox/agbox/store/storetest"
 )
 
-// freeAddress is one that nobody listens on, as far as anybody can know.
+// freeAddress returns an address without a listener at the time of the call.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)

@@ -178,7 +178,7 @@ func TestSandboxesThatVanishTogetherWaitForAnOperator(t *testing.T) {
 	})
 	for _, id := range []string{one, two, other} {
 		if s := d.state(id); s != ready {
-			t.Errorf("%s is %s before anybody confirmed", id, s)
+			t.Errorf("%s is %s before a confirmation", id, s)
 		}
 	}
 	d.sh(other, "true") // the others go on

@@ -25,7 +25,7 @@ func newClaude(a *agent, args []string) *claude {
 	return c
 }
 
-// hello is silent: the program says nothing before it is asked, unless its session is not there.
+// hello is silent: the program writes nothing before the first request, unless its session is not there.
 func (c *claude) hello() int {
 	if c.resume == "" {
 		return 0

@@ -82,7 +82,7 @@ func Normalize(spec *agboxv1.CreateSpec) *agboxv1.CreateSpec {
 	if out != nil {
 		tidy(&out.WorkingDir)
 		slices.Sort(out.GetSecurity().GetCapabilitiesAdd())
-		if proto.Size(out.GetSecurity()) == 0 { // one that says nothing
+		if proto.Size(out.GetSecurity()) == 0 { // an empty message
 			out.Security = nil
 		}
 		if proto.Size(out.GetNetwork()) == 0 {

@@ -24,7 +24,7 @@ func TestNetwork(t *testing.T) {
 		want     string
 	}{
 		{"absent", nil, true, ""},
-		{"one that says nothing is absent", &agboxv1.NetworkSpec{}, true, ""},
+		{"an empty one is absent", &agboxv1.NetworkSpec{}, true, ""},
 		{"open", &agboxv1.NetworkSpec{Mode: "open", Deny: []string{"169.254.0.0/16", "host:2375/tcp"}}, true, ""},
 		{"internet", &agboxv1.NetworkSpec{Mode: "internet", Allow: []string{"10.0.0.0/8", "[fd00::1]:80-90/udp", "host:8080"}, Deny: []string{"1.1.1.1"}}, true, ""},
 		{"internal", &agboxv1.NetworkSpec{Mode: "internal", Allow: []string{"10.0.0.5:5432/tcp"}}, true, ""},

@@ -51,7 +51,7 @@ func TestServices(t *testing.T) {
 			s.RequiredServices = []*agboxv1.ServiceSpec{healthy("db"), healthy("db")}
 			s.OptionalServices = []*agboxv1.ServiceSpec{healthy("db")}
 		}, "required_services[1].name: duplicate service name: required_services[db]; optional_services[0].name: duplicate service name: required_services[db]"},
-		{"broken rules are told with the name", func(s *agboxv1.CreateSpec) {
+		{"violations name the service", func(s *agboxv1.CreateSpec) {
 			db := healthy("db")
 			db.Image, db.User, db.MemoryLimit, db.Envs = "A", "-", "1k", map[string]string{"a b": "secret"}
 			db.Command, db.WorkingDir, db.RestartPolicy = []string{""}, "x", "x"

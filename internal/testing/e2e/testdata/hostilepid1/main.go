@@ -62,7 +62,7 @@ func reconnect(conn net.Conn) {
 
 var held []net.Conn
 
-// hold says nothing, and keeps its connections.
+// hold writes nothing, and keeps its connections.
 func hold(conn net.Conn) {
 	if held = append(held, conn); len(held) > heldConns {
 		held[0].Close()
