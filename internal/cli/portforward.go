@@ -83,8 +83,7 @@ func (a *app) portForward(ctx context.Context, name string, addresses []string, 
 			if err != nil {
 				return err
 			}
-			stop := context.AfterFunc(ctx, func() { l.Close() })
-			defer stop()
+			context.AfterFunc(ctx, func() { l.Close() }) // it stays registered: acceptAll waits for it also if a later listener fails
 			fmt.Fprintf(a.Out, "forwarding %s -> %d\n", l.Addr(), p.remote)
 			running.Go(func() { a.acceptAll(ctx, l, &running, sb.GetSandboxId(), p.remote) })
 		}
