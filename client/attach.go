@@ -71,7 +71,7 @@ func (c *Client) Attach(ctx context.Context, execID string, o AttachOptions) (*a
 		if waitErr != nil {
 			return nil, a.why(ctx, err)
 		}
-		a.o.TakeOver = true // the connection that was lost may still be registered
+		a.o.TakeOver = a.o.TakeOver || a.sent // the connection that was lost may still be registered
 	}
 }
 
@@ -103,6 +103,7 @@ type attaching struct {
 	input   *typing
 	// origin is the offset of the first byte of input in the exec's standard input; -1 before the first connection.
 	origin int64
+	sent   bool // a daemon may have registered this client
 }
 
 type attachCall interface {
@@ -121,9 +122,10 @@ func (a *attaching) once(ctx context.Context, pause *retry) (*agboxv1.ExecStatus
 	if err != nil {
 		return nil, a.c.fromStatus(err)
 	}
+	a.sent = true
 	start := &agboxv1.AttachExecStart{
 		ExecId: a.execID, StdoutOffset: a.offsets[0], StderrOffset: a.offsets[1], NoOutput: a.o.Stdout == nil && a.o.Stderr == nil,
-		Stdin: a.input != nil, TakeOver: a.o.TakeOver, FromNow: a.o.FromNow,
+		Stdin: a.input != nil && !a.input.isOver(), TakeOver: a.o.TakeOver, FromNow: a.o.FromNow,
 	}
 	if a.o.Size != (Size{}) {
 		start.Size = &agboxv1.TerminalSize{Columns: a.o.Size.Columns, Rows: a.o.Size.Rows}

@@ -90,6 +90,13 @@ func (t *typing) finish() (first bool) {
 	return first
 }
 
+// isOver reports whether the exec takes no more, such as from this client after another one took over.
+func (t *typing) isOver() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.over
+}
+
 // send sends from an offset on until the input or ctx ends, or send fails.
 func (t *typing) send(ctx context.Context, offset int64, send func(*agboxv1.StdinChunk) error) {
 	for {
