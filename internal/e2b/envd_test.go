@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"mime/multipart"
@@ -662,5 +663,26 @@ func TestTheWireOfAStream(t *testing.T) {
 		frames[1] != "\x00"+`{"event":{"data":{"stdout":"`+base64.StdEncoding.EncodeToString([]byte("hi"))+`"}}}` ||
 		!strings.HasPrefix(frames[2], "\x00"+`{"event":{"end":{`) || frames[3] != "\x02{}" {
 		t.Errorf("%q", frames)
+	}
+}
+
+// TestASignedURLIsForItsUser: whoever has it does not choose another user, as one with the token does.
+func TestASignedURLIsForItsUser(t *testing.T) {
+	f, b := inside(t)
+	sum := sha256.Sum256([]byte("/etc/hosts:read::" + b.token))
+	target := "/files?" + url.Values{"path": {"/etc/hosts"}, "signature": {"v1_" + base64.RawStdEncoding.EncodeToString(sum[:])}}.Encode()
+	for name, want := range map[string]int{"": http.StatusOK, "nosuchuser": http.StatusOK} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.url+target, http.NoBody)
+		f.must(err)
+		if name != "" {
+			req.SetBasicAuth(name, "")
+		}
+		resp, err := http.DefaultClient.Do(req)
+		f.must(err)
+		body, err := io.ReadAll(resp.Body)
+		f.must(errors.Join(err, resp.Body.Close()))
+		if resp.StatusCode != want {
+			t.Errorf("as %q: %d %s", name, resp.StatusCode, body)
+		}
 	}
 }

@@ -14,11 +14,17 @@ import (
 // isSigned reports whether a request for a file has a signature in place of a token.
 func isSigned(r *http.Request) bool { return r.URL.Path == "/files" && r.URL.Query().Has("signature") }
 
-// isAllowed reports whether a request has the token of its sandbox, or for a file a signature made with it that has not expired.
+// isAllowed reports whether a request has the token of its sandbox, or for a file a signature made with it.
 func isAllowed(r *http.Request, token string) bool {
-	if subtle.ConstantTimeCompare([]byte(r.Header.Get("X-Access-Token")), []byte(token)) == 1 {
-		return true
-	}
+	return hasToken(r, token) || hasSignature(r, token)
+}
+
+func hasToken(r *http.Request, token string) bool {
+	return subtle.ConstantTimeCompare([]byte(r.Header.Get("X-Access-Token")), []byte(token)) == 1
+}
+
+// hasSignature reports whether a request for a file has a signature made with the token that has not expired.
+func hasSignature(r *http.Request, token string) bool {
 	query := r.URL.Query()
 	operation := map[string]string{http.MethodGet: "read", http.MethodPost: "write"}[r.Method]
 	if !isSigned(r) || operation == "" {

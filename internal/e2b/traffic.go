@@ -106,7 +106,10 @@ func (g *Gateway) traffic(w http.ResponseWriter, r *http.Request, a address) {
 		unreachable(w, a.id, err.Error())
 		return
 	}
-	name, _, _ := r.BasicAuth()
+	name := ""
+	if hasToken(r, token) { // a signature is for the user in the URL
+		name, _, _ = r.BasicAuth()
+	}
 	own := sb.GetSpec().GetUser()
 	ctx := context.WithValue(r.Context(), targetKey{}, target{id: a.id, user: userOf(name, own), own: own})
 	if r.ProtoMajor == 1 && r.URL.Path != "/files" {
