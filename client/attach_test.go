@@ -48,8 +48,8 @@ func (a *attachments) AttachExec(s agboxv1.StreamService_AttachExecServer) error
 	return a.steps[n](s)
 }
 
-// dial returns a client, and a function that starts the daemon.
-func (a *attachments) dial(t *testing.T) (c *client.Client, serve func()) {
+// dial returns a client, and a function that starts its daemon.
+func dial(t *testing.T, register func(*grpc.Server)) (c *client.Client, serve func()) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
 	c, err := client.Dial(path)
@@ -57,7 +57,7 @@ func (a *attachments) dial(t *testing.T) (c *client.Client, serve func()) {
 		t.Fatal(err)
 	}
 	server := grpc.NewServer()
-	agboxv1.RegisterStreamServiceServer(server, a)
+	register(server)
 	var serving sync.WaitGroup
 	t.Cleanup(func() { _ = c.Close(); server.Stop(); serving.Wait() })
 	return c, func() {
@@ -102,7 +102,7 @@ func TestAReconnectTakesNoInputFromAnotherClient(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := &attachments{steps: tc.steps}
-			c, serve := a.dial(t)
+			c, serve := dial(t, func(s *grpc.Server) { agboxv1.RegisterStreamServiceServer(s, a) })
 			r, w := io.Pipe()
 			defer w.Close()
 			o := client.AttachOptions{Stdin: r}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
@@ -51,11 +52,16 @@ func (c *Client) Forward(ctx context.Context, to *agboxv1.TunnelOpen, conn HalfC
 	if err != nil {
 		return err
 	}
-	return c.join(ctx, stream, cancel, conn)
+	return c.join(ctx, stream, cancel, conn, func(error) {
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0) // reset it: the other side must not take a part for the whole
+		}
+	})
 }
 
-// join copies in both directions. The goroutine ends with the connection or the stream, both of which join ends.
-func (c *Client) join(ctx context.Context, stream tunnelStream, cancel context.CancelFunc, conn HalfCloser) error {
+// join copies in both directions. The goroutine ends with the connection or the stream, both of which join ends. broken is called before it
+// closes a connection that did not end properly.
+func (c *Client) join(ctx context.Context, stream tunnelStream, cancel context.CancelFunc, conn HalfCloser, broken func(error)) error {
 	up := make(chan error, 1)
 	go func() {
 		err := sendAll(stream, conn)
@@ -69,16 +75,17 @@ func (c *Client) join(ctx context.Context, stream tunnelStream, cancel context.C
 		cancel()
 	}
 	if err == nil {
-		err = <-up
+		if err = <-up; err != nil {
+			err = ended(ctx, c.fromStatus(err))
+		}
 	} else {
+		err = ended(ctx, c.fromStatus(err))
+		broken(err)
 		conn.Close()
 		<-up
 	}
 	cancel()
-	if err == nil {
-		return nil
-	}
-	return ended(ctx, c.fromStatus(err))
+	return err
 }
 
 func sendAll(stream tunnelStream, conn net.Conn) error {
@@ -120,7 +127,8 @@ func receiveAll(stream tunnelStream, conn HalfCloser) error {
 }
 
 // DialSandbox connects to a port or a Unix socket in a READY sandbox. network and address are "tcp" and ":PORT" or "localhost:PORT", or "unix"
-// and an absolute path, which the user of the sandbox's execs opens. The connection implements HalfCloser. ctx bounds the dial only.
+// and an absolute path, which the user of the sandbox's execs opens. The connection implements HalfCloser. ctx bounds the dial only. Reads of a
+// connection that broke, as at the end of the daemon, end with the reason, not with io.EOF.
 func (c *Client) DialSandbox(ctx context.Context, sandboxID, network, address string) (net.Conn, error) {
 	to := &agboxv1.TunnelOpen{SandboxId: sandboxID}
 	switch network {
@@ -158,12 +166,30 @@ func (c *Client) DialSandbox(ctx context.Context, sandboxID, network, address st
 		stop()
 		return nil, err
 	}
+	conn := &tunnelConn{UnixConn: theirs}
 	go func() { // ends when the caller closes its end, or the sandbox does
 		defer stop()
 		defer ours.Close()
-		_ = c.join(longer, stream, cancel, ours)
+		_ = c.join(longer, stream, cancel, ours, func(err error) { conn.broken.Store(&err) })
 	}()
-	return theirs, nil
+	return conn, nil
+}
+
+// tunnelConn is the caller's end of a tunnel.
+type tunnelConn struct {
+	*net.UnixConn
+	broken atomic.Pointer[error] // set before the other end is closed
+}
+
+// Read implements net.Conn.
+func (t *tunnelConn) Read(p []byte) (int, error) {
+	n, err := t.UnixConn.Read(p)
+	if errors.Is(err, io.EOF) {
+		if why := t.broken.Load(); why != nil {
+			err = *why
+		}
+	}
+	return n, err
 }
 
 // socketpair returns two connected Unix sockets: a connection with deadlines and half-close.
