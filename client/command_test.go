@@ -6,8 +6,14 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
 	"github.com/agbox/agbox/client"
@@ -93,4 +99,33 @@ func TestACommandEndsWithItsContextAndWithAFailedWrite(t *testing.T) {
 	}() != 1 {
 		t.Errorf("%v", err)
 	}
+}
+
+// lateExecs does not answer the first create in time, and has recorded it.
+type lateExecs struct {
+	agboxv1.UnimplementedSandboxServiceServer
+	creates atomic.Int32
+}
+
+// CreateExec implements agbox.v1.SandboxService.
+func (l *lateExecs) CreateExec(context.Context, *agboxv1.CreateExecRequest) (*agboxv1.CreateExecResponse, error) {
+	if l.creates.Add(1) == 1 {
+		return nil, status.Error(codes.DeadlineExceeded, "late")
+	}
+	st, err := status.New(codes.AlreadyExists, "it exists").WithDetails(&errdetails.ErrorInfo{Reason: "EXEC_ID_ALREADY_EXISTS"})
+	if err != nil {
+		return nil, err
+	}
+	return nil, st.Err()
+}
+
+func TestACommandIsNotForgottenWhenItsCreateIsNotAnsweredInTime(t *testing.T) {
+	late := &lateExecs{}
+	c, serve := dial(t, func(s *grpc.Server) { agboxv1.RegisterSandboxServiceServer(s, late) })
+	serve()
+	cmd := c.Command(t.Context(), "s", "true")
+	if err := cmd.Start(); err != nil || late.creates.Load() != 2 {
+		t.Errorf("%v after %d requests", err, late.creates.Load())
+	}
+	_ = cmd.Wait() // this daemon has no streams
 }
