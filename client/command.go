@@ -37,7 +37,7 @@ type Cmd struct {
 	// Timeout ends the command, also while the daemon is away; 0: that of the daemon's configuration.
 	Timeout time.Duration
 	// Stdin is copied to the standard input until either ends; nil: it is empty. After the end of the command, what was read and not taken is
-	// lost, and a Read that blocks goes on in the background.
+	// lost, and a Read that blocks goes on in the background. A failed Read ends the standard input, and is the error of Wait if the command succeeds.
 	Stdin io.Reader
 	// Stdout and Stderr get all output, however much it is; nil: it is only logged. They may be the same writer, which one goroutine calls. A
 	// failed Write cancels the command.
@@ -165,8 +165,14 @@ func (m *Cmd) attach() {
 		cancel()
 	})
 	var lost int64
+	var in *input
+	var stdin io.Reader
+	if m.Stdin != nil {
+		in = &input{r: m.Stdin}
+		stdin = in
+	}
 	status, err := m.c.Attach(ctx, m.ExecID, AttachOptions{
-		Stdin: m.Stdin, Stdout: m.Stdout, Stderr: m.Stderr, OnGap: func(_ bool, _, count int64) { lost += count },
+		Stdin: stdin, Stdout: m.Stdout, Stderr: m.Stderr, OnGap: func(_ bool, _, count int64) { lost += count },
 	})
 	if status == nil && ctx.Err() == nil { // such as a failed write
 		cancel()
@@ -180,11 +186,41 @@ func (m *Cmd) attach() {
 		err = context.Cause(m.ctx)
 	case err == nil && status.GetState() != agboxv1.ExecState_EXEC_STATE_FINISHED:
 		err = &ExitError{Status: status}
+	case err == nil && in.failure() != nil:
+		err = fmt.Errorf("read the standard input of exec %s: %w", m.ExecID, in.failure())
 	}
 	if lost > 0 && m.reads() {
 		err = errors.Join(err, fmt.Errorf("%d bytes of output of exec %s were lost", lost, m.ExecID))
 	}
 	m.end(status, err)
+}
+
+// input remembers why its reader failed.
+type input struct {
+	r   io.Reader
+	mu  sync.Mutex
+	err error
+}
+
+// Read implements io.Reader.
+func (in *input) Read(p []byte) (int, error) {
+	n, err := in.r.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		in.mu.Lock()
+		defer in.mu.Unlock()
+		in.err = err
+	}
+	return n, err
+}
+
+// failure returns why it failed; nil: it did not, or in is nil.
+func (in *input) failure() error {
+	if in == nil {
+		return nil
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.err
 }
 
 // end publishes the outcome.

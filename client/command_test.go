@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -128,4 +129,15 @@ func TestACommandIsNotForgottenWhenItsCreateIsNotAnsweredInTime(t *testing.T) {
 		t.Errorf("%v after %d requests", err, late.creates.Load())
 	}
 	_ = cmd.Wait() // this daemon has no streams
+}
+
+func TestAFailedReadOfStandardInputIsAnError(t *testing.T) {
+	_, c, id := commands(t)
+	cause := errors.New("the disk is broken")
+	cmd := c.Command(t.Context(), id, "cat")
+	cmd.Stdin = io.MultiReader(strings.NewReader("a part"), iotest.ErrReader(cause))
+	out, err := cmd.Output()
+	if string(out) != "a part" || !errors.Is(err, cause) || cmd.Status.GetState() != agboxv1.ExecState_EXEC_STATE_FINISHED {
+		t.Errorf("%q, %v, %v", out, err, cmd.Status)
+	}
 }
