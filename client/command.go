@@ -51,6 +51,7 @@ type Cmd struct {
 	c     *Client
 	ctx   context.Context //nolint:containedctx // as of os/exec
 	pipes []io.Closer     // closed at the end of the command
+	read  []io.Closer     // the caller's ends of pipes
 	done  chan struct{}   // closed once Status and err are set; nil before Start
 	err   error
 }
@@ -238,7 +239,14 @@ func (m *Cmd) Wait() error {
 	if m.done == nil {
 		return errors.New("the command was not started")
 	}
-	<-m.done
+	select {
+	case <-m.done:
+	case <-m.ctx.Done():
+		for _, r := range m.read { // whoever read them may have left, and the command would wait for ever
+			_ = r.Close() // as documented, always nil
+		}
+		<-m.done
+	}
 	return m.err
 }
 
@@ -284,7 +292,7 @@ func (m *Cmd) StdinPipe() (io.WriteCloser, error) {
 }
 
 // StdoutPipe returns a reader of the standard output, which ends with the command. The command is slowed down to its reader, so read it to the
-// end before Wait.
+// end before Wait, which closes it once the context has ended.
 func (m *Cmd) StdoutPipe() (io.ReadCloser, error) { return m.pipe(&m.Stdout) }
 
 // StderrPipe is StdoutPipe for the standard error.
@@ -296,6 +304,6 @@ func (m *Cmd) pipe(to *io.Writer) (io.ReadCloser, error) {
 	}
 	r, w := io.Pipe()
 	*to = w
-	m.pipes = append(m.pipes, w)
+	m.pipes, m.read = append(m.pipes, w), append(m.read, r)
 	return r, nil
 }

@@ -141,3 +141,20 @@ func TestAFailedReadOfStandardInputIsAnError(t *testing.T) {
 		t.Errorf("%q, %v, %v", out, err, cmd.Status)
 	}
 }
+
+func TestAPipeThatNobodyReadsHoldsUpNoCancelledCommand(t *testing.T) {
+	_, c, id := commands(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cmd := c.Command(ctx, id, "yes")
+	out, err := cmd.StdoutPipe()
+	if err = errors.Join(err, cmd.Start()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(out, make([]byte, 2)); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := cmd.Wait(); !errors.Is(err, context.Canceled) || cmd.Status.GetState() != agboxv1.ExecState_EXEC_STATE_CANCELLED {
+		t.Errorf("%v, %v", err, cmd.Status)
+	}
+}
