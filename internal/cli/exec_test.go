@@ -24,6 +24,7 @@ type slowAccept struct {
 	takes     time.Duration
 	recorded  chan struct{}
 	cancelled bool
+	mute      bool // no answer arrives
 }
 
 func (s *slowAccept) Invoke(ctx context.Context, method string, _, reply any, _ ...grpc.CallOption) error {
@@ -33,8 +34,12 @@ func (s *slowAccept) Invoke(ctx context.Context, method string, _, reply any, _ 
 		return nil
 	case agboxv1.SandboxService_CreateExec_FullMethodName:
 		time.AfterFunc(s.takes, func() { close(s.recorded) })
+		answered := s.recorded
+		if s.mute {
+			answered = nil
+		}
 		select {
-		case <-s.recorded:
+		case <-answered:
 			return nil
 		case <-ctx.Done():
 			return status.FromContextError(ctx.Err()).Err()
@@ -61,6 +66,17 @@ func TestCommandThatIsAcceptedAfterASignalIsCancelled(t *testing.T) {
 		err := a.exec(ctx, "web", &agboxv1.CreateExecRequest{ExecId: "one1", Command: []string{"sleep"}}, execOptions{detach: true})
 		if code := a.finish(ctx, err); code != 130 || !s.cancelled || out.Len() > 0 {
 			t.Errorf("exit code %d, cancelled %v, printed %q", code, s.cancelled, out.String())
+		}
+	})
+}
+
+func TestCommandThatIsAcceptedWithoutAnAnswerIsCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &slowAccept{takes: time.Second, recorded: make(chan struct{}), mute: true}
+		a := &app{notes: &notes{}, conn: func() *client.Client { return client.New(s) }}
+		err := a.exec(t.Context(), "web", &agboxv1.CreateExecRequest{ExecId: "one1", Command: []string{"sleep"}}, execOptions{detach: true})
+		if exit, ok := errors.AsType[*exitError](err); !ok || exit.code != exitNotRun || !s.cancelled {
+			t.Errorf("%v, cancelled %v", err, s.cancelled)
 		}
 	})
 }
