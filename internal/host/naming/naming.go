@@ -142,7 +142,7 @@ func BuildRef(buildID string) string { return "agbox-template:" + buildID }
 func IsOthers(owner, ref string, labels map[string]string, refs []string) bool {
 	id := labels[BuildID]
 	switch {
-	case strings.HasPrefix(ref, "sha256:"), strings.HasPrefix(ref, BuildRef("")), strings.HasPrefix(ref, snapshotRepository):
+	case strings.HasPrefix(ref, "sha256:"), isTagged(ref, BuildRef("")), isTagged(ref, snapshotRepository):
 		return false
 	case id != "" && slices.Contains(refs, BuildRef(id)):
 		return labels[BuildOwner] != owner
@@ -150,6 +150,11 @@ func IsOthers(owner, ref string, labels map[string]string, refs []string) bool {
 		return labels[SnapshotOwner] != owner
 	}
 	return labels[BuildLayer] != "" || labels[SnapshotPart] != ""
+}
+
+// isTagged reports whether a reference is a tag of a repository of the engine: "NAME:5000/x" is one of a registry.
+func isTagged(ref, repository string) bool {
+	return strings.HasPrefix(ref, repository) && !strings.Contains(ref, "/")
 }
 
 // ParseVolume is the inverse of VolumeOf, without the instance, whose length is that of a UUID.

@@ -73,3 +73,16 @@ func TestSnapshotsOfTwoDaemonsHaveTwoNames(t *testing.T) {
 		t.Errorf("an image without an ID is %s", got)
 	}
 }
+
+// A registry may have the name of our repositories and a port: what is reached there is the client's choice.
+func TestARegistryWithOurNameIsTheClients(t *testing.T) {
+	labels := map[string]string{BuildID: "b", BuildOwner: "alice"}
+	for ref, want := range map[string]bool{
+		BuildRef("b"): false, SnapshotRef("one", "snap"): false, "sha256:abc": false,
+		"registry.example/x:1": true, "agbox-template:5000/x:1": true, "agbox-snapshot:5000/x": true,
+	} {
+		if got := IsOthers("bob", ref, labels, []string{BuildRef("b")}); got != want {
+			t.Errorf("%s: %v", ref, got)
+		}
+	}
+}
