@@ -134,7 +134,7 @@ type copying struct {
 	a       *app
 	what    string
 	bytes   atomic.Int64
-	skipped int
+	skipped atomic.Int64 // by the end that sends and the one that receives
 	stop    func()
 }
 
@@ -163,13 +163,13 @@ func (a *app) startCopy(what string) *copying {
 }
 
 func (c *copying) skip(text string) {
-	c.skipped++
+	c.skipped.Add(1)
 	c.a.complain(errors.New(text))
 }
 
 // outcome is the error of the copy, or of what it skipped.
 func (c *copying) outcome(err error) error {
-	if err == nil && c.skipped > 0 {
+	if err == nil && c.skipped.Load() > 0 {
 		return &exitError{code: exitFailed}
 	}
 	return err
