@@ -202,21 +202,9 @@ func childrenFirst(all []dockerx.LocalImage) (sorted []dockerx.LocalImage) {
 // replaced, and files that no build uses: on the engine at the first call, while the disk is full, and else once an hour if there were builds. While
 // a build runs, it leaves the first two alone. The engine must be ours. Errors: ErrUnavailable.
 func (k *Keeper) Sweep(ctx context.Context) error {
-	records, err := k.o.Store.TemplateBuilds(ctx)
+	records, err := k.sweepFiles(ctx)
 	if err != nil {
 		return err
-	}
-	busy := k.busy()
-	for _, b := range records {
-		if b.GetStartedAt() == 0 && time.Since(time.Unix(0, b.GetCreatedAt())) < filesAge {
-			busy[b.GetTemplateId()] = true
-		}
-	}
-	k.files.Lock()
-	err = k.o.Files.Sweep(time.Now(), filesAge, func(t string) bool { return busy[t] }, func(b string) bool { return records[b] != nil })
-	k.files.Unlock()
-	if err != nil {
-		k.o.Logger.Warn("files of template builds are not removed", "err", err)
 	}
 	k.mu.Lock()
 	last, built := k.swept, k.built
@@ -229,6 +217,27 @@ func (k *Keeper) Sweep(ctx context.Context) error {
 		return err
 	}
 	return k.sweepLeftovers(ctx, last.IsZero() || full)
+}
+
+// sweepFiles removes files that no build uses, and returns the records of builds.
+func (k *Keeper) sweepFiles(ctx context.Context) (map[string]*storev1.TemplateBuild, error) {
+	k.files.Lock()
+	defer k.files.Unlock()
+	records, err := k.o.Store.TemplateBuilds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	busy := k.busy()
+	for _, b := range records {
+		if b.GetStartedAt() == 0 && time.Since(time.Unix(0, b.GetCreatedAt())) < filesAge {
+			busy[b.GetTemplateId()] = true
+		}
+	}
+	err = k.o.Files.Sweep(time.Now(), filesAge, func(t string) bool { return busy[t] }, func(b string) bool { return records[b] != nil })
+	if err != nil {
+		k.o.Logger.Warn("files of template builds are not removed", "err", err)
+	}
+	return records, nil
 }
 
 // sweepLeftovers removes what builds left; all: also the images of steps that are not old.
