@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -225,6 +226,9 @@ func (a *app) edit(ctx context.Context, start *agboxv1.WriteFileStart) error {
 	err = a.runEditor(ctx, local)
 	after, rerr := os.ReadFile(local)
 	switch {
+	case err != nil && (ctx.Err() != nil || string(after) != before.String()): // also what an editor saves when a signal ends it
+		a.hint("the edited text is in " + dir)
+		return err
 	case err != nil || rerr != nil:
 		return errors.Join(err, rerr, os.RemoveAll(dir))
 	case string(after) == before.String():
@@ -247,6 +251,8 @@ func (a *app) runEditor(ctx context.Context, file string) error {
 	}
 	cmd := exec.CommandContext(ctx, "sh", "-c", editor+` "$1"`, "sh", file) //nolint:gosec // the user's own command
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.In, termsafe.Unfiltered(a.Out), termsafe.Unfiltered(a.Err)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it puts the terminal back
+	defer holdInterrupts(ctx)()                                              // ^C is a key of the editor
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("the editor %q failed, nothing was changed: %w", editor, err)
 	}

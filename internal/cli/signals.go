@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -30,20 +31,35 @@ func WithSignals(ctx context.Context, exit func(code int)) (_ context.Context, s
 	signal.Ignore(syscall.SIGPIPE)
 	ch := make(chan os.Signal, 2)
 	signal.Notify(ch, syscall.SIGINT, syscall.SIGTERM)
-	gone := make(chan struct{})
+	gone, held := make(chan struct{}), &atomic.Bool{}
 	go func() {
 		defer close(gone)
-		watchSignals(ch, cancel, exit)
+		watchSignals(ch, held, cancel, exit)
 	}()
 	settle := sync.OnceFunc(func() {
 		signal.Stop(ch) // nothing is sent any more
 		close(ch)
 		<-gone
 	})
+	ctx = context.WithValue(ctx, heldKey{}, held)
 	return context.WithValue(ctx, settleKey{}, settle), func() {
 		settle()
 		cancel(nil)
 	}
+}
+
+// heldKey is the key of the flag of a context of WithSignals by which it ignores SIGINT.
+type heldKey struct{}
+
+// holdInterrupts leaves SIGINT to a program that shares the terminal until release is called. Other contexts than those of WithSignals have
+// nothing to hold.
+func holdInterrupts(ctx context.Context) (release func()) {
+	held, ok := ctx.Value(heldKey{}).(*atomic.Bool)
+	if !ok {
+		return func() {}
+	}
+	held.Store(true)
+	return func() { held.Store(false) }
 }
 
 // settleKey is the key of the function of a context of WithSignals that stops to receive signals and waits for those received.
@@ -57,10 +73,13 @@ func settleSignals(ctx context.Context) {
 	}
 }
 
-func watchSignals(ch <-chan os.Signal, cancel context.CancelCauseFunc, exit func(code int)) {
+func watchSignals(ch <-chan os.Signal, held *atomic.Bool, cancel context.CancelCauseFunc, exit func(code int)) {
 	var first time.Time
 	for sig := range ch {
 		i := &Signalled{Signal: sig.(syscall.Signal)}
+		if i.Signal == syscall.SIGINT && held.Load() {
+			continue
+		}
 		if first.IsZero() {
 			first = time.Now()
 			cancel(i)

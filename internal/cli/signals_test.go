@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -21,7 +22,7 @@ func TestSignalThatComesTwiceAtOnceIsOne(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			watchSignals(ch, cancel, func(code int) { left = code })
+			watchSignals(ch, &atomic.Bool{}, cancel, func(code int) { left = code })
 		}()
 		ch <- syscall.SIGTERM
 		ch <- syscall.SIGTERM // timeout(1): to the child, then to its group
