@@ -250,6 +250,7 @@ func (c *Controller) newNetworks() *network.Keeper {
 	o := c.cfg.Network
 	o.Others, o.Authority, o.InjectedSecret = c.otherSubnets, c.authority, c.cfg.Execs.InjectedSecret
 	o.Changed, o.Logger, o.Denials, o.Newest, o.Report = c.askResync, c.log, c.cfg.Metrics.NetworkDenied, c.cfg.Store.NewestEvents, c.cfg.Store.Report
+	o.Sandbox = c.cfg.Store.Sandbox
 	o.Live = func() (all []store.Sandbox) {
 		for _, id := range c.cfg.Store.LiveIDs() {
 			if sb, err := c.cfg.Store.Sandbox(context.Background(), id); err == nil {

@@ -73,10 +73,11 @@ type Options struct {
 	Host func() (HostFacts, error)
 	// Recorded returns the networks that records of live sandboxes name.
 	Recorded func() map[string]bool
-	// Live returns the records of live sandboxes that can be read. Newest and Report are NewestEvents and Report of the store.
-	Live   func() []store.Sandbox
-	Newest func(ctx context.Context, sandboxID string, limit int) ([]*agboxv1.SandboxEvent, error)
-	Report func(ctx context.Context, sandboxID string, r store.Report) error
+	// Live returns the records of live sandboxes that can be read. Sandbox, Newest and Report are Sandbox, NewestEvents and Report of the store.
+	Live    func() []store.Sandbox
+	Sandbox func(ctx context.Context, sandboxID string) (store.Sandbox, error)
+	Newest  func(ctx context.Context, sandboxID string, limit int) ([]*agboxv1.SandboxEvent, error)
+	Report  func(ctx context.Context, sandboxID string, r store.Report) error
 	// Denials counts denials.
 	Denials func(n uint64)
 	// Changed is called when rules may have been changed by others. It must not block.
@@ -88,6 +89,9 @@ type Options struct {
 type Keeper struct {
 	o       Options
 	problem atomic.Pointer[string]
+	// setting is a slot that is taken while rules are set or removed, by a repair also while it reads what they are made of: so none sets older rules than
+	// a pass did. No mutex: simulated time does not go on while one is waited for.
+	setting chan struct{}
 
 	// Of ReportDenials: what it has counted of each destination of a sandbox, nil before the first call, and what events have said. Both are
 	// of the sandboxes that were denied something within the hour.
@@ -97,7 +101,7 @@ type Keeper struct {
 
 // New returns a Keeper.
 func New(o Options) *Keeper {
-	k := &Keeper{o: o}
+	k := &Keeper{o: o, setting: make(chan struct{}, 1)}
 	k.problem.Store(new(string))
 	return k
 }
@@ -203,10 +207,16 @@ func (k *Keeper) Enforce(sb store.Sandbox, networkID string) error {
 				"runtime.network_mode = \"open\", or the policy {mode: open}: %w", r.Bridge, cmp.Or[error](err, errdefs.ErrFailedPrecondition))
 		}
 	}
-	if err := k.o.Firewall.Enforce(r); err != nil {
+	if err := k.set(func() error { return k.o.Firewall.Enforce(r) }); err != nil {
 		return err
 	}
 	return k.answer(sb, r)
+}
+
+func (k *Keeper) set(do func() error) error {
+	k.setting <- struct{}{}
+	defer func() { <-k.setting }()
+	return do()
 }
 
 // names returns what the filter of names has to know of a sandbox; see dnsfilter.PolicyOf.
@@ -266,7 +276,7 @@ func (k *Keeper) Release(networkID string) {
 	if k.Problem() != "" || k.o.Firewall == nil {
 		return
 	}
-	err := k.o.Firewall.Remove(naming.Bridge(networkID))
+	err := k.set(func() error { return k.o.Firewall.Remove(naming.Bridge(networkID)) })
 	if k.o.Names != nil {
 		err = errors.Join(err, k.o.Names.Remove(naming.Bridge(networkID)))
 	}
@@ -315,7 +325,7 @@ func (k *Keeper) repair() (some bool) {
 	}
 	var problems []error
 	for _, sb := range k.o.Live() {
-		set, err := k.repairOne(sb)
+		set, err := k.repairOne(sb.ID)
 		some, problems = some || set, append(problems, err)
 	}
 	if err := errors.Join(problems...); err != nil {
@@ -324,7 +334,16 @@ func (k *Keeper) repair() (some bool) {
 	return some
 }
 
-func (k *Keeper) repairOne(sb store.Sandbox) (set bool, err error) {
+func (k *Keeper) repairOne(sandboxID string) (set bool, err error) {
+	k.setting <- struct{}{}
+	defer func() { <-k.setting }()
+	sb, err := k.o.Sandbox(context.Background(), sandboxID)
+	if errdefs.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
 	networkID := sb.Desired.GetObjects().GetNetworkId()
 	if networkID == "" {
 		return false, nil

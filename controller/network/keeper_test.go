@@ -7,7 +7,9 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 
@@ -24,6 +26,7 @@ type filter struct {
 	held       map[string]netrules.Rules
 	interfaces []string
 	broken     error
+	asked      func() // is called before Exists answers
 
 	denied, reached []firewall.Record
 }
@@ -46,6 +49,9 @@ func (f *filter) Enforce(r netrules.Rules) error {
 func (f *filter) Remove(bridge string) error { return f.Enforce(netrules.Rules{Bridge: bridge}) }
 
 func (f *filter) Exists(bridge string) (bool, error) {
+	if f.asked != nil {
+		f.asked()
+	}
 	return slices.Contains(f.interfaces, bridge), nil
 }
 
@@ -162,5 +168,72 @@ func TestSweepAndRelease(t *testing.T) {
 	k.Release("released")
 	if err := k.Sweep(t.Context()); err != nil || len(f.held) != 2 || f.held[bridge].Bridge == "" || f.held["br-exists"].Bridge == "" {
 		t.Error(err, f.held)
+	}
+}
+
+// A repair never sets rules that are older than those that a pass has set, whenever the pass does it: after the repair has listed the sandboxes, or
+// while it repairs this one.
+func TestRepairIsNoOlderThanAPass(t *testing.T) {
+	const id = "box"
+	for _, when := range []string{"listed", "looked at"} {
+		t.Run(when, func(t *testing.T) {
+			f := &filter{held: map[string]netrules.Rules{}, interfaces: []string{bridge}}
+			was, is := sandbox("internet", ""), sandbox("none", "")
+			var mu sync.Mutex
+			now := was
+			for _, sb := range []*store.Sandbox{&was, &is} {
+				sb.ID, sb.Desired.Objects = id, &storev1.Objects{NetworkId: networkID}
+			}
+			var k *network.Keeper
+			pass := func() {
+				mu.Lock()
+				now = is
+				mu.Unlock()
+				if err := k.Enforce(is, networkID); err != nil {
+					t.Error(err)
+				}
+			}
+			record := func() store.Sandbox {
+				mu.Lock()
+				defer mu.Unlock()
+				return now
+			}
+			repaired, passed := make(chan struct{}), make(chan struct{})
+			k = keeper(network.Options{
+				Firewall: f, Changed: func() {}, Sandbox: func(context.Context, string) (store.Sandbox, error) { return record(), nil },
+				Live: func() []store.Sandbox {
+					all := []store.Sandbox{record()}
+					if when == "listed" {
+						pass()
+						close(passed)
+					}
+					return all
+				},
+			})
+			if when != "listed" {
+				f.asked = func() {
+					f.asked = nil
+					go func() {
+						defer close(passed)
+						pass()
+					}()
+					select {
+					case <-passed:
+					case <-time.After(100 * time.Millisecond): // the repair holds it back
+					}
+				}
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() {
+				defer close(repaired)
+				k.Run(ctx)
+			}()
+			<-passed
+			cancel()
+			<-repaired
+			if !k.Holds(is, networkID) {
+				t.Errorf("the rules of the former policy are set again: %v", f.held)
+			}
+		})
 	}
 }
