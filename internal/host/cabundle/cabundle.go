@@ -4,7 +4,9 @@ package cabundle
 import (
 	"bytes"
 	"encoding/pem"
+	"errors"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"sync"
@@ -42,13 +44,20 @@ func Find(paths ...string) (path string, id ID) {
 // end is the beginning of the last line of a certificate.
 const end = "-----END "
 
-// Read returns the content of a file. cut: it has more than MaxBytes, and what is returned ends with a whole certificate.
+// Read returns the content of a regular file. cut: it has more than MaxBytes, and what is returned ends with a whole certificate.
 func Read(path string) (content []byte, cut bool, err error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // it may be another file since Find
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0) // it may be another file since Find
 	if err != nil {
 		return nil, false, err
 	}
 	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, false, err
+	}
+	if !info.Mode().IsRegular() { // a pipe that nobody writes to has no end
+		return nil, false, &fs.PathError{Op: "read", Path: path, Err: errors.New("it is no regular file")}
+	}
 	content, err = io.ReadAll(io.LimitReader(f, MaxBytes+1))
 	if err != nil || len(content) <= MaxBytes {
 		return content, false, err

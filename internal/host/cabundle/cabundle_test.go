@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/internal/host/cabundle"
 )
@@ -62,6 +65,22 @@ func TestReadCutsBehindACertificate(t *testing.T) {
 	}
 	if _, _, err := cabundle.Read(filepath.Join(t.TempDir(), "none")); err == nil {
 		t.Error("no error for no file")
+	}
+}
+
+// A sandbox can make a pipe of a bundle between Find and Read, and write nothing into it: PID 1 must not wait.
+func TestAPipeIsNoBundle(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bundle")
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	held, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(time.Second, func() { _ = held.Close() }) // so that a Read that waits ends
+	if content, _, err := cabundle.Read(path); err == nil {
+		t.Errorf("a pipe has the content %q", content)
 	}
 }
 
