@@ -9,12 +9,14 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/internal/host/cabundle"
 	"github.com/agbox/agbox/internal/host/execjournal"
+	"github.com/agbox/agbox/internal/host/passwd"
 )
 
 // secrets is what PID 1 has delivered since its start. A secret is delivered in three steps, each of which may be repeated: the record of
@@ -115,7 +117,7 @@ func (p *initProcess) deliverFile(name string) (warning string, err error) {
 	}
 	defer unix.Close(dir)
 	if s.Roots {
-		return putRoots(dir, name, s, p.bundles())
+		return putRoots(dir, name, s, p.bundles(), who)
 	}
 	if was := targetOf(dir, name); was != s.Target {
 		p.unlink(was, name)
@@ -132,19 +134,40 @@ func (p *initProcess) deliverFile(name string) (warning string, err error) {
 // bundles are the files with the certificates that the image may trust: the one that its environment names, and those of distributions.
 func (p *initProcess) bundles() []string { return append([]string{p.bundle}, cabundle.Paths...) }
 
-// putRoots writes a certificate after those that the image trusts, or those of the host if it has no file of these, for every user.
-func putRoots(dir int, name string, s execjournal.Secret, bundles []string) (warning string, err error) {
-	before := s.Others
+// putRoots writes a certificate after those that the image trusts, or those of the host if it has no file of these, for every user. Those in a file that
+// the user of commands may not read are for root alone: the user may have put a link to another file there.
+func putRoots(dir int, name string, s execjournal.Secret, bundles []string, who passwd.Identity) (warning string, err error) {
+	before, mode := s.Others, uint32(0o444)
 	if path, _ := cabundle.Find(bundles...); path != "" {
+		var info fs.FileInfo
 		var cut bool
-		if before, cut, err = cabundle.Read(path); err != nil {
+		if before, info, cut, err = cabundle.Read(path); err != nil {
 			return "", fmt.Errorf("read the certificates that the image trusts: %w", err)
+		}
+		if !mayRead(who, info) {
+			mode = 0o400
 		}
 		if cut {
 			warning = fmt.Sprintf("%s has more than %d MiB; programs trust the first part of it only", path, cabundle.MaxBytes>>20)
 		}
 	}
-	return warning, putValue(dir, name, slices.Concat(before, []byte("\n"), s.Value), 0o444, 0, 0)
+	return warning, putValue(dir, name, slices.Concat(before, []byte("\n"), s.Value), mode, 0, 0)
+}
+
+// mayRead reports whether the mode of a file lets a user read it.
+func mayRead(who passwd.Identity, info fs.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !ok:
+		return false
+	case who.UID == 0:
+		return true
+	case who.UID == st.Uid:
+		return info.Mode()&0o400 != 0
+	case who.GID == st.Gid || slices.Contains(who.Groups, st.Gid):
+		return info.Mode()&0o040 != 0
+	}
+	return info.Mode()&0o004 != 0
 }
 
 // putValue writes a value for the users that mode lets read. The mode is never wider, and the content is whole whenever the name exists.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/internal/host/execjournal"
+	"github.com/agbox/agbox/internal/host/passwd"
 )
 
 func (b *box) putSecret(name, target, value string) {
@@ -154,7 +155,7 @@ func TestTheAuthorityComesAfterTheImagesBundle(t *testing.T) {
 			}
 		}
 		s := execjournal.Secret{Value: []byte("authority\n"), Others: []byte(c.host)}
-		if warning, err := putRoots(out, execjournal.AuthoritySecret, s, bundles); err != nil || warning != "" {
+		if warning, err := putRoots(out, execjournal.AuthoritySecret, s, bundles, passwd.Identity{UID: 1000, GID: 1000}); err != nil || warning != "" {
 			t.Fatal(warning, err)
 		}
 		path := filepath.Join(dir, execjournal.AuthoritySecret)
@@ -163,6 +164,41 @@ func TestTheAuthorityComesAfterTheImagesBundle(t *testing.T) {
 			t.Errorf("%+v: %q, %v, %v", c, got, info, err)
 		}
 		_ = os.Remove(bundles[2])
+	}
+}
+
+// The user of commands can make a link to any file of the place of a bundle, which PID 1 follows: what the user could not read stays unread.
+func TestABundleShowsNobodyMoreThanBefore(t *testing.T) {
+	dir := t.TempDir()
+	out, err := execjournal.OpenDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(out)
+	root, file, bundle := uint32(os.Getuid()), filepath.Join(dir, "file"), filepath.Join(dir, "bundle") //nolint:gosec // an ID is not negative
+	if err := errors.Join(os.WriteFile(file, []byte("text"), 0o600), os.Symlink(file, bundle)); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		who            passwd.Identity
+		source, result fs.FileMode
+	}{
+		{passwd.Identity{UID: root + 1, GID: root + 1}, 0o600, 0o400},
+		{passwd.Identity{UID: root + 1, GID: root + 1}, 0o640, 0o400},
+		{passwd.Identity{UID: root + 1, GID: root + 1}, 0o604, 0o444},
+		{passwd.Identity{UID: root + 1, GID: uint32(os.Getgid())}, 0o640, 0o444}, //nolint:gosec // the same
+		{passwd.Identity{UID: root, GID: root}, 0o600, 0o444},
+	} {
+		if err := os.Chmod(file, c.source); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := putRoots(out, execjournal.AuthoritySecret, execjournal.Secret{}, []string{bundle}, c.who); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(filepath.Join(dir, execjournal.AuthoritySecret))
+		if err != nil || info.Mode() != c.result {
+			t.Errorf("%+v: %v, %v", c, info.Mode(), err)
+		}
 	}
 }
 

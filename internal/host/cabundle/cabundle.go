@@ -44,27 +44,26 @@ func Find(paths ...string) (path string, id ID) {
 // end is the beginning of the last line of a certificate.
 const end = "-----END "
 
-// Read returns the content of a regular file. cut: it has more than MaxBytes, and what is returned ends with a whole certificate.
-func Read(path string) (content []byte, cut bool, err error) {
+// Read returns the content of a regular file, and what it is. cut: it has more than MaxBytes, and what is returned ends with a whole certificate.
+func Read(path string) (content []byte, info fs.FileInfo, cut bool, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0) // it may be another file since Find
 	if err != nil {
-		return nil, false, err
+		return nil, nil, false, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, false, err
+	if info, err = f.Stat(); err != nil {
+		return nil, nil, false, err
 	}
 	if !info.Mode().IsRegular() { // a pipe that nobody writes to has no end
-		return nil, false, &fs.PathError{Op: "read", Path: path, Err: errors.New("it is no regular file")}
+		return nil, nil, false, &fs.PathError{Op: "read", Path: path, Err: errors.New("it is no regular file")}
 	}
 	content, err = io.ReadAll(io.LimitReader(f, MaxBytes+1))
 	if err != nil || len(content) <= MaxBytes {
-		return content, false, err
+		return content, info, false, err
 	}
 	content = content[:bytes.LastIndexByte(content[:MaxBytes], '\n')+1]
 	last := max(bytes.LastIndex(content, []byte(end)), 0)
-	return content[:last+bytes.IndexByte(content[last:], '\n')+1], true, nil
+	return content[:last+bytes.IndexByte(content[last:], '\n')+1], info, true, nil
 }
 
 // Host are the certificates that this host trusts, as its programs find them: in the file that SSL_CERT_FILE names, or in that of the distribution. The zero
@@ -92,7 +91,7 @@ func (h *Host) Certificates() []byte {
 		return h.pem
 	}
 	h.path, h.id = path, id
-	content, cut, err := Read(path)
+	content, _, cut, err := Read(path)
 	if err != nil {
 		h.Logger.Warn("the certificates that the host trusts cannot be read: sandboxes keep the last ones", "path", path, "err", err)
 		return h.pem

@@ -58,12 +58,12 @@ func TestReadCutsBehindACertificate(t *testing.T) {
 		"no certificate":              {bytes.Repeat([]byte{'x'}, cabundle.MaxBytes+1), nil},
 	} {
 		put(t, path, c.content)
-		got, cut, err := cabundle.Read(path)
+		got, _, cut, err := cabundle.Read(path)
 		if want := len(c.content) > cabundle.MaxBytes; err != nil || cut != want || !bytes.Equal(got, c.want) {
 			t.Errorf("%s: %d bytes of %d, want %d; cut %v, want %v; %v", name, len(got), len(c.content), len(c.want), cut, want, err)
 		}
 	}
-	if _, _, err := cabundle.Read(filepath.Join(t.TempDir(), "none")); err == nil {
+	if _, _, _, err := cabundle.Read(filepath.Join(t.TempDir(), "none")); err == nil {
 		t.Error("no error for no file")
 	}
 }
@@ -79,7 +79,7 @@ func TestAPipeIsNoBundle(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.AfterFunc(time.Second, func() { _ = held.Close() }) // so that a Read that waits ends
-	if content, _, err := cabundle.Read(path); err == nil {
+	if content, _, _, err := cabundle.Read(path); err == nil {
 		t.Errorf("a pipe has the content %q", content)
 	}
 }
