@@ -49,8 +49,8 @@ type packet struct {
 	fd int
 }
 
-// reach tries to connect to each target, and to those that are known here.
-func reach(targets []attack.Target) []attack.Result {
+// reach tries to connect to each target, and to those that are known here. Errors: not all could be tried.
+func reach(targets []attack.Target) ([]attack.Result, error) {
 	targets = slices.Clone(targets)
 	for _, a := range gateways() {
 		targets = append(targets, attack.Target{Kind: attack.Host, Address: a})
@@ -72,12 +72,14 @@ func reach(targets []attack.Target) []attack.Result {
 		all = append(all, some...)
 	}
 	for some := range slices.Chunk(all, atOnce) {
-		send(some, func(p packet, s attack.Success) { done[p.check] = append(done[p.check], s) })
+		if err := send(some, func(p packet, s attack.Success) { done[p.check] = append(done[p.check], s) }); err != nil {
+			return nil, err
+		}
 	}
 	for i := range results {
 		results[i].Done = done[results[i].Check]
 	}
-	return results
+	return results, nil
 }
 
 // packets returns those of a check. DNS servers are asked at every target.
@@ -102,43 +104,59 @@ func packets(check string, targets []attack.Target) (all []packet) {
 	return all
 }
 
-// send sends all packets at once, and reports those that were answered within patience.
-func send(all []packet, done func(packet, attack.Success)) {
+// send sends all packets at once, and reports those that were answered within patience. Errors: not all could be sent.
+func send(all []packet, done func(packet, attack.Success)) (err error) {
+	var sent []packet
 	var polled []unix.PollFd
-	for i := range all {
-		all[i].fd = all[i].open()
-		defer unix.Close(all[i].fd) // of -1 it fails, and there is nothing to close
-		polled = append(polled, unix.PollFd{Fd: int32(all[i].fd), Events: unix.POLLIN | unix.POLLOUT})
-		if all[i].question != nil {
-			polled[i].Events = unix.POLLIN
+	for _, p := range all {
+		if p.fd, err = p.open(); err != nil {
+			return err
 		}
+		if p.fd < 0 {
+			continue
+		}
+		defer unix.Close(p.fd)
+		events := int16(unix.POLLIN | unix.POLLOUT)
+		if p.question != nil {
+			events = unix.POLLIN
+		}
+		sent, polled = append(sent, p), append(polled, unix.PollFd{Fd: int32(p.fd), Events: events})
 	}
 	for end := time.Now().Add(patience); ; {
 		left := time.Until(end)
 		if left <= 0 {
-			return
+			return nil
 		}
-		if n, err := unix.Poll(polled, int(left.Milliseconds())+1); err != nil && err != unix.EINTR || n == 0 {
-			return
+		switch n, err := unix.Poll(polled, int(left.Milliseconds())+1); {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return os.NewSyscallError("poll", err)
+		case n == 0:
+			return nil
 		}
 		for i := range polled {
 			if polled[i].Revents == 0 {
 				continue
 			}
 			polled[i].Fd = -1 // it is ignored from now on
-			if what := all[i].answer(); what != "" {
+			p := sent[i]
+			if what := p.answer(); what != "" {
 				protocol := "tcp"
-				if all[i].question != nil {
+				if p.question != nil {
 					protocol = "udp"
 				}
-				done(all[i], attack.Success{What: fmt.Sprintf("%s/%s %s", all[i].to, protocol, what), To: all[i].to, Protocol: protocol, Answers: strings.HasPrefix(what, "answers")})
+				done(p, attack.Success{What: fmt.Sprintf("%s/%s %s", p.to, protocol, what), To: p.to, Protocol: protocol, Answers: strings.HasPrefix(what, "answers")})
 			}
 		}
 	}
 }
 
-// open returns a socket that is being connected; -1 if the kernel has no way to the address.
-func (p packet) open() int {
+// shortages are errors of sockets that say nothing about the address.
+var shortages = []error{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM}
+
+// open returns a socket that is being connected; -1 if the kernel has no way to the address. Errors: this process has no room for a socket.
+func (p packet) open() (int, error) {
 	var to unix.Sockaddr
 	domain, kind := unix.AF_INET, unix.SOCK_STREAM
 	if p.to.Addr().Is4() {
@@ -150,8 +168,11 @@ func (p packet) open() int {
 		kind = unix.SOCK_DGRAM
 	}
 	fd, err := unix.Socket(domain, kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if slices.Contains(shortages, err) {
+		return -1, fmt.Errorf("open a socket to %s: %w", p.to, err)
+	}
 	if err != nil {
-		return -1
+		return -1, nil
 	}
 	err = unix.Connect(fd, to)
 	if err == nil && p.question != nil {
@@ -159,9 +180,9 @@ func (p packet) open() int {
 	}
 	if err != nil && err != unix.EINPROGRESS {
 		_ = unix.Close(fd)
-		return -1
+		return -1, nil
 	}
-	return fd
+	return fd, nil
 }
 
 // answer says how the address answered; empty: it did not.

@@ -52,8 +52,12 @@ func Run(args []string, w io.Writer) error {
 		}
 		targets = append(targets, t)
 	}
+	reached, err := reach(targets)
+	if err != nil {
+		return err
+	}
 	out := json.NewEncoder(w)
-	for _, r := range append(local(), reach(targets)...) {
+	for _, r := range append(local(), reached...) {
 		if err := out.Encode(r); err != nil {
 			return err
 		}

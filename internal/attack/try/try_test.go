@@ -8,7 +8,9 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/agbox/agbox/internal/attack"
@@ -120,5 +122,23 @@ func TestRunRefusesATargetThatIsNone(t *testing.T) {
 		if err := try.Run([]string{arg}, &bytes.Buffer{}); err == nil {
 			t.Errorf("%s is accepted", arg)
 		}
+	}
+}
+
+// A process that may not have the sockets has reached nothing, and says so.
+func TestRunWithoutSockets(t *testing.T) {
+	ns := netns.New(t, "attack-few")
+	ns.IP(t, "addr add 10.9.9.1/32 dev lo")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []byte
+	err = ns.Do(func() (err error) {
+		out, err = exec.CommandContext(t.Context(), "sh", "-c", `ulimit -n 10; exec "$@"`, "sh", self, attack.Verb, "host=10.9.9.1").CombinedOutput()
+		return err
+	})
+	if err == nil || !strings.Contains(string(out), "too many open files") {
+		t.Errorf("%v: %s", err, out)
 	}
 }
