@@ -167,8 +167,18 @@ func opens(what string, domain, kind, protocol int) deed {
 	}
 }
 
+// tempDir makes a directory. Some file systems of a sandbox may not be writable, or have no /tmp.
+func tempDir() (dir string, err error) {
+	for _, in := range []string{"", "/dev/shm", "/workspace"} {
+		if dir, err = os.MkdirTemp(in, "agbox-attack-"); err == nil {
+			break
+		}
+	}
+	return dir, err
+}
+
 func mounts() string {
-	dir, err := os.MkdirTemp("", "agbox-attack-")
+	dir, err := tempDir()
 	if err != nil {
 		return ""
 	}
@@ -181,7 +191,7 @@ func mounts() string {
 }
 
 func makesDevice() string {
-	dir, err := os.MkdirTemp("", "agbox-attack-")
+	dir, err := tempDir()
 	if err != nil {
 		return ""
 	}

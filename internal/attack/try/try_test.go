@@ -125,6 +125,21 @@ func TestRunRefusesATargetThatIsNone(t *testing.T) {
 	}
 }
 
+// What root may do is found also where there is no directory for temporary files.
+func TestRunWithoutTmp(t *testing.T) {
+	ns := netns.New(t, "attack-tmp")
+	t.Setenv("TMPDIR", t.TempDir()+"/none")
+	var out bytes.Buffer
+	if err := ns.Do(func() error { return try.Run(nil, &out) }); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"what":"a tmpfs"`, `"what":"a device file"`} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%s is not in %s", want, out.String())
+		}
+	}
+}
+
 // A process that may not have the sockets has reached nothing, and says so.
 func TestRunWithoutSockets(t *testing.T) {
 	ns := netns.New(t, "attack-few")
