@@ -8,7 +8,7 @@ import (
 )
 
 // While the engine does not answer, containers run on, with live-restore also without it. Rules that the host's firewall removes then are set
-// again from the records: by a daemon that sees it, and by one that starts later.
+// again from the records: by a daemon that sees it, also if it fails at first, and by one that starts later.
 func TestRulesAreRepairedWithoutTheEngine(t *testing.T) {
 	withDaemon(t, func(t *testing.T, p *player) {
 		const box = "confined"
@@ -24,6 +24,12 @@ func TestRulesAreRepairedWithoutTheEngine(t *testing.T) {
 		pass(time.Second)
 		if got := p.firewall.bridges(); len(rules) != 1 || len(got) != 1 {
 			t.Errorf("the daemon saw the rules %q go, and has set %q", rules, got)
+		}
+		p.firewall.fail(1)
+		p.firewall.flush(true)
+		pass(20 * time.Second)
+		if got := p.firewall.bridges(); len(got) != 1 {
+			t.Errorf("after a change of the packet filter that failed once, the daemon has set %q", got)
 		}
 		p.firewall.flush(false)
 		p.restarted(t, time.Second)

@@ -318,20 +318,21 @@ func (k *Keeper) Sweep(context.Context) error {
 
 // repair sets rules that records demand and the kernel does not have, without the engine, which may be away for long while containers run. Only
 // packet filter rules: without its filter no name resolves, so a pass may start that. A pass of each sandbox has to follow if some is true: its policy may
-// have changed meanwhile.
-func (k *Keeper) repair() (some bool) {
+// have changed meanwhile. If failed is true, some are missing still.
+func (k *Keeper) repair() (some, failed bool) {
 	if k.Problem() != "" {
-		return false
+		return false, false
 	}
 	var problems []error
 	for _, sb := range k.o.Live() {
 		set, err := k.repairOne(sb.ID)
 		some, problems = some || set, append(problems, err)
 	}
-	if err := errors.Join(problems...); err != nil {
-		k.o.Logger.Warn("packet filter rules are left for the next pass", "err", err)
+	err := errors.Join(problems...)
+	if err != nil {
+		k.o.Logger.Warn("packet filter rules are missing and cannot be set yet", "err", err)
 	}
-	return some
+	return some, err != nil
 }
 
 func (k *Keeper) repairOne(sandboxID string) (set bool, err error) {
@@ -350,7 +351,7 @@ func (k *Keeper) repairOne(sandboxID string) (set bool, err error) {
 	}
 	r, err := k.rules(sb, networkID)
 	if err != nil || r.Empty() {
-		return false, err
+		return false, nil // a pass says why there are none
 	}
 	if held, err := k.o.Firewall.Holds(r); err != nil || held {
 		return false, err
@@ -365,8 +366,11 @@ func (k *Keeper) repairOne(sandboxID string) (set bool, err error) {
 	return true, nil
 }
 
-// watchRetry is the delay before a watch that has failed is started again.
-const watchRetry = 10 * time.Second
+// The delays before a watch that has failed is started again, and a repair.
+const (
+	watchRetry  = 10 * time.Second
+	repairRetry = 5 * time.Second
+)
 
 // Run repairs what others have changed of the rules, at its start and after each change, until ctx ends. A change is also reported, for a pass of each
 // sandbox. While Run cannot watch the rules, resyncs find changes.
@@ -383,16 +387,22 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if k.repair() {
-			k.o.Changed()
-		}
-		for {
+		for told := false; ; {
+			some, failed := k.repair()
+			if some || told {
+				k.o.Changed()
+			}
+			var again <-chan time.Time
+			if failed {
+				again = time.After(repairRetry)
+			}
 			select {
 			case <-ctx.Done():
 				return
 			case <-changes:
-				k.repair()
-				k.o.Changed()
+				told = true
+			case <-again:
+				told = false
 			}
 		}
 	})
