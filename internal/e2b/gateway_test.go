@@ -323,7 +323,10 @@ func TestRefusals(t *testing.T) {
 		{400, "state", "GET", "/v2/sandboxes?state=odd", nil},
 		{400, "limit", "GET", "/v2/sandboxes?limit=0", nil},
 		{400, "nextToken", "GET", "/v2/sandboxes?nextToken=zz", nil},
+		{400, "nextToken", "GET", "/v2/sandboxes?nextToken=MSD_", nil}, // its ID is no UTF-8
 		{400, "order", "GET", "/v2/sandboxes?order=up", nil},
+		{400, "UTF-8", "GET", "/v2/sandboxes?template=%ff", nil},
+		{400, "UTF-8", "GET", "/v2/sandboxes?metadata=a%3D%25ff", nil},
 		{400, "startedAfter", "GET", "/v2/sandboxes?startedAfter=now", nil},
 	} {
 		f.want(row.code, row.text, row.method, row.path, row.body)

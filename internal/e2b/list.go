@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -170,6 +171,9 @@ type filter struct {
 // filterOf reads the query of a list. Errors: 400.
 func filterOf(query url.Values, states []string) (f filter, err error) {
 	f = filter{states: states, template: query.Get("template"), limit: pageSize}
+	if !utf8.ValidString(f.template) { // the daemon takes no such text, here and below
+		return f, failf(http.StatusBadRequest, "template: %q is not UTF-8", f.template)
+	}
 	if f.metadata, err = metadataOf(query.Get("metadata")); err != nil {
 		return f, err
 	}
@@ -221,6 +225,9 @@ func metadataOf(text string) (map[string]string, error) {
 		if keyErr != nil || valueErr != nil {
 			return nil, failf(http.StatusBadRequest, "metadata: %q is not escaped", k)
 		}
+		if !utf8.ValidString(key) || !utf8.ValidString(value) {
+			return nil, failf(http.StatusBadRequest, "metadata: %q is not UTF-8", k)
+		}
 		found[key] = value
 	}
 	return found, nil
@@ -248,7 +255,7 @@ func afterToken(token string) (*item, error) {
 	text, err := base64.RawURLEncoding.DecodeString(token)
 	at, id, ok := strings.Cut(string(text), " ")
 	nanos, bad := strconv.ParseInt(at, 10, 64)
-	if err != nil || !ok || bad != nil {
+	if err != nil || !ok || bad != nil || !utf8.ValidString(id) {
 		return nil, failf(http.StatusBadRequest, "nextToken: %q is none of this daemon", token)
 	}
 	return &item{StartedAt: time.Unix(0, nanos), SandboxID: id}, nil
