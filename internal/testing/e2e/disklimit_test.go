@@ -33,13 +33,13 @@ func TestASandboxOverItsDiskLimitIsStoppedAndKeepsItsFiles(t *testing.T) {
 	warned(sb, "disk_limit is watched")
 	id := sb.GetSandboxId()
 	d.await(id, ready)
-	const fill = "for f in /root/a /tmp/b; do head -c 52428800 /dev/urandom >$f || exit 1; done"
-	for _, box := range []string{id, other} {
-		d.sh(box, fill)
-	}
-	sums := d.sh(id, "sha256sum /root/a /tmp/b")
 	x := d.exec(id, "sleep", "1000")
-	d.restart()
+	d.started(x)
+	d.kill() // nothing measures while it is filled
+	const fill = "for f in /root/a /tmp/b; do head -c 52428800 /dev/urandom >$f || exit 1; done; sha256sum /root/a /tmp/b"
+	d.docker("exec", naming.Primary(other), "sh", "-c", fill)
+	sums := d.docker("exec", naming.Primary(id), "sh", "-c", fill)
+	d.start()
 	d.await(id, stopped)
 	if st := d.ended(x.GetExecId()); st.GetState() != agboxv1.ExecState_EXEC_STATE_CANCELLED {
 		t.Errorf("the exec that ran: %v", st)
