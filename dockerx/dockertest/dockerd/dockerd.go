@@ -46,19 +46,25 @@ type Engine struct {
 // the test ends, the engine, its containers and its namespace are removed.
 func Start(t testing.TB, args ...string) *Engine {
 	t.Helper()
-	e := prepare(t, args)
+	return StartIn(t, "", args...)
+}
+
+// StartIn is Start for an engine whose files lie below dir: its path must be short, as those of sockets are; "" is the directory for temporary files.
+func StartIn(t testing.TB, dir string, args ...string) *Engine {
+	t.Helper()
+	e := prepare(t, dir, args)
 	e.Start()
 	return e
 }
 
-// prepare makes the directory and the namespace of an engine.
-func prepare(t testing.TB, args []string) *Engine {
+// prepare makes the directory of an engine, below another, and its namespace.
+func prepare(t testing.TB, below string, args []string) *Engine {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("a private engine needs root")
 	}
 	// A socket path is limited to 107 bytes; t.TempDir may be longer.
-	dir, err := os.MkdirTemp("", "agboxd-")
+	dir, err := os.MkdirTemp(below, "agboxd-")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ const RemappedRoot = 500000
 // the engine's own mount namespace; the engine's mounts are visible outside, as those of other engines.
 func StartRemapped(t testing.TB, args ...string) *Engine {
 	t.Helper()
-	e := prepare(t, append(args, "--userns-remap", "nobody:nogroup"))
+	e := prepare(t, "", append(args, "--userns-remap", "nobody:nogroup"))
 	if err := unix.Mount(e.dir, e.dir, "", unix.MS_BIND, ""); err != nil {
 		t.Fatalf("mount %s on itself: %v", e.dir, err)
 	}

@@ -18,7 +18,7 @@ const nobody = 65534
 // /dev/net/tun, too. The engine's mounts are not visible outside.
 func StartRootless(t testing.TB, args ...string) *Engine {
 	t.Helper()
-	e := prepare(t, args)
+	e := prepare(t, "", args)
 	home, run, ids, tun := filepath.Join(e.dir, "home"), filepath.Join(e.dir, "run"), filepath.Join(e.dir, "ids"), filepath.Join(e.dir, "tun")
 	for _, dir := range []string{home, run} {
 		if err := os.Mkdir(dir, 0o700); err != nil {

@@ -163,6 +163,7 @@ func TestKilledDuringReplace(t *testing.T) {
 
 // TestWithoutAnEngine: a deadline that passes meanwhile is acted on when the engine is back, and readers do not notice.
 func TestWithoutAnEngine(t *testing.T) {
+	t.Parallel()
 	e := newEngine(t, "--live-restore")
 	d := newDaemon(t, e.Host(), "")
 	id, halts := d.create(nil), d.create(nil)

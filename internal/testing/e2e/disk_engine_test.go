@@ -21,8 +21,10 @@ import (
 // TestAFullDiskOfTheEngine: what a sandbox writes to its own files fills the engine's disk. Execs of others write their output and end; a
 // pause, a stop and a delete need no room. A create and a resume wait, and say why, until there is room, also over a restart.
 func TestAFullDiskOfTheEngine(t *testing.T) {
+	t.Parallel()
 	for kind, script := range map[string]string{"ext4": onExt4("192m"), "btrfs": onBtrfs("256m"), "tmpfs": "mount -t tmpfs -o size=192m none $DATA"} {
 		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
 			disk := must(os.MkdirTemp("", "agbox-ed-"))(t)
 			mountSmall(t, disk, disk+"/d", script)
 			run := ""
@@ -38,9 +40,7 @@ func TestAFullDiskOfTheEngine(t *testing.T) {
 // fillTheEnginesDisk: the engine's data are in dir; so is the state of its running containers, unless run, usually /run, is another directory.
 func fillTheEnginesDisk(t *testing.T, dir, run string) {
 	home := must(os.MkdirTemp("", "agbox-e2e-"))(t)
-	t.Setenv("TMPDIR", dir)
-	e := newEngine(t)
-	t.Setenv("TMPDIR", "")
+	e := newEngineIn(t, dir)
 	if run != "" {
 		moveOut(t, e, dir, "exec", run)
 	}
@@ -122,13 +122,12 @@ func fillTheEnginesDisk(t *testing.T, dir, run string) {
 // TestAQuotaOfTheEnginesDisk: statfs(2) does not show a quota, so agboxd goes on with creates and resumes. They wait until there is room,
 // and fail no sandbox.
 func TestAQuotaOfTheEnginesDisk(t *testing.T) {
+	t.Parallel()
 	home := must(os.MkdirTemp("", "agbox-eq-"))(t)
 	mountSmall(t, home, home+"/d", strings.Replace(withQuota, "64m", "256m", 1))
 	run := must(os.MkdirTemp("/run", "agbox-eq-"))(t)
 	t.Cleanup(func() { _ = os.RemoveAll(run) })
-	t.Setenv("TMPDIR", home+"/d")
-	e := newEngine(t, "--storage-driver=overlay2") // a subvolume of the driver btrfs is not in the quota
-	t.Setenv("TMPDIR", "")
+	e := newEngineIn(t, home+"/d", "--storage-driver=overlay2") // a subvolume of the driver btrfs is not in the quota
 	moveOut(t, e, home+"/d", "exec", run)
 	d := newDaemon(t, e.Host(), "")
 	culprit, halted := d.create(nil), d.create(nil)
@@ -173,12 +172,11 @@ func TestAQuotaOfTheEnginesDisk(t *testing.T) {
 // TestAnEndpointThatAFullDiskLeftBehind: the engine can't write the records of its networks when a container ends, and keeps the endpoint. The
 // next start, or the removal of the network, drops it.
 func TestAnEndpointThatAFullDiskLeftBehind(t *testing.T) {
+	t.Parallel()
 	home := must(os.MkdirTemp("", "agbox-ee-"))(t)
 	records := home + "/records"
 	mountSmall(t, home, records, onBtrfs("64m"))
-	t.Setenv("TMPDIR", home)
-	e := newEngine(t)
-	t.Setenv("TMPDIR", "")
+	e := newEngineIn(t, home)
 	moveOut(t, e, home, "data/network", records)
 	d := newDaemon(t, e.Host(), "")
 	id := d.create(nil)

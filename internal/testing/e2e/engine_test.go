@@ -20,10 +20,16 @@ import (
 // newEngine starts an engine of the test's own, which may die, with the base image.
 func newEngine(t testing.TB, args ...string) *dockerd.Engine {
 	t.Helper()
+	return newEngineIn(t, "", args...)
+}
+
+// newEngineIn is newEngine with the engine's files below dir.
+func newEngineIn(t testing.TB, dir string, args ...string) *dockerd.Engine {
+	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("a private engine needs root")
 	}
-	e := dockerd.Start(t, args...)
+	e := dockerd.StartIn(t, dir, args...)
 	loadImage(t, e, baseImage)
 	return e
 }
@@ -38,6 +44,7 @@ func loadImage(t testing.TB, e *dockerd.Engine, image string) {
 }
 
 func TestTheEnginesDeathWithoutLiveRestoreRestartsSandboxes(t *testing.T) {
+	t.Parallel()
 	e := newEngine(t)
 	d := newDaemon(t, e.Host(), "")
 	id := d.create(nil)
@@ -77,6 +84,7 @@ func TestTheEnginesDeathWithoutLiveRestoreRestartsSandboxes(t *testing.T) {
 }
 
 func TestEngineAndDaemonKilledTogetherWithoutLiveRestore(t *testing.T) {
+	t.Parallel()
 	e := newEngine(t)
 	d := newDaemon(t, e.Host(), "")
 	id := d.create(nil)
@@ -96,6 +104,7 @@ func TestEngineAndDaemonKilledTogetherWithoutLiveRestore(t *testing.T) {
 }
 
 func TestTheEnginesDeathWithLiveRestoreIsNotNoticedInside(t *testing.T) {
+	t.Parallel()
 	e := newEngine(t, "--live-restore")
 	d := newDaemon(t, e.Host(), "")
 	id := d.create(nil)
@@ -118,6 +127,7 @@ func TestTheEnginesDeathWithLiveRestoreIsNotNoticedInside(t *testing.T) {
 }
 
 func TestAFrozenEngineDelaysNoExecNoCancelAndNoCall(t *testing.T) {
+	t.Parallel()
 	e := newEngine(t, "--live-restore")
 	d := newDaemon(t, e.Host(), "")
 	id := d.create(nil)
@@ -151,6 +161,7 @@ func TestAFrozenEngineDelaysNoExecNoCancelAndNoCall(t *testing.T) {
 }
 
 func TestAnotherEngineIsNotJudged(t *testing.T) {
+	t.Parallel()
 	first, second := newEngine(t), newEngine(t)
 	sock := filepath.Join(must(os.MkdirTemp("", "agbox-e2e-"))(t), "switch.sock")
 	t.Cleanup(func() { os.RemoveAll(filepath.Dir(sock)) })

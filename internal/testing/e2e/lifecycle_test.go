@@ -35,6 +35,7 @@ const (
 )
 
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	cmd := exec.Command("../../../hack/demo.sh")
 	cmd.Env = append(os.Environ(), "NO_COLOR=1")
 	if out, err := cmd.CombinedOutput(); err != nil {

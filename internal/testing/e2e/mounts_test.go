@@ -150,6 +150,7 @@ func TestASandboxThatWouldBeRefusedNowResumes(t *testing.T) {
 
 // The data root of an engine is refused, and so is a directory that holds it, by each of its paths.
 func TestTheDataRootOfTheEngineIsRefused(t *testing.T) {
+	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("a private engine and a bind mount need root")
 	}

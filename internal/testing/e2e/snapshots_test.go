@@ -295,8 +295,10 @@ func TestARequestAmidACommit(t *testing.T) {
 
 // TestTheEnginesDeathAmidACommit, which leaves no snapshot; the same request then makes it.
 func TestTheEnginesDeathAmidACommit(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{"", "--live-restore"} {
 		t.Run("dockerd "+mode, func(t *testing.T) {
+			t.Parallel()
 			args := strings.Fields(mode)
 			e := newEngine(t, args...)
 			d := newDaemon(t, e.Host(), "[runtime]\nresync_interval = \"2s\"\n")
@@ -326,12 +328,11 @@ func TestTheEnginesDeathAmidACommit(t *testing.T) {
 
 // TestASnapshotThatFillsTheEnginesDisk is refused, and leaves nothing there.
 func TestASnapshotThatFillsTheEnginesDisk(t *testing.T) {
+	t.Parallel()
 	disk := must(os.MkdirTemp("", "agbox-ed-"))(t)
 	mountSmall(t, disk, disk+"/d", onExt4("256m"))
 	home := must(os.MkdirTemp("", "agbox-e2e-"))(t)
-	t.Setenv("TMPDIR", disk+"/d")
-	e := newEngine(t)
-	t.Setenv("TMPDIR", "")
+	e := newEngineIn(t, disk+"/d")
 	d := newDaemonIn(t, home, e.Host(), "")
 	if d.inContainerd() {
 		t.Skip("the engine keeps what a failed commit has written: docs/engines.md")

@@ -44,6 +44,7 @@ func hostileTree(t *testing.T, logs string) (release func()) {
 // TestHostileTreesDelayNoOtherSandbox: the files of eight sandboxes are being removed and the removals can't end, and a ninth is created and
 // runs a command meanwhile. It is judged by this order and by no time.
 func TestHostileTreesDelayNoOtherSandbox(t *testing.T) {
+	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("a mount point, which can't be removed, needs root")
 	}

@@ -19,6 +19,7 @@ import (
 
 // On an engine with userns-remap, root of a sandbox is an unprivileged user of the host, who owns the sandbox's own directories there.
 func TestAnEngineThatRemapsUsers(t *testing.T) {
+	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("a private engine needs root")
 	}

@@ -18,6 +18,7 @@ import (
 
 // A second storage driver on the same data root shows no container, and all volumes and networks.
 func TestAnEngineWithAnotherStorageDriverIsNotJudged(t *testing.T) {
+	t.Parallel()
 	e := newEngine(t, "--live-restore", "--storage-driver=overlay2")
 	const keeps = "[runtime]\nresync_interval = \"2s\"\n"
 	d := newDaemon(t, e.Host(), keeps)
