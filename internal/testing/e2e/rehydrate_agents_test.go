@@ -20,7 +20,7 @@ func TestATurnContinuesAfterALostDatabase(t *testing.T) {
 	c.remember()
 	before := map[string][]*agboxv1.AgentEvent{}
 	for _, f := range formats {
-		c.tell(f.id, "work", "echo begun\nsleep 4\necho worked")
+		c.tell(f.id, "work", "echo begun\n"+untilReleased+"echo worked")
 		c.tell(f.id, "next", "what did I say?")
 		c.awaitAgent(f.id, agentBusy)
 	}
@@ -35,6 +35,7 @@ func TestATurnContinuesAfterALostDatabase(t *testing.T) {
 			t.Errorf("%s: %v", f.id, a)
 		}
 	}
+	c.release(c.box)
 	for _, f := range formats {
 		c.result(f.id, "next")
 		c.wantWhole(f.id, before[f.id])
