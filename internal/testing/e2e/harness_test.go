@@ -49,13 +49,13 @@ func TestMain(m *testing.M) {
 }
 
 // waitTogether runs more tests at a time than there are processors, unless -parallel says otherwise: they wait most of the
-// time, for daemons that die and back-offs that pass.
+// time, for daemons that die and back-offs that pass. A test that allows something few seconds is not parallel.
 func waitTogether() {
 	const name = "test.parallel"
 	said := false
 	flag.Visit(func(f *flag.Flag) { said = said || f.Name == name })
 	if !said {
-		_ = flag.Set(name, strconv.Itoa(2*runtime.GOMAXPROCS(0))) // it exists
+		_ = flag.Set(name, strconv.Itoa(2*runtime.GOMAXPROCS(0)+2)) // it exists
 	}
 }
 

@@ -232,7 +232,6 @@ func TestAtThePidsLimitAnExecCanBeCancelled(t *testing.T) {
 }
 
 func TestAMainProcessThatEndsIsRestartedLessAndLessOften(t *testing.T) {
-	t.Parallel()
 	d := newDaemon(t, "", "")
 	id := d.create(&agboxv1.CreateSpec{RestartPolicy: "always", Command: []string{"sh", "-c", "echo run >>/workspace/runs; sleep 0.2; echo no more work >&2; exit 7"}})
 	restarted := agboxv1.EventType_SANDBOX_RESTARTED

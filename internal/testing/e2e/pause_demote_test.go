@@ -14,7 +14,6 @@ import (
 )
 
 func TestLongPausedSandboxesAreStoppedThenDeleted(t *testing.T) {
-	t.Parallel()
 	d := newDaemon(t, "", "[pause]\nfreeze_duration = \"2s\"\nstopped_gc_after = \"4s\"\n")
 	id, back := d.create(nil), d.create(nil)
 	d.await(id, ready)

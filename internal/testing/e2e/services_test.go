@@ -62,7 +62,6 @@ func (d *daemon) wantOrder(id string) {
 }
 
 func TestAHookThatGoesWrongFailsTheCreateAndSaysWhy(t *testing.T) {
-	t.Parallel()
 	d := newDaemon(t, "", "[runtime]\nhook_timeout = \"2s\"\ncancel_grace = \"1s\"\n")
 	withHooks := func(hooks ...string) string {
 		db := web("db", 0)
@@ -89,7 +88,6 @@ func TestAHookThatGoesWrongFailsTheCreateAndSaysWhy(t *testing.T) {
 }
 
 func TestAServiceThatNeverGetsHealthyFailsTheCreateInTime(t *testing.T) {
-	t.Parallel()
 	d := newDaemon(t, "", "[runtime]\nhealth_timeout = \"4s\"\n")
 	with := func(h *agboxv1.HealthcheckConfig) string {
 		db := web("db", 0)

@@ -38,7 +38,6 @@ func (d *daemon) wantActedOn(id, onTimeout string, due time.Time, within time.Du
 }
 
 func TestTimeoutsActOnTime(t *testing.T) {
-	t.Parallel()
 	d := newDaemon(t, "", "[runtime]\ntimeout = \"4s\"\n")
 	ids, due := map[string]string{}, map[string]time.Time{}
 	for what := range actsOn {
@@ -62,7 +61,6 @@ func TestTimeoutsActOnTime(t *testing.T) {
 
 // The deadlines are the same after a daemon has died, and one that passes meanwhile is acted on as soon as the next one serves.
 func TestTimeoutsOutliveTheDaemon(t *testing.T) {
-	t.Parallel()
 	d := newDaemon(t, "", "")
 	id, past := d.create(timed("pause", 9*time.Second)), d.create(timed("stop", 4*time.Second))
 	d.await(id, ready)
@@ -97,7 +95,6 @@ func TestTimeoutsOutliveTheDaemon(t *testing.T) {
 }
 
 func TestAPausedSandboxDoesNotExpire(t *testing.T) {
-	t.Parallel()
 	d := newDaemon(t, "", "[runtime]\nresync_interval = \"1s\"\n")
 	id := d.create(timed("delete", 3*time.Second))
 	d.await(id, ready)
