@@ -5,7 +5,6 @@ package e2e
 import (
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -17,16 +16,7 @@ import (
 func withFaults(t *testing.T) *daemon {
 	t.Helper()
 	d := prepared(t, must(os.MkdirTemp("", "agbox-e2e-"))(t))
-	d.program = filepath.Join(d.home, "agboxd-faults")
-	cmd := exec.Command("go", "build", "-race", "-tags", "faults", "-ldflags=-s -w", "-o", d.program, "../../../cmd/agboxd")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build agboxd: %v\n%s", err, out)
-	}
-	shim := must(os.ReadFile(filepath.Join(binaries, "agbox-shim")))(t)
-	if err := os.WriteFile(filepath.Join(d.home, "agbox-shim"), shim, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	d.program = faultyDaemon(t)
 	d.env = append(d.env, "AGBOX_FAULT_CLOCK="+filepath.Join(d.home, "clock"))
 	return d
 }

@@ -28,11 +28,11 @@ import (
 	"github.com/agbox/agbox/internal/fault/faultlist"
 )
 
-// mortal is a daemon built with failpoints, which dies at each of them once and is started again at once.
+// mortal is a daemon built with failpoints, which dies once at each of those of its own and is started again at once.
 type mortal struct {
 	*daemon
 	faults string   // the directory of its plan
-	points []string // all of them
+	points []string // where it dies
 	tag    string   // in the IDs of its sandboxes: the engine has names for one of each
 
 	mu      sync.Mutex
@@ -95,38 +95,41 @@ func failpoints(t testing.TB) []string {
 // operation is a point without its moment.
 func operation(point string) string { return point[:strings.LastIndex(point, ".")] }
 
-// faultyDaemon builds an agboxd with failpoints and returns its path.
+// faultyDaemon is the path of an agboxd with failpoints and other faults, with agbox-shim beside it, as in an installation.
 func faultyDaemon(t testing.TB) string {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "agboxd")
+	return must(faulty())(t)
+}
+
+var faulty = sync.OnceValues(func() (string, error) {
+	dir := filepath.Join(binaries, "faults")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	program := filepath.Join(dir, "agboxd")
 	build := exec.Command("go", "build", "-tags", "faults", "-race", "-ldflags=-s -w", "-o", program, "../../../cmd/agboxd")
 	build.Env = append(os.Environ(), "CGO_ENABLED=1")
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build agboxd: %v\n%s", err, out)
+		return "", fmt.Errorf("build agboxd: %w\n%s", err, out)
 	}
-	// agbox-shim lies beside it, as in an installation.
-	if err := os.Link(filepath.Join(binaries, "agbox-shim"), filepath.Join(filepath.Dir(program), "agbox-shim")); err != nil {
-		if out, err := exec.Command("cp", filepath.Join(binaries, "agbox-shim"), filepath.Dir(program)).CombinedOutput(); err != nil {
-			t.Fatalf("copy agbox-shim: %v\n%s", err, out)
-		}
-	}
-	return program
-}
+	return program, os.Link(filepath.Join(binaries, "agbox-shim"), filepath.Join(dir, "agbox-shim"))
+})
 
-// newMortal starts an agboxd with failpoints that dies at each of them.
-func newMortal(t *testing.T, conf string) *mortal {
+// newMortal starts an agboxd with failpoints that dies at those of some operations.
+func newMortal(t *testing.T, conf string, ops ...string) *mortal {
 	t.Helper()
-	return newMortalOn(t, nil, conf)
+	return newMortalOn(t, nil, conf, ops...)
 }
 
-// newMortalOn is newMortal on an engine of the test's own. If ops are given, the daemon dies at their points only.
+// newMortalOn is newMortal on an engine of the test's own.
 func newMortalOn(t *testing.T, e *dockerd.Engine, conf string, ops ...string) *mortal {
 	t.Helper()
 	program := faultyDaemon(t)
 	m := &mortal{daemon: prepared(t, must(os.MkdirTemp("", "agbox-e2e-"))(t)), faults: t.TempDir(), points: failpoints(t),
 		tag: strings.ToLower(rand.Text()[:6])}
+	m.dying = time.Duration(len(m.points)) * 2 * time.Second // also that of others beside it
 	m.points = slices.DeleteFunc(m.points, func(p string) bool {
-		return len(ops) > 0 && !slices.Contains(ops, strings.TrimPrefix(operation(p), fault.Store+"."))
+		return !slices.Contains(ops, strings.TrimPrefix(operation(p), fault.Store+"."))
 	})
 	var plan strings.Builder
 	for _, p := range m.points {
@@ -135,7 +138,6 @@ func newMortalOn(t *testing.T, e *dockerd.Engine, conf string, ops ...string) *m
 	if err := os.WriteFile(filepath.Join(m.faults, "plan"), []byte(plan.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	m.dying = time.Duration(len(m.points)) * 2 * time.Second
 	if e != nil {
 		m.host, m.netns = e.Host(), e.Netns()
 	}

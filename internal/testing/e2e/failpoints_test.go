@@ -25,57 +25,101 @@ import (
 	"github.com/agbox/agbox/internal/host/naming"
 )
 
+// act is a scene with the operations at whose points the daemon dies in it at the latest.
+type act struct {
+	name string
+	ops  []string
+	play func(m *mortal, round string)
+}
+
+// plays are acts that follow each other, with a daemon of their own. Points of operations that no act names belong to the first.
+var plays = [][]act{
+	{
+		{"life", []string{
+			"CreateSandbox", "CreateExec", "EndExec", "Report", "RequestCancel", "UpdateSpec", "SetTimeout", "RequestPause", "RequestResume",
+			"RequestStop", "RequestDelete", "NewEpoch", "SetMarkerWritten", "SetEngineIdentity",
+			"engine.pull_image", "engine.update_container", "engine.write_tar", "engine.pause_container", "engine.unpause_container",
+			"engine.read_logs", "engine.read_tar", "rules.add_sets", "rules.replace", "rules.remove_sets",
+		}, (*mortal).wholeLife},
+		{"volumes", []string{
+			"RequestDeleteWithVolumes", "engine.list_volumes", "engine.list_volume_users", "engine.remove_volume",
+		}, (*mortal).keepsVolumes},
+		{"recovers", []string{"RequestRecover", "engine.inspect_network", "engine.connect_network"}, (*mortal).recovers},
+		{"vanish", []string{"GiveUp", "ForgetGivenUp"}, (*mortal).vanishes},
+		{"rebuild", []string{"RecordRebuilt", "RebuildDone", "RememberInstances"}, (*mortal).rebuilds},
+	},
+	{
+		{"agents", []string{
+			"CreateAgent", "QueuePrompt", "ClaimPrompt", "TransitionAgent", "Ingest", "RequestInterrupt", "RequestAgentStop", "RequestAgentRun",
+			"RequestMove", "MoveAgent", "RequestAgentDelete", "RemoveAgent", "AdoptAgent", "RequestDeleteKeepingAgents", "RequestRedelivery", "WithdrawPrompt",
+			"RecordSession", "RecordSessionRestored", "session.save", "session.remove",
+		}, (*mortal).agentsLife},
+		{"drains", []string{"StartDrain", "SetDrainPhase", "WithdrawDrain", "RequestNudge", "RequestInterruptToSave"}, (*mortal).drains},
+	},
+	{
+		{"snapshots", []string{
+			"engine.commit_container", "engine.rewrite_image", "engine.list_images", "engine.remove_image",
+		}, (*mortal).keepsFiles},
+		{"templates", []string{
+			"CreateTemplateBuild", "StartTemplateBuild", "EndTemplateBuild", "RemoveTemplateBuilds", "engine.build_image",
+			"builds.receive_archive", "builds.name_archive", "builds.drop_archive", "builds.create_log", "builds.append_log", "builds.remove_file",
+			"builds.remove_directory",
+		}, (*mortal).builds},
+		{"streams", []string{"AttachStdin", "DetachStdin"}, (*mortal).leavesStdin},
+		{"gateways", []string{"CreateGatewayKey", "RevokeGatewayKey", "GatewaySecret"}, (*mortal).gateways},
+		{"deadlines", []string{"RequestExpire", "RequestIdleStop", "RequestDiskStop", "RequestDeleteMatching", "engine.measure_container"}, (*mortal).deadlines},
+		{"collection", []string{"RequestCleanup", "Demote", "RequestPauseCleanup", "PurgeSandbox"}, (*mortal).collections},
+	},
+}
+
 // TestKilledAtEveryFailpoint kills the daemon right before and right after every store commit and every engine call, each
 // once, while everything is done that the daemon can do. The list of points comes from the source: an operation that no scene
-// passes fails the test.
+// passes fails the test. Its plays are tests and not subtests, which would wait for a turn behind all other tests.
 func TestKilledAtEveryFailpoint(t *testing.T) {
 	t.Parallel()
-	m := newMortal(t, "[runtime]\nstop_grace = \"2s\"\ncancel_grace = \"1s\"\nresync_interval = \"2s\"\nclock_grace = \"0\"\n")
-	t.Logf("%d points", len(m.points))
-	m.rehearse("life", []string{
-		"CreateSandbox", "CreateExec", "EndExec", "Report", "RequestCancel", "UpdateSpec", "SetTimeout", "RequestPause", "RequestResume",
-		"RequestStop", "RequestDelete", "NewEpoch", "SetMarkerWritten", "SetEngineIdentity",
-		"engine.pull_image", "engine.update_container", "engine.write_tar", "engine.pause_container", "engine.unpause_container",
-		"engine.read_logs", "engine.read_tar", "rules.add_sets", "rules.replace", "rules.remove_sets",
-	}, m.wholeLife)
-	m.rehearse("volumes", []string{
-		"RequestDeleteWithVolumes", "engine.list_volumes", "engine.list_volume_users", "engine.remove_volume",
-	}, m.keepsVolumes)
-	m.rehearse("snapshots", []string{
-		"engine.commit_container", "engine.rewrite_image", "engine.list_images", "engine.remove_image",
-	}, m.keepsFiles)
-	m.rehearse("deadlines", []string{"RequestExpire", "RequestIdleStop", "RequestDiskStop", "RequestDeleteMatching", "engine.measure_container"}, m.deadlines)
-	m.rehearse("recovers", []string{"RequestRecover", "engine.inspect_network", "engine.connect_network"}, m.recovers)
-	m.rehearse("streams", []string{"AttachStdin", "DetachStdin"}, m.leavesStdin)
-	m.rehearse("gateways", []string{"CreateGatewayKey", "RevokeGatewayKey", "GatewaySecret"}, m.gateways)
-	m.rehearse("templates", []string{
-		"CreateTemplateBuild", "StartTemplateBuild", "EndTemplateBuild", "RemoveTemplateBuilds", "engine.build_image",
-		"builds.receive_archive", "builds.name_archive", "builds.drop_archive", "builds.create_log", "builds.append_log", "builds.remove_file",
-		"builds.remove_directory",
-	}, m.builds)
-	m.rehearse("vanish", []string{"GiveUp", "ForgetGivenUp"}, m.vanishes)
-	m.rehearse("agents", []string{
-		"CreateAgent", "QueuePrompt", "ClaimPrompt", "TransitionAgent", "Ingest", "RequestInterrupt", "RequestAgentStop", "RequestAgentRun",
-		"RequestMove", "MoveAgent", "RequestAgentDelete", "RemoveAgent", "AdoptAgent", "RequestDeleteKeepingAgents", "RequestRedelivery", "WithdrawPrompt",
-		"RecordSession", "RecordSessionRestored", "session.save", "session.remove",
-	}, m.agentsLife)
-	m.rehearse("drains", []string{"StartDrain", "SetDrainPhase", "WithdrawDrain", "RequestNudge", "RequestInterruptToSave"}, m.drains)
-	m.rehearse("rebuild", []string{"RecordRebuilt", "RebuildDone", "RememberInstances"}, m.rebuilds)
-	m.again(func() {
-		m.conf += "cleanup_ttl = \"1s\"\nevent_retention_ttl = \"1s\"\n[pause]\nfreeze_duration = \"1s\"\nstopped_gc_after = \"1s\"\n"
-	})
-	m.rehearse("collection", []string{"RequestCleanup", "Demote", "RequestPauseCleanup", "PurgeSandbox"}, m.collected)
+	perform(t, 0)
+}
 
+func TestKilledAtEveryFailpointOfAgents(t *testing.T) {
+	t.Parallel()
+	perform(t, 1)
+}
+
+func TestKilledAtEveryFailpointOfImagesAndDeadlines(t *testing.T) {
+	t.Parallel()
+	perform(t, 2)
+}
+
+// perform runs the play with the number n.
+func perform(t *testing.T, n int) {
+	t.Helper()
+	all := failpoints(t)
+	var unnamed []string
+	for _, p := range all {
+		unnamed = append(unnamed, strings.TrimPrefix(operation(p), fault.Store+"."))
+	}
+	named := map[int][]string{}
+	for i, play := range plays {
+		for _, a := range play {
+			named[i] = append(named[i], a.ops...)
+		}
+		unnamed = slices.DeleteFunc(unnamed, func(op string) bool { return slices.Contains(named[i], op) })
+	}
+	named[0] = append(named[0], unnamed...)
+	m := newMortal(t, "[runtime]\nstop_grace = \"2s\"\ncancel_grace = \"1s\"\nresync_interval = \"2s\"\nclock_grace = \"0\"\n", named[n]...)
+	for _, a := range plays[n] {
+		m.rehearse(a.name, a.ops, func(round string) { a.play(m, round) })
+	}
 	if left := m.left(); len(left) > 0 && *scenes == "" {
 		t.Errorf("never killed at %v: let a scene pass them, or say in unreached why none can", left)
 	}
-	listed := append(diskPoints(t), m.points...)
+	listed := append(diskPoints(t), all...)
 	for _, p := range m.noted("hit") {
 		if !slices.Contains(listed, p) {
 			t.Errorf("%s was reached and is not on the list (%s)", p, unreached[operation(p)])
 		}
 	}
-	t.Logf("%d points, %d deaths", len(m.points), m.deathsYet())
+	t.Logf("%d of %d points, %d deaths", len(m.points), len(all), m.deathsYet())
 	m.audit() // while it lives: the cleanup ends it first
 }
 
@@ -538,7 +582,13 @@ func (m *mortal) rebuilds(round string) {
 	m.gone(c.box)
 }
 
-func (m *mortal) collected(round string) {
+// collections have the daemon collect what rests for a second. Only they may have these settings.
+func (m *mortal) collections(round string) {
+	if !strings.Contains(m.conf, "cleanup_ttl") {
+		m.again(func() {
+			m.conf += "cleanup_ttl = \"1s\"\nevent_retention_ttl = \"1s\"\n[pause]\nfreeze_duration = \"1s\"\nstopped_gc_after = \"1s\"\n"
+		})
+	}
 	rests, sleeps := m.box(round+"-rests", &agboxv1.CreateSpec{}), m.box(round+"-sleeps", &agboxv1.CreateSpec{})
 	m.await(rests, ready)
 	m.await(sleeps, ready)
