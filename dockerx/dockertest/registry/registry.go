@@ -181,6 +181,7 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		}
 		w = throttled{w, r.Rate}
 	}
+	req.Header.Del("Range") // it may be ignored; r.images refuses one without an end, with which containerd resumes a pull
 	r.images.ServeHTTP(w, req)
 }
 
