@@ -54,7 +54,7 @@ func Read(path string) (content []byte, info fs.FileInfo, cut bool, err error) {
 	if info, err = f.Stat(); err != nil {
 		return nil, nil, false, err
 	}
-	if !info.Mode().IsRegular() { // a pipe that nobody writes to has no end
+	if !info.Mode().IsRegular() { // a pipe without a writer has no end
 		return nil, nil, false, &fs.PathError{Op: "read", Path: path, Err: errors.New("it is no regular file")}
 	}
 	content, err = io.ReadAll(io.LimitReader(f, MaxBytes+1))
