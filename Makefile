@@ -15,9 +15,8 @@ GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(V
 TOOLS := $(CURDIR)/bin/tools
 TOOLS_STAMP := $(TOOLS)/.stamp
 
-# Packages with tests that need a Docker engine. Their results depend on the engine, so they are never taken from the cache. go test starts them
-# in this order, backwards by name: e2e is the longest by far, and the others run beside it.
-DOCKER_PACKAGES = $(shell grep -rl --include='*_test.go' '^//go:build .*docker' . | xargs -r -n1 dirname | sort -ru)
+# Packages with tests that need a Docker engine. Their results depend on the engine, so they are never taken from the cache.
+DOCKER_PACKAGES = $(shell grep -rl --include='*_test.go' '^//go:build .*docker' . | xargs -r -n1 dirname | sort -u)
 
 # Packages with tests that -short makes a sample of: by themselves, or as rapid does.
 LONG_PACKAGES = $(shell grep -rl --include='*_test.go' -e 'testing.Short()' -e '"pgregory.net/rapid"' . | xargs -r -n1 dirname | sort -u)

@@ -277,7 +277,7 @@ func TestAReloadReplacesCertificatesAndClosesWhatItNoLongerAdmits(t *testing.T) 
 	}
 }
 
-// Clients without a certificate do not use up the connections of others, and those that have are bounded.
+// Clients without a certificate do not use up the connections of others, and those with one are bounded.
 func TestSilentClientsKeepNobodyOut(t *testing.T) {
 	s := serveTCP(t)
 	first := s.dial(s.authority.Issue("alice"))

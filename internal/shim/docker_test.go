@@ -264,7 +264,7 @@ func TestContainerAtItsPidsLimit(t *testing.T) {
 	c := newContainer(t, "--pids-limit", "40")
 	// awk continues if it cannot fork.
 	const again = `trap '' TERM; echo up; exec awk 'BEGIN { while (1) system("%s &") }' 2>/dev/null`
-	for _, work := range []string{"sleep 1000", "(sleep 0.02; :)"} {
+	for _, work := range []string{"sleep 1000", "(sleep 2; :)"} {
 		r := c.sh(fmt.Sprintf(again, work))
 		r.CancelGraceMillis = 200
 		c.says(c.start(r), "up\n")

@@ -55,7 +55,7 @@ func waitTogether() {
 	said := false
 	flag.Visit(func(f *flag.Flag) { said = said || f.Name == name })
 	if !said {
-		_ = flag.Set(name, strconv.Itoa(2*runtime.GOMAXPROCS(0)+2)) // it exists
+		_ = flag.Set(name, strconv.Itoa(2*runtime.GOMAXPROCS(0))) // it exists
 	}
 }
 
