@@ -149,7 +149,8 @@ func (p *patience) connect() {
 // one is for a daemon that accepts connections and then refuses or drops calls.
 type retry struct {
 	next    time.Duration
-	noticed bool // OnAway was called
+	since   time.Time // of the first notice
+	noticed bool      // OnAway was called
 }
 
 // wait pauses, longer each time, up to maxPause. It returns the context's error when that ended.
@@ -167,13 +168,16 @@ func (r *retry) wait(ctx context.Context) error {
 
 func (r *retry) reset() { *r = retry{} }
 
-// notice calls onAway unless stop is called within awayNotice; stop waits for a call that has started.
+// notice calls onAway, once, unless stop is called before awayNotice has passed since the first notice; stop waits for a call that has started.
 func (r *retry) notice(onAway func()) (stop func()) {
 	if onAway == nil || r.noticed {
 		return func() {}
 	}
+	if r.since.IsZero() {
+		r.since = time.Now()
+	}
 	called := make(chan struct{})
-	timer := time.AfterFunc(awayNotice, func() {
+	timer := time.AfterFunc(awayNotice-time.Since(r.since), func() {
 		defer close(called)
 		onAway()
 	})
