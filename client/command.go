@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -127,7 +126,7 @@ func (m *Cmd) create() error {
 		if !first && Reason(err) == "EXEC_ID_ALREADY_EXISTS" {
 			return nil
 		}
-		if err == nil || !isUnanswered(err) && m.ctx.Err() == nil {
+		if err == nil || !IsUnanswered(err) && m.ctx.Err() == nil {
 			return err
 		}
 		if m.ctx.Err() != nil || time.Now().After(deadline) || pause.wait(m.ctx) != nil {
@@ -137,9 +136,6 @@ func (m *Cmd) create() error {
 	}
 }
 
-// isUnanswered reports whether a request may have been carried out although it has an error.
-func isUnanswered(err error) bool { return IsUnavailable(err) || Code(err) == codes.DeadlineExceeded }
-
 func (m *Cmd) reads() bool { return m.Stdout != nil || m.Stderr != nil }
 
 // cancel requests the end of the command, and again while no daemon answers.
@@ -147,7 +143,7 @@ func (m *Cmd) cancel() {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(m.ctx), startPatience)
 	defer stop()
 	var pause retry
-	for isUnanswered(m.c.CancelExec(ctx, m.ExecID)) && pause.wait(ctx) == nil {
+	for IsUnanswered(m.c.CancelExec(ctx, m.ExecID)) && pause.wait(ctx) == nil {
 	}
 }
 
@@ -242,7 +238,7 @@ func (m *Cmd) Wait() error {
 	select {
 	case <-m.done:
 	case <-m.ctx.Done():
-		for _, r := range m.read { // whoever read them may have left, and the command would wait for ever
+		for _, r := range m.read { // without a reader the command would never end
 			_ = r.Close() // as documented, always nil
 		}
 		<-m.done

@@ -124,3 +124,7 @@ func (c *Client) fromStatus(err error) error {
 	}
 	return e
 }
+
+// IsUnanswered reports whether a request may have been carried out although it has an error: the daemon was away, or late. Repeat the request
+// with the same ID, or cancel what it may have made.
+func IsUnanswered(err error) bool { return IsUnavailable(err) || Code(err) == codes.DeadlineExceeded }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	agboxv1 "github.com/agbox/agbox/apis/agbox/v1"
@@ -148,7 +147,7 @@ func (a *app) exec(ctx context.Context, ref string, req *agboxv1.CreateExecReque
 	}
 	req.SandboxId = sb.GetSandboxId()
 	if err := a.createExec(ctx, req); err != nil {
-		if ctx.Err() != nil || unanswered(err) {
+		if ctx.Err() != nil || client.IsUnanswered(err) {
 			a.requestCancel(req.GetExecId()) // the answer is lost, the exec may exist
 		}
 		return notRun(ctx, a.execRefused(ctx, sb, err))
@@ -183,18 +182,13 @@ func (a *app) createExec(ctx context.Context, req *agboxv1.CreateExecRequest) er
 		if tries > 0 && client.Reason(err) == "EXEC_ID_ALREADY_EXISTS" {
 			return nil // an earlier request was recorded
 		}
-		if !unanswered(err) || time.Now().After(deadline) {
+		if !client.IsUnanswered(err) || time.Now().After(deadline) {
 			return err
 		}
 		if err := wait.For(ctx, retryEvery); err != nil {
 			return err
 		}
 	}
-}
-
-// unanswered reports whether a request may have been carried out although it has an error.
-func unanswered(err error) bool {
-	return client.IsUnavailable(err) || client.Code(err) == codes.DeadlineExceeded
 }
 
 // outliving returns a context that ends later than ctx.

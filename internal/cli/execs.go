@@ -280,7 +280,7 @@ func (a *app) requestCancel(execID string) {
 		if err == nil || client.IsNotFound(err) || client.IsFailedPrecondition(err) {
 			return
 		}
-		if !unanswered(err) || wait.For(ctx, retryEvery) != nil {
+		if !client.IsUnanswered(err) || wait.For(ctx, retryEvery) != nil {
 			a.complain(fmt.Errorf("cancel exec %s: %w; it may still run, \"agbox cancel %s\" ends it", execID, err, execID))
 			return
 		}

@@ -246,7 +246,7 @@ func (a *app) run(cmd *cobra.Command, create *agboxv1.CreateSandboxRequest, comm
 	calls, giveUp := outliving(ctx, answerPatience)
 	sb, err := a.conn().CreateSandbox(calls, create)
 	giveUp()
-	if err != nil && !unanswered(err) && ctx.Err() == nil {
+	if err != nil && !client.IsUnanswered(err) && ctx.Err() == nil {
 		return notRun(ctx, err)
 	}
 	if o.remove {
