@@ -175,7 +175,7 @@ func TestSweepAndRelease(t *testing.T) {
 // while it repairs this one.
 func TestRepairIsNoOlderThanAPass(t *testing.T) {
 	const id = "box"
-	for _, when := range []string{"listed", "looked at"} {
+	for _, when := range []string{"listed", "checked"} {
 		t.Run(when, func(t *testing.T) {
 			f := &filter{held: map[string]netrules.Rules{}, interfaces: []string{bridge}}
 			was, is := sandbox("internet", ""), sandbox("none", "")

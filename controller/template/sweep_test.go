@@ -43,7 +43,7 @@ func (s *readStore) TemplateBuild(_ context.Context, id string) (*storev1.Templa
 	return s.builds[id], nil
 }
 
-// A client that was told that its files are there uploads none.
+// A client whose files were reported to be there uploads none.
 func TestFilesThatABuildHasFoundAreNotSwept(t *testing.T) {
 	const owner, name = "me", "web"
 	hash, dir, id := strings.Repeat("ab", 32), t.TempDir(), idOf(owner, name)

@@ -666,7 +666,7 @@ func TestTheWireOfAStream(t *testing.T) {
 	}
 }
 
-// TestASignedURLIsForItsUser: whoever has it does not choose another user, as one with the token does.
+// TestASignedURLIsForItsUser: unlike the token, a signed URL opens files as no other user than the one in it.
 func TestASignedURLIsForItsUser(t *testing.T) {
 	f, b := inside(t)
 	sum := sha256.Sum256([]byte("/etc/hosts:read::" + b.token))

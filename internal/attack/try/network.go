@@ -152,7 +152,7 @@ func send(all []packet, done func(packet, attack.Success)) (err error) {
 	}
 }
 
-// shortages are errors of sockets that say nothing about the address.
+// shortages are errors of sockets whose cause is not the address.
 var shortages = []error{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM}
 
 // open returns a socket that is being connected; -1 if the kernel has no way to the address. Errors: this process has no room for a socket.

@@ -100,7 +100,7 @@ func badSpecs(c *client) {
 	}
 }
 
-// limits ends the test where memory can't be limited, after a look at the refusal.
+// limits checks the refusal where memory can't be limited, and ends the test there.
 func (c *client) limits() {
 	c.Helper()
 	if !c.target.NoCgroups {
