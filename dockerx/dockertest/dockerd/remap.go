@@ -26,12 +26,19 @@ func StartRemapped(t testing.TB, args ...string) *Engine {
 	if err := os.Chmod(e.dir, 0o711); err != nil { // root of the containers reaches their files
 		t.Fatal(err)
 	}
-	ids := filepath.Join(e.dir, "ids")
-	if err := os.WriteFile(ids, []byte("nobody:"+strconv.Itoa(RemappedRoot)+":65536\nnogroup:"+strconv.Itoa(RemappedRoot)+":65536\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	ids := e.subordinateIDs()
 	const script = `mount --make-private / && mount --bind "$0" /etc/subuid && mount --bind "$0" /etc/subgid && exec "$@"`
 	e.wrapper = []string{"unshare", "--mount", "--propagation", "unchanged", "sh", "-c", script, ids}
 	e.Start()
 	return e
+}
+
+// subordinateIDs makes a file that is /etc/subuid and /etc/subgid of an engine's mount namespace, and returns its path.
+func (e *Engine) subordinateIDs() string {
+	e.t.Helper()
+	ids, from := filepath.Join(e.dir, "ids"), strconv.Itoa(RemappedRoot)
+	if err := os.WriteFile(ids, []byte("nobody:"+from+":65536\nnogroup:"+from+":65536\n"), 0o644); err != nil {
+		e.t.Fatal(err)
+	}
+	return ids
 }

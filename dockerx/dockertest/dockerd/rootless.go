@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -19,7 +18,7 @@ const nobody = 65534
 func StartRootless(t testing.TB, args ...string) *Engine {
 	t.Helper()
 	e := prepare(t, "", args)
-	home, run, ids, tun := filepath.Join(e.dir, "home"), filepath.Join(e.dir, "run"), filepath.Join(e.dir, "ids"), filepath.Join(e.dir, "tun")
+	home, run, ids, tun := filepath.Join(e.dir, "home"), filepath.Join(e.dir, "run"), e.subordinateIDs(), filepath.Join(e.dir, "tun")
 	for _, dir := range []string{home, run} {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
@@ -31,9 +30,6 @@ func StartRootless(t testing.TB, args ...string) *Engine {
 		}
 	}
 	if err := os.Chmod(e.dir, 0o711); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(ids, []byte("nobody:"+strconv.Itoa(RemappedRoot)+":65536\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if err := unix.Mknod(tun, unix.S_IFCHR, int(unix.Mkdev(10, 200))); err != nil { // Documentation/admin-guide/devices.txt
